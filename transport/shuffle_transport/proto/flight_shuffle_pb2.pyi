@@ -1,0 +1,403 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INTERNAL: _ClassVar[ErrorCode]
+    INVALID_ARGUMENT: _ClassVar[ErrorCode]
+    PROTOCOL_MISMATCH: _ClassVar[ErrorCode]
+    UNKNOWN_APP: _ClassVar[ErrorCode]
+    APP_EXPIRED: _ClassVar[ErrorCode]
+    APP_EXISTS: _ClassVar[ErrorCode]
+    UNKNOWN_SHUFFLE: _ClassVar[ErrorCode]
+    SHUFFLE_EXISTS: _ClassVar[ErrorCode]
+    MAP_OUTPUT_NOT_WRITTEN: _ClassVar[ErrorCode]
+    MAP_OUTPUT_LOST: _ClassVar[ErrorCode]
+    ATTEMPT_SUPERSEDED: _ClassVar[ErrorCode]
+    COMMIT_MISMATCH: _ClassVar[ErrorCode]
+    BLOCK_CORRUPT: _ClassVar[ErrorCode]
+    STORAGE_FULL: _ClassVar[ErrorCode]
+    STORAGE_FAILED: _ClassVar[ErrorCode]
+    OVERLOADED: _ClassVar[ErrorCode]
+    SHUTTING_DOWN: _ClassVar[ErrorCode]
+    UNAUTHENTICATED: _ClassVar[ErrorCode]
+    PERMISSION_DENIED: _ClassVar[ErrorCode]
+    DEADLINE: _ClassVar[ErrorCode]
+INTERNAL: ErrorCode
+INVALID_ARGUMENT: ErrorCode
+PROTOCOL_MISMATCH: ErrorCode
+UNKNOWN_APP: ErrorCode
+APP_EXPIRED: ErrorCode
+APP_EXISTS: ErrorCode
+UNKNOWN_SHUFFLE: ErrorCode
+SHUFFLE_EXISTS: ErrorCode
+MAP_OUTPUT_NOT_WRITTEN: ErrorCode
+MAP_OUTPUT_LOST: ErrorCode
+ATTEMPT_SUPERSEDED: ErrorCode
+COMMIT_MISMATCH: ErrorCode
+BLOCK_CORRUPT: ErrorCode
+STORAGE_FULL: ErrorCode
+STORAGE_FAILED: ErrorCode
+OVERLOADED: ErrorCode
+SHUTTING_DOWN: ErrorCode
+UNAUTHENTICATED: ErrorCode
+PERMISSION_DENIED: ErrorCode
+DEADLINE: ErrorCode
+
+class ShuffleKey(_message.Message):
+    __slots__ = ("app", "shuffle")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    shuffle: int
+    def __init__(self, app: _Optional[str] = ..., shuffle: _Optional[int] = ...) -> None: ...
+
+class MapAttempt(_message.Message):
+    __slots__ = ("map", "attempt")
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    map: int
+    attempt: int
+    def __init__(self, map: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Error(_message.Message):
+    __slots__ = ("code", "message", "remedy", "worker", "shuffle", "output")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    code: ErrorCode
+    message: str
+    remedy: str
+    worker: str
+    shuffle: ShuffleKey
+    output: MapAttempt
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ..., worker: _Optional[str] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ...) -> None: ...
+
+class Totals(_message.Message):
+    __slots__ = ("blocks", "bytes", "raw_bytes", "records", "digest")
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    blocks: int
+    bytes: int
+    raw_bytes: int
+    records: int
+    digest: int
+    def __init__(self, blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., raw_bytes: _Optional[int] = ..., records: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+
+class PutCommand(_message.Message):
+    __slots__ = ("protocol", "shuffle", "output", "partitions", "codec", "first_block")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    shuffle: ShuffleKey
+    output: MapAttempt
+    partitions: int
+    codec: str
+    first_block: int
+    def __init__(self, protocol: _Optional[int] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., partitions: _Optional[int] = ..., codec: _Optional[str] = ..., first_block: _Optional[int] = ...) -> None: ...
+
+class PutControl(_message.Message):
+    __slots__ = ("backlog", "end", "commit", "abort")
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    backlog: int
+    end: Totals
+    commit: bool
+    abort: bool
+    def __init__(self, backlog: _Optional[int] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., commit: _Optional[bool] = ..., abort: _Optional[bool] = ...) -> None: ...
+
+class PutReply(_message.Message):
+    __slots__ = ("granted", "blocks_held", "committed", "error")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_HELD_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    granted: int
+    blocks_held: int
+    committed: Committed
+    error: Error
+    def __init__(self, granted: _Optional[int] = ..., blocks_held: _Optional[int] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("output", "worker", "totals")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    output: MapAttempt
+    worker: str
+    totals: Totals
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
+
+class GetTicket(_message.Message):
+    __slots__ = ("shuffle", "first_partition", "end_partition", "maps", "ranges")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    first_partition: int
+    end_partition: int
+    maps: _containers.RepeatedCompositeFieldContainer[MapAttempt]
+    ranges: _containers.RepeatedCompositeFieldContainer[MapRange]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ..., maps: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[MapRange, _Mapping]]] = ...) -> None: ...
+
+class MapRange(_message.Message):
+    __slots__ = ("map", "attempt", "first_partition", "end_partition")
+    MAP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    map: int
+    attempt: int
+    first_partition: int
+    end_partition: int
+    def __init__(self, map: _Optional[int] = ..., attempt: _Optional[int] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ...) -> None: ...
+
+class GetControl(_message.Message):
+    __slots__ = ("end", "error")
+    END_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    end: Totals
+    error: Error
+    def __init__(self, end: _Optional[_Union[Totals, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
+class HelloRequest(_message.Message):
+    __slots__ = ("protocol", "client")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    client: str
+    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+
+class HelloReply(_message.Message):
+    __slots__ = ("protocol", "server", "epoch", "workers")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    server: str
+    epoch: int
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class Worker(_message.Message):
+    __slots__ = ("id", "host", "port", "free_bytes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    host: str
+    port: int
+    free_bytes: int
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ...) -> None: ...
+
+class RegisterAppRequest(_message.Message):
+    __slots__ = ("app", "instance", "name")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    instance: str
+    name: str
+    def __init__(self, app: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RegisterAppReply(_message.Message):
+    __slots__ = ("epoch", "workers", "heartbeat_seconds")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    heartbeat_seconds: int
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., heartbeat_seconds: _Optional[int] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    def __init__(self, app: _Optional[str] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("epoch", "workers")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class UnregisterAppRequest(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    def __init__(self, app: _Optional[str] = ...) -> None: ...
+
+class UnregisterAppReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RegisterShuffleRequest(_message.Message):
+    __slots__ = ("shuffle", "partitions", "maps", "codec", "content")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    partitions: int
+    maps: int
+    codec: str
+    content: str
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+
+class RegisterShuffleReply(_message.Message):
+    __slots__ = ("epoch", "workers")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
+class UnregisterShuffleRequest(_message.Message):
+    __slots__ = ("shuffle",)
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ...) -> None: ...
+
+class UnregisterShuffleReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LocateRequest(_message.Message):
+    __slots__ = ("shuffle", "first_map", "end_map", "page")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MAP_FIELD_NUMBER: _ClassVar[int]
+    END_MAP_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    first_map: int
+    end_map: int
+    page: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
+
+class LocateReply(_message.Message):
+    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_MAP_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[MapOutput]
+    next_map: int
+    more: bool
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    partitions: int
+    maps: int
+    codec: str
+    content: str
+    lost: _containers.RepeatedCompositeFieldContainer[MapOutput]
+    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ...) -> None: ...
+
+class MapOutput(_message.Message):
+    __slots__ = ("output", "worker", "totals")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    output: MapAttempt
+    worker: str
+    totals: Totals
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
+
+class ReportLostRequest(_message.Message):
+    __slots__ = ("shuffle", "outputs", "reason")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    outputs: _containers.RepeatedCompositeFieldContainer[MapAttempt]
+    reason: str
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReportLostReply(_message.Message):
+    __slots__ = ("lost",)
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedCompositeFieldContainer[MapAttempt]
+    def __init__(self, lost: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("app",)
+    APP_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    def __init__(self, app: _Optional[str] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    APPS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    epoch: int
+    uptime_seconds: float
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    shuffles: _containers.RepeatedCompositeFieldContainer[ShuffleStatus]
+    apps: _containers.RepeatedCompositeFieldContainer[AppStatus]
+    bytes_pushed: int
+    bytes_pulled: int
+    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ...) -> None: ...
+
+class AppStatus(_message.Message):
+    __slots__ = ("app", "name", "idle_seconds", "shuffles", "bytes")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    name: str
+    idle_seconds: float
+    shuffles: int
+    bytes: int
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., idle_seconds: _Optional[float] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class ShuffleStatus(_message.Message):
+    __slots__ = ("shuffle", "partitions", "maps", "committed", "totals")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    partitions: int
+    maps: int
+    committed: int
+    totals: Totals
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., committed: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
