@@ -1,0 +1,179 @@
+"""Values that cross the boundaries between threads, processes and packages. All frozen, all picklable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt, ShuffleId
+
+CONTENTS = ("records", "opaque", "arrow", "spark")
+"""What the payloads of a shuffle are: framed records (see `shuffle_api.records`), bytes that only the
+engine understands, Arrow IPC messages, Spark's serialized rows."""
+
+MAX_COUNT = 2**31 - 1
+"""Most partitions or maps of a shuffle: they travel as int32."""
+
+_WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the blocks of a stream or of a map output.
+
+    `bytes` are stored (compressed) payload bytes, `raw_bytes` those before compression; `digest` is the
+    crc32c of the block table in the order in which the blocks were sent (docs/protocol.md).
+    """
+
+    blocks: int = 0
+    bytes: int = 0
+    raw_bytes: int = 0
+    records: int = 0
+    digest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker and where clients reach its data endpoint. `id` outlives restarts of the worker.
+
+    :raises InvalidArgument: the id is not 1-64 characters of [A-Za-z0-9._-].
+    """
+
+    id: str
+    host: str
+    port: int
+    free_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not _WORKER.fullmatch(self.id):
+            raise InvalidArgument(
+                f"worker id {self.id!r} is not valid", remedy="use 1 to 64 characters of A-Z a-z 0-9 . _ -"
+            )
+
+    @property
+    def address(self) -> str:
+        """`host:port`, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class MapOutput:
+    """A committed map output: which attempt won, which worker holds it, how much it is."""
+
+    output: MapAttempt
+    worker: str
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSpec:
+    """What a shuffle is: `maps` tasks write, `partitions` are read.
+
+    The `check_` methods are the argument checks every plugin needs, with the same words everywhere.
+
+    :raises InvalidArgument: partitions < 1, maps < 0, either above 2**31 - 1, or an unknown content.
+    """
+
+    id: ShuffleId
+    partitions: int
+    maps: int
+    codec: str = "lz4"
+    content: str = "records"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.partitions <= MAX_COUNT:
+            raise InvalidArgument(f"partitions {self.partitions} is not in [1, {MAX_COUNT}]", shuffle=self.id)
+        if not 0 <= self.maps <= MAX_COUNT:
+            raise InvalidArgument(f"maps {self.maps} is not in [0, {MAX_COUNT}]", shuffle=self.id)
+        if self.content not in CONTENTS:
+            raise InvalidArgument(
+                f"content {self.content!r} is not known", remedy=f"use one of: {', '.join(CONTENTS)}", shuffle=self.id
+            )
+
+    def check_partition(self, partition: int) -> None:
+        """:raises InvalidArgument: `partition` is not in [0, partitions)."""
+        if not 0 <= partition < self.partitions:
+            raise InvalidArgument(f"partition {partition} is not in [0, {self.partitions})", shuffle=self.id)
+
+    def check_map(self, map: int) -> None:
+        """:raises InvalidArgument: `map` is not in [0, maps)."""
+        if not 0 <= map < self.maps:
+            raise InvalidArgument(f"map {map} is not in [0, {self.maps})", shuffle=self.id)
+
+    def check_ranges(self, partitions: range, maps: range | None) -> range:
+        """Check what a reader asks for; return the range of maps, all of them for None.
+
+        :raises InvalidArgument: a range has a step other than 1 or leaves the shuffle's bounds.
+        """
+        maps = range(self.maps) if maps is None else maps
+        for what, wanted, count in (("partition", partitions, self.partitions), ("map", maps, self.maps)):
+            if wanted.step != 1 or (len(wanted) and not 0 <= wanted.start <= wanted.stop <= count):
+                raise InvalidArgument(f"{what} range {wanted} is not within [0, {count}) with step 1", shuffle=self.id)
+        return maps
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleHandle:
+    """What a driver hands to its tasks, by pickling: enough to open a writer or a reader anywhere.
+
+    `plugin` is the name to load, `endpoint` whatever that plugin needs to find the shuffle (an address).
+    """
+
+    plugin: str
+    spec: ShuffleSpec
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMode:
+    """How the data of a shuffle lives: what readers and writers may count on. A value, not a class of plugin.
+
+    `reconsumable`: a partition may be read more than once.
+    `bounded`: what the producer may hold unread is limited, so that `write` waits for slow readers.
+    `persistent`: the data outlives the process that wrote it.
+    `start`: a reader may begin while the writer runs, or only after the commit.
+    `release`: what lets the data go.
+
+    The presets are Flink's result partition types PIPELINED_BOUNDED, BLOCKING and HYBRID_FULL in these terms
+    (`org.apache.flink.runtime.io.network.partition.ResultPartitionType`).
+
+    :raises InvalidArgument: the fields contradict each other.
+    """
+
+    reconsumable: bool
+    bounded: bool
+    persistent: bool
+    start: Literal["while_writing", "after_commit"]
+    release: Literal["when_consumed", "when_unregistered"]
+
+    def __post_init__(self) -> None:
+        if self.reconsumable and self.release == "when_consumed":
+            raise InvalidArgument("a mode that releases data when consumed cannot be reconsumable")
+        if self.bounded and self.start == "after_commit":
+            raise InvalidArgument("a bounded mode whose readers start after the commit would block its writer for ever")
+
+
+PIPELINED = PartitionMode(
+    reconsumable=False, bounded=True, persistent=False, start="while_writing", release="when_consumed"
+)
+BLOCKING = PartitionMode(
+    reconsumable=True, bounded=False, persistent=True, start="after_commit", release="when_unregistered"
+)
+HYBRID = PartitionMode(
+    reconsumable=True, bounded=False, persistent=True, start="while_writing", release="when_unregistered"
+)
+
+
+def name_numbers(numbers: Iterable[int], most: int = 20) -> str:
+    """Numbers for an error message: ascending, neighbours joined (`0-3, 7`), cut after `most` groups."""
+    groups: list[list[int]] = []
+    for number in sorted(numbers):
+        if groups and number <= groups[-1][1] + 1:
+            groups[-1][1] = number
+        else:
+            groups.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in groups[:most]]
+    return ", ".join(shown) + (f" and {len(groups) - most} more groups" if len(groups) > most else "")
