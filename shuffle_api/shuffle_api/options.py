@@ -1,0 +1,187 @@
+"""Options: one frozen dataclass per area, parsed once at the door and passed down as a value.
+
+    @dataclass(frozen=True, slots=True)
+    class ReadOptions:
+        window: int = option(8 << 20, unit="bytes", minimum=1, help="payload in flight per reader")
+        timeout: float = option(30.0, unit="seconds", help="how long a reader waits for data")
+
+    parse_options(ReadOptions, {"window": "64m", "timeout": "1500ms"})
+
+A field's type (str, int, float or bool, each perhaps `| None`) and its unit say which texts it takes:
+unit "bytes" takes sizes (`64m`, powers of 1024), unit "seconds" takes durations (`500ms`, `30s`, `5min`, `2h`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from shuffle_api.errors import InvalidArgument, UnknownOption
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)")
+_SIZES = {"": 1, "b": 1} | {
+    suffix: 1024**power for power, letter in enumerate("kmgt", 1) for suffix in (letter, letter + "b", letter + "ib")
+}
+_DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def option(
+    default: Any = MISSING, *, help: str, unit: str = "", choices: Sequence[str] = (), minimum: float | None = None
+) -> Any:
+    """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given."""
+    metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """One line of an options table; all texts. `type` lists the choices if there are any, `default` is
+    "required" if there is none."""
+
+    name: str
+    type: str
+    default: str
+    unit: str
+    help: str
+
+
+def parse_options(cls: type[T], given: Mapping[str, str | int | float | bool]) -> T:
+    """An instance of the dataclass `cls` with `given` in place of its defaults.
+
+    :raises UnknownOption: a key that is no field of `cls`; lists those that are.
+    :raises InvalidArgument: a value that does not fit, or a required option that is not given.
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in given:
+        if name not in fields:
+            raise UnknownOption(name, fields)
+    missing = [field.name for field in fields.values() if _required(field) and field.name not in given]
+    if missing:
+        raise InvalidArgument(f"option {missing[0]!r} is required", remedy=f"set it: {_help(fields[missing[0]])}")
+    hints = get_type_hints(cls)
+    return cls(**{name: _parse(fields[name], _plain_type(hints[name]), value) for name, value in given.items()})
+
+
+def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
+    """The options of the dataclass `cls` in the order of its fields, for documentation and `--help`."""
+    hints = get_type_hints(cls)
+    return [
+        OptionRow(
+            name=field.name,
+            type=" | ".join(field.metadata.get("choices", ())) or _plain_type(hints[field.name]).__name__,
+            default="required" if _required(field) else _show(_default(field)),
+            unit=field.metadata.get("unit", ""),
+            help=_help(field),
+        )
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a text such as `4096`, `64k`, `1.5g`, `2 GiB` (powers of 1024).
+
+    :raises ValueError: not a size.
+    """
+    return int(_amount(text, _SIZES, "a size such as 4096, 64m or 2g"))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in a text such as `30`, `500ms`, `5min`, `2h`.
+
+    :raises ValueError: not a duration.
+    """
+    return _amount(text, _DURATIONS, "a duration such as 30s, 500ms or 5min")
+
+
+def _amount(text: str, units: Mapping[str, float], expected: str) -> float:
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if not match or match[2] not in units:
+        raise ValueError(f"expected {expected}")
+    return float(match[1]) * units[match[2]]
+
+
+def _parse(field: Field[Any], kind: type, value: str | int | float | bool) -> Any:
+    try:
+        parsed = _convert(kind, field.metadata.get("unit", ""), value)
+        _check(field, parsed)
+    except ValueError as error:
+        raise InvalidArgument(f"option {field.name!r} cannot be {value!r}", remedy=str(error)) from None
+    return parsed
+
+
+def _convert(kind: type, unit: str, value: str | int | float | bool) -> Any:
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in _BOOLS:
+            return _BOOLS[value.lower()]
+        return _same(bool, value, "expected true or false")
+    if kind is str:
+        return _same(str, value, "expected a text")
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    if isinstance(value, str):
+        value = _number(kind, unit, value)
+    if kind is int and value != int(value):
+        raise ValueError("expected a whole number")
+    return kind(value)
+
+
+def _number(kind: type, unit: str, text: str) -> float:
+    if unit == "bytes":
+        return parse_size(text)
+    if unit == "seconds":
+        return parse_duration(text)
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        raise ValueError(f"expected {'a whole number' if kind is int else 'a number'}") from None
+
+
+def _same(kind: type, value: object, expected: str) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(expected)
+    return value
+
+
+def _check(field: Field[Any], value: Any) -> None:
+    choices, minimum = field.metadata.get("choices", ()), field.metadata.get("minimum")
+    if choices and value not in choices:
+        raise ValueError(f"use one of: {', '.join(choices)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"use {minimum} or more")
+
+
+def _plain_type(hint: Any) -> type:
+    if get_origin(hint) in (Union, types.UnionType):
+        [hint] = [arg for arg in get_args(hint) if arg is not types.NoneType]
+    if hint not in (str, int, float, bool):
+        raise TypeError(f"an option is a str, int, float or bool, not {hint}")
+    return hint  # type: ignore[no-any-return]
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _show(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _help(field: Field[Any]) -> str:
+    return str(field.metadata.get("help", ""))
