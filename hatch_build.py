@@ -1,0 +1,143 @@
+"""Build hook: compiles the Spark plugin with Maven and ships its jar as data of ``shuffle_plugins.spark``.
+
+A user of the wheel needs a Java runtime and nothing else; who builds it needs Maven and a JDK. Spark 4.3's classes
+come from the jars of an installed PySpark, because downloading 450 MB of it into each isolated build would be absurd.
+
+Environment variables:
+    FLIGHT_SHUFFLE_SKIP_JAR=1   leave the jar out; everything but the Spark plugin works
+    FLIGHT_SHUFFLE_SPARK_JARS   directory with Spark 4.3's jars to compile against
+                                (default: those of PySpark, then $SPARK_HOME/jars)
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SPARK_SERIES = "4.3"
+JDK_MINIMUM = 17
+JAR_STEM = f"flight-shuffle-spark_{SPARK_SERIES}"
+SOURCES = Path("plugins/spark")
+PROTO = Path("transport/shuffle_transport/proto/flight_shuffle.proto")
+JAR_DIRECTORY = Path("plugins/shuffle_plugins/spark/jars")
+MAVEN_TIMEOUT_S = 1800
+
+MAVEN_INSTALL = "Debian/Ubuntu: apt-get install maven   Fedora: dnf install maven   macOS: brew install maven"
+JDK_INSTALL = (
+    "Debian/Ubuntu: apt-get install openjdk-17-jdk   Fedora: dnf install java-17-openjdk-devel   "
+    "macOS: brew install openjdk@17"
+)
+SKIP_HINT = "Or set FLIGHT_SHUFFLE_SKIP_JAR=1 to build without the Spark plugin."
+
+
+class JarBuildError(Exception):
+    """The jar can't be built here; the message says what is missing and what to do."""
+
+
+class SparkJarHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Runs before hatchling packs a wheel, and before an editable install."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """``version`` is the kind of wheel ("standard" or "editable")."""
+        if os.environ.get("FLIGHT_SHUFFLE_SKIP_JAR", "") not in ("", "0"):
+            self.app.display_warning("FLIGHT_SHUFFLE_SKIP_JAR is set: the Spark plugin's jar is left out")
+            return
+        try:
+            jar = build_jar(Path(self.root), self.metadata.version, incremental=version == "editable")
+        except JarBuildError as error:
+            self.app.abort(str(error))
+        build_data["artifacts"].append(f"/{jar.relative_to(self.root).as_posix()}")
+
+
+def build_jar(root: Path, version: str, *, incremental: bool) -> Path:
+    """The jar of this version, built if need be. Raises JarBuildError."""
+    jar = root / JAR_DIRECTORY / f"{JAR_STEM}-{version}.jar"
+    if incremental and is_newer(jar, root):
+        return jar
+    maven, spark_jars = find_maven(), find_spark_jars()
+    check_jdk(maven)
+    spark_version = next(spark_jars.glob(f"spark-core_*-{SPARK_SERIES}.*.jar")).stem.rpartition("-")[2]
+    properties = [f"-Dspark.jars={spark_jars}", f"-Dspark.version={spark_version}"]
+    command = [maven, "-q", "-B", "package", "-DskipTests", *properties]
+    run = subprocess.run(
+        command, cwd=root / SOURCES, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
+    )
+    if run.returncode != 0:
+        tail = "\n".join((run.stdout + run.stderr).splitlines()[-40:])
+        raise JarBuildError(f"Maven could not build {SOURCES} ({' '.join(command)}):\n{tail}\n{SKIP_HINT}")
+    built = root / SOURCES / "target" / jar.name
+    if not built.is_file():
+        raise JarBuildError(f"Maven succeeded but left no {built}; do pom.xml and pyproject.toml agree?")
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    for old in jar.parent.glob(f"{JAR_STEM}-*.jar"):
+        old.unlink()
+    # Copy and rename: a Spark session that starts meanwhile sees the old jar or the new one, never half of it.
+    part = jar.with_suffix(".part")
+    shutil.copyfile(built, part)
+    part.rename(jar)
+    return jar
+
+
+def is_newer(jar: Path, root: Path) -> bool:
+    """Whether the jar exists and no source of it has changed since."""
+    if not jar.is_file():
+        return False
+    sources = [root / PROTO, root / SOURCES / "pom.xml"]
+    sources += [path for path in (root / SOURCES / "src").rglob("*") if path.is_file()]
+    return all(path.stat().st_mtime <= jar.stat().st_mtime for path in sources)
+
+
+def find_maven() -> str:
+    """Path of ``mvn``."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarBuildError(f"Maven builds the Spark plugin, and mvn is not on PATH.\n{MAVEN_INSTALL}\n{SKIP_HINT}")
+    return maven
+
+
+def check_jdk(maven: str) -> None:
+    """Raises JarBuildError unless Maven runs on JDK 17 or newer, compiler included."""
+    run = subprocess.run([maven, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    said = run.stdout + run.stderr
+    found = re.search(r"Java version: (\d+).*?runtime: (\S.*)", said)
+    if run.returncode != 0 or found is None:
+        raise JarBuildError(f"mvn -version failed; is a JDK installed?\n{said.strip()}\n{JDK_INSTALL}\n{SKIP_HINT}")
+    if int(found[1]) < JDK_MINIMUM:
+        raise JarBuildError(
+            f"JDK {JDK_MINIMUM} or newer is needed, Maven runs on {found[1]} ({found[2]}); set JAVA_HOME.\n"
+            f"{JDK_INSTALL}\n{SKIP_HINT}"
+        )
+    if not (Path(found[2]) / "bin" / "javac").exists():
+        raise JarBuildError(f"{found[2]} is a Java runtime without javac; a JDK is needed.\n{JDK_INSTALL}\n{SKIP_HINT}")
+
+
+def find_spark_jars() -> Path:
+    """The directory with Spark's own jars, of the series that the plugin is written for."""
+    tried = []
+    for name, directory in _candidates():
+        if directory is None:
+            continue
+        if any(directory.glob(f"spark-core_*-{SPARK_SERIES}.*.jar")):
+            return directory.resolve()
+        tried.append(f"{name} ({directory})")
+    seen = f" Not there: {', '.join(tried)}." if tried else ""
+    raise JarBuildError(
+        f"The jars of Spark {SPARK_SERIES} are needed to compile the Spark plugin.{seen}\n"
+        f"Install PySpark and build without isolation: pip install 'pyspark~={SPARK_SERIES}.0' 'hatchling>=1.27' and\n"
+        f"pip install --no-build-isolation ...; or name a directory that has them in FLIGHT_SHUFFLE_SPARK_JARS.\n"
+        f"{SKIP_HINT}"
+    )
+
+
+def _candidates() -> list[tuple[str, Path | None]]:
+    given, home = os.environ.get("FLIGHT_SHUFFLE_SPARK_JARS"), os.environ.get("SPARK_HOME")
+    if given:
+        return [("FLIGHT_SHUFFLE_SPARK_JARS", Path(given))]
+    pyspark = importlib.util.find_spec("pyspark")
+    origin = Path(pyspark.origin).parent / "jars" if pyspark is not None and pyspark.origin else None
+    return [("the installed PySpark", origin), ("SPARK_HOME", Path(home) / "jars" if home else None)]
