@@ -1,0 +1,88 @@
+"""Spark's settings for shuffling through a Flight Shuffle server, as a dict and as text."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_plugins.spark import jvm
+from shuffle_plugins.spark.jar import find_jar
+
+MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
+DATA_IO = "org.apache.spark.shuffle.flight.FlightShuffleDataIO"
+PREFIX = "spark.shuffle.flight."
+
+FALLBACKS = ("auto", "never", "always")
+FORMATS = ("conf", "defaults", "json")
+
+
+def spark_conf(
+    server: str,
+    *,
+    fallback: str = "auto",
+    options: Mapping[str, str | int | float | bool] | None = None,
+    spark_version: str | None = None,
+    jar: Path | None = None,
+) -> dict[str, str]:
+    """The settings for ``SparkSession.builder.config(map=...)``.
+
+    ``server`` is ``host:port`` of the server's control endpoint. ``fallback`` says when a shuffle goes Spark's own
+    way: ``auto`` (no server answers), ``never`` (then the job fails) or ``always``. ``options`` are further settings
+    below ``spark.shuffle.flight.``, given without that prefix; the plugin checks their names when the session starts.
+
+    The jar goes into ``spark.jars``, from where Spark brings it to every executor, so only the driver's machine needs
+    this package. A job with jars of its own joins both lists with a comma.
+
+    :raises InvalidArgument: ``server`` is no ``host:port``, ``fallback`` none of the three.
+    :raises UnsupportedSpark, JarMissing: as `find_jar`; not with ``jar``.
+    :raises SparkAlreadyStarted: this process runs Spark's JVM already, without the plugin.
+    """
+    check_choice("fallback", fallback, FALLBACKS)
+    check_address(server)
+    jar = find_jar(spark_version) if jar is None else jar.resolve()
+    jvm.check_plugin_visible(MANAGER)
+    return {
+        "spark.shuffle.manager": MANAGER,
+        "spark.shuffle.sort.io.plugin.class": DATA_IO,
+        "spark.jars": str(jar),
+        f"{PREFIX}server": server,
+        f"{PREFIX}fallback": fallback,
+        **{f"{PREFIX}{name}": _text(value) for name, value in (options or {}).items()},
+    }
+
+
+def conf_lines(conf: Mapping[str, str], format: str = "conf") -> str:
+    """``conf`` as text: ``conf`` (options of spark-submit), ``defaults`` (spark-defaults.conf) or ``json``.
+
+    :raises InvalidArgument: another format.
+    """
+    check_choice("format", format, FORMATS)
+    if format == "json":
+        return json.dumps(dict(conf), indent=2)
+    if format == "defaults":
+        # A Java properties file, in which a backslash begins an escape.
+        return "\n".join("{} {}".format(key, value.replace("\\", "\\\\")) for key, value in conf.items())
+    return "\n".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in conf.items())
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises InvalidArgument unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise InvalidArgument(f"{name} cannot be {value!r}", remedy=f"use one of: {', '.join(choices)}")
+
+
+def check_address(server: str) -> None:
+    """Raises InvalidArgument unless ``server`` is ``host:port`` (an IPv6 address in brackets)."""
+    host, colon, port = server.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise InvalidArgument(f"server {server!r} is not host:port", remedy="for example shuffle.example.org:7070")
+    if any(c in host for c in "/ \t\n@") or (":" in host and not bracketed):
+        raise InvalidArgument(
+            f"server {server!r} is not host:port", remedy="leave out any scheme or path; put IPv6 addresses in brackets"
+        )
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,51 @@
+"""shuffle_plugins.spark.command: the subcommand ``spark-conf``, without the program around it."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_plugins.spark import UnsupportedSpark, conf, spark_conf
+from shuffle_plugins.spark.command import register
+
+JAR = Path("/jars/flight-shuffle-spark_4.3-0.1.0.jar")
+
+
+def spark_conf_command(*arguments: str) -> int:
+    parser = argparse.ArgumentParser(prog="flight-shuffle")
+    register(parser.add_subparsers(required=True))
+    parsed = parser.parse_args(["spark-conf", *arguments])
+    status: int = parsed.run(parsed)
+    return status
+
+
+@pytest.fixture
+def built_jar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "find_jar", lambda version: JAR)
+
+
+@pytest.mark.usefixtures("built_jar")
+def test_spark_conf_prints_what_the_function_returns(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--server", "host:1", "--fallback", "never", "--option", "a=b=c", "--format", "json")
+    assert spark_conf_command(*given) == 0
+    expected = spark_conf("host:1", fallback="never", options={"a": "b=c"}, jar=JAR)
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+@pytest.mark.usefixtures("built_jar")
+def test_spark_conf_prints_options_of_spark_submit_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark_conf_command("--server", "host:1") == 0
+    assert "--conf spark.shuffle.flight.server=host:1\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("built_jar")
+def test_spark_conf_refuses_an_option_without_value() -> None:
+    with pytest.raises(InvalidArgument, match="'a' is not NAME=VALUE"):
+        spark_conf_command("--server", "host:1", "--option", "a")
+
+
+def test_spark_conf_refuses_another_spark_version() -> None:
+    with pytest.raises(UnsupportedSpark, match=r"Spark 3\.5\.1"):
+        spark_conf_command("--server", "host:1", "--spark-version", "3.5.1")

@@ -1,0 +1,74 @@
+"""shuffle_plugins.spark.conf: the settings, and their three forms as text."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_plugins.spark import conf_lines, spark_conf
+
+JAR = Path("/opt/jars/flight-shuffle-spark_4.3-0.1.0.jar")
+
+
+def test_spark_conf_names_manager_jar_server_and_policy() -> None:
+    assert spark_conf("host:7070", jar=JAR) == {
+        "spark.shuffle.manager": "org.apache.spark.shuffle.flight.FlightShuffleManager",
+        "spark.shuffle.sort.io.plugin.class": "org.apache.spark.shuffle.flight.FlightShuffleDataIO",
+        "spark.jars": str(JAR),
+        "spark.shuffle.flight.server": "host:7070",
+        "spark.shuffle.flight.fallback": "auto",
+    }
+
+
+def test_spark_conf_prefixes_further_options_and_writes_booleans_as_spark_does() -> None:
+    conf = spark_conf("host:7070", jar=JAR, options={"anything": True, "size": "64m", "count": 3})
+    assert conf["spark.shuffle.flight.anything"] == "true"
+    assert conf["spark.shuffle.flight.size"] == "64m"
+    assert conf["spark.shuffle.flight.count"] == "3"
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:7070", "shuffle-1.example.org:65535", "[::1]:7070"])
+def test_spark_conf_takes_names_and_both_kinds_of_address(server: str) -> None:
+    assert spark_conf(server, jar=JAR)["spark.shuffle.flight.server"] == server
+
+
+@pytest.mark.parametrize(
+    "server", ["", "host", "host:", ":7070", "host:0", "host:65536", "host:7a", "http://host:7070", "::1:7070", "a b:1"]
+)
+def test_spark_conf_refuses_what_is_no_address_and_says_it(server: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        spark_conf(server, jar=JAR)
+    assert repr(server) in str(caught.value)
+
+
+def test_spark_conf_lists_the_policies_when_given_another() -> None:
+    with pytest.raises(InvalidArgument, match=r"'sometimes'.*auto, never, always"):
+        spark_conf("host:7070", fallback="sometimes", jar=JAR)
+
+
+CONF = {"spark.shuffle.flight.server": "host:7070", "spark.jars": "/with space/a.jar", "x": "back\\slash"}
+
+
+def test_conf_lines_as_options_survive_a_shell() -> None:
+    words = shlex.split(conf_lines(CONF, "conf").replace("\n", " "))
+    assert words[::2] == ["--conf"] * 3
+    assert dict(word.split("=", 1) for word in words[1::2]) == CONF
+
+
+def test_conf_lines_as_defaults_are_a_properties_file() -> None:
+    assert conf_lines(CONF, "defaults").splitlines() == [
+        "spark.shuffle.flight.server host:7070",
+        "spark.jars /with space/a.jar",
+        "x back\\\\slash",
+    ]
+
+
+def test_conf_lines_as_json_are_the_same_dict() -> None:
+    assert json.loads(conf_lines(CONF, "json")) == CONF
+
+
+def test_conf_lines_list_the_formats_when_given_another() -> None:
+    with pytest.raises(InvalidArgument, match=r"'yaml'.*conf, defaults, json"):
+        conf_lines(CONF, "yaml")

@@ -1,0 +1,50 @@
+"""shuffle_plugins.spark.jar: one jar per minor version of Spark, and what is said when it is not there."""
+
+from pathlib import Path
+
+import pytest
+
+from shuffle_plugins.spark import JarMissing, UnsupportedSpark, find_jar, jar
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "flight-shuffle-spark_4.3-0.1.0.jar").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("version", ["4.3", "4.3.0", "4.3.17"])
+def test_find_jar_takes_any_patch_version(directory: Path, version: str) -> None:
+    assert find_jar(version, directory).name == "flight-shuffle-spark_4.3-0.1.0.jar"
+
+
+def test_find_jar_asks_for_the_installed_pyspark_by_default(directory: Path) -> None:
+    assert find_jar(directory=directory) == find_jar(jar.installed_spark(), directory)
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "4.30.0", "5.0.0", "4", ""])
+def test_find_jar_names_the_version_found_and_the_supported(directory: Path, version: str) -> None:
+    with pytest.raises(UnsupportedSpark) as caught:
+        find_jar(version, directory)
+    assert (caught.value.found, caught.value.supported) == (version, ("4.3",))
+    assert f"Spark {version}" in str(caught.value)
+    assert "use Spark 4.3: pip install 'pyspark~=4.3.0'" in str(caught.value)
+
+
+def test_find_jar_without_pyspark_says_how_to_get_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jar, "installed_spark", lambda: None)
+    with pytest.raises(UnsupportedSpark, match=r"no PySpark.*pip install 'pyspark~=4.3.0'.*spark_version="):
+        find_jar(directory=directory)
+
+
+def test_find_jar_in_an_unbuilt_checkout_says_how_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(JarMissing) as caught:
+        find_jar("4.3.0", tmp_path)
+    assert (caught.value.directory, caught.value.found) == (tmp_path, ())
+    assert "pip install" in caught.value.remedy
+
+
+def test_find_jar_does_not_guess_between_two_builds(directory: Path) -> None:
+    (directory / "flight-shuffle-spark_4.3-0.2.0.jar").touch()
+    with pytest.raises(JarMissing, match=r"several jars .*0\.1\.0\.jar, .*0\.2\.0\.jar"):
+        find_jar("4.3.0", directory)
