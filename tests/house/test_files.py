@@ -1,0 +1,53 @@
+"""Small files with one job, typed packages, no address of a package registry in what is committed."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = (
+    "shuffle_api/shuffle_api",
+    "transport/shuffle_transport",
+    "plugins/shuffle_plugins",
+    "remote_service/shuffle_server",
+)
+PYTHON_LINES = 400
+JAVA_LINES = 500
+GENERATED = "_pb2"
+REGISTRY = re.compile(r"--(extra-)?index-url|pypi\.org|pythonhosted\.org|repo1?\.maven|registry\.npmjs")
+
+
+def committed() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize(("suffix", "limit"), [(".py", PYTHON_LINES), (".java", JAVA_LINES)])
+def test_source_files_stay_small(suffix: str, limit: int) -> None:
+    sizes = {
+        path.relative_to(ROOT): path.read_text().count("\n")
+        for path in committed()
+        if path.suffix == suffix and GENERATED not in path.name
+    }
+    assert sizes
+    large = {str(path): lines for path, lines in sizes.items() if lines > limit}
+    assert not large, f"more than {limit} lines; split by job: {large}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_marked_as_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file()
+
+
+def test_no_file_names_a_package_registry() -> None:
+    # Which registry or mirror is used is the business of each machine's own configuration.
+    here = Path(__file__)
+    named = []
+    for path in committed():
+        if path == here or path.suffix in {".parquet", ".jar", ".png"}:
+            continue
+        if REGISTRY.search(path.read_text(errors="replace")):
+            named.append(str(path.relative_to(ROOT)))
+    assert not named
