@@ -40,11 +40,12 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
         for node in ast.walk(statement)
     }
     for node in ast.walk(tree):
-        names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names = [node.module]
+        else:
+            continue
         for module in (name.split(".")[0] for name in names):
             if not (module in CHECKER_ONLY and id(node) in guarded):
                 yield node.lineno, module
@@ -75,5 +76,6 @@ def test_imports_sees_every_form_of_import() -> None:
 
 
 def test_imports_leaves_out_the_type_checkers_own_modules_and_no_others() -> None:
-    source = "if TYPE_CHECKING:\n    from _typeshed import a\n    import shuffle_server\nelse:\n    import typing_extensions\n"
+    guarded = "if TYPE_CHECKING:\n    from _typeshed import a\n    import shuffle_server\n"
+    source = guarded + "else:\n    import typing_extensions\n"
     assert list(imports(source)) == [(3, "shuffle_server"), (5, "typing_extensions")]
