@@ -1,0 +1,52 @@
+"""The metadata of shuffles as a pure state machine: what exists, which attempt won, where it lies.
+
+`Registry.apply(operation)` is the only way to change it. There is no clock, no lock and no I/O in here:
+time comes inside operations, the caller serializes, logs and replicates them. So the same code runs in one
+process, behind a server and in recovery, where the state is the log of operations applied again.
+"""
+
+from shuffle_api.registry.apps import AppRecord
+from shuffle_api.registry.events import (
+    AppRemoved,
+    Event,
+    LostOutput,
+    MapOutputCommitted,
+    ShuffleRemoved,
+    WorkerLost,
+)
+from shuffle_api.registry.operations import (
+    CommitMapOutput,
+    ExpireApps,
+    Heartbeat,
+    LoseMapOutput,
+    LoseWorker,
+    Operation,
+    RegisterApp,
+    RegisterShuffle,
+    RegisterWorker,
+    UnregisterApp,
+    UnregisterShuffle,
+)
+from shuffle_api.registry.state import Registry
+
+__all__ = [
+    "AppRecord",
+    "AppRemoved",
+    "CommitMapOutput",
+    "Event",
+    "ExpireApps",
+    "Heartbeat",
+    "LoseMapOutput",
+    "LoseWorker",
+    "LostOutput",
+    "MapOutputCommitted",
+    "Operation",
+    "RegisterApp",
+    "RegisterShuffle",
+    "RegisterWorker",
+    "Registry",
+    "ShuffleRemoved",
+    "UnregisterApp",
+    "UnregisterShuffle",
+    "WorkerLost",
+]

@@ -1,0 +1,52 @@
+"""What an operation brought about, for those who must act on it: delete files, tell watchers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import MapOutput, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class MapOutputCommitted:
+    """The first attempt of this map has committed and is visible from now on."""
+
+    shuffle: ShuffleId
+    output: MapOutput
+
+
+@dataclass(frozen=True, slots=True)
+class LostOutput:
+    """A committed map output is gone: where it lay and why. Its map has to run again."""
+
+    shuffle: ShuffleId
+    output: MapOutput
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleRemoved:
+    """A shuffle is gone: nothing of it may be read or committed any more, its files can be deleted."""
+
+    id: ShuffleId
+
+
+@dataclass(frozen=True, slots=True)
+class AppRemoved:
+    """An application is gone. The `ShuffleRemoved` events of its shuffles come before."""
+
+    app: str
+    reason: Literal["unregistered", "expired"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker is gone. The `LostOutput` events of its map outputs come before."""
+
+    worker: WorkerInfo
+    reason: str
+
+
+Event: TypeAlias = MapOutputCommitted | LostOutput | ShuffleRemoved | AppRemoved | WorkerLost

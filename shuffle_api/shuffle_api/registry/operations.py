@@ -1,0 +1,112 @@
+"""Everything that can change the registry. Times are seconds since the epoch, taken by whoever makes the operation.
+
+Each operation is idempotent: applying it twice in a row gives the same state as once. Those that name what
+is gone already (`UnregisterApp`, `UnregisterShuffle`, `LoseWorker`, a stale `LoseMapOutput`) do nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shuffle_api.ids import MapAttempt, ShuffleId, check_app
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterApp:
+    """An application run begins. `instance` is random per run and tells a repeated call from another run
+    with the same id; `name` is for people.
+
+    :raises InvalidArgument: when made: the application id is not valid.
+    """
+
+    app: str
+    instance: str
+    name: str
+    at: float
+
+    def __post_init__(self) -> None:
+        check_app(self.app)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The application was alive at this time."""
+
+    app: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterApp:
+    """The application run is over: all its shuffles go, its id is free again."""
+
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireApps:
+    """Applications last heard of before this time are dead: their shuffles go, their ids are remembered."""
+
+    before: float
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterShuffle:
+    """A shuffle begins."""
+
+    spec: ShuffleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterShuffle:
+    """A shuffle is over: its data may go."""
+
+    id: ShuffleId
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMapOutput:
+    """A worker holds a complete map output."""
+
+    shuffle: ShuffleId
+    output: MapOutput
+
+
+@dataclass(frozen=True, slots=True)
+class LoseMapOutput:
+    """The data of a committed attempt is gone; `reason` is shown to whoever wants to read it."""
+
+    shuffle: ShuffleId
+    output: MapAttempt
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterWorker:
+    """A worker is there, or back, or at another address, or has other free space than before."""
+
+    info: WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LoseWorker:
+    """A worker is gone for good, with all map outputs that lay there."""
+
+    worker: str
+    reason: str
+
+
+Operation: TypeAlias = (
+    RegisterApp
+    | Heartbeat
+    | UnregisterApp
+    | ExpireApps
+    | RegisterShuffle
+    | UnregisterShuffle
+    | CommitMapOutput
+    | LoseMapOutput
+    | RegisterWorker
+    | LoseWorker
+)

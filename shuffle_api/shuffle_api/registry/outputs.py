@@ -1,0 +1,114 @@
+"""The map outputs of one shuffle: who won each map, and what was lost.
+
+A map is in one of three states: not written (in neither dict), committed (has a winner), lost (has lost
+attempts and no winner). The lost attempts of a map are kept for as long as the shuffle lives, so that a late
+commit of one of them is refused by name.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
+from shuffle_api.ids import MapAttempt
+from shuffle_api.registry.events import LostOutput
+from shuffle_api.values import MapOutput, ShuffleSpec
+
+
+@dataclass(slots=True)
+class ShuffleOutputs:
+    """`winners` and `lost` by map number; `maps` holds the keys of `winners`, ascending, for paging."""
+
+    spec: ShuffleSpec
+    winners: dict[int, MapOutput] = field(default_factory=dict)
+    lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
+    maps: list[int] = field(default_factory=list)
+
+    def commit(self, output: MapOutput) -> bool:
+        """Let the attempt win its map; False if it has won already. Changes nothing when it raises.
+
+        Map numbers are not held against `spec.maps`: engines may number their maps sparsely.
+
+        :raises AttemptSuperseded: another attempt has won; the error names it.
+        :raises CommitMismatch: this attempt has won with another statement.
+        :raises MapOutputLost: this attempt had won and was lost.
+        """
+        attempt = output.output
+        winner = self.winners.get(attempt.map)
+        if winner == output:
+            return False
+        self._check(output, winner)
+        self.winners[attempt.map] = output
+        if self.maps and attempt.map < self.maps[-1]:
+            insort(self.maps, attempt.map)
+        else:
+            self.maps.append(attempt.map)
+        return True
+
+    def lose(self, attempt: MapAttempt, reason: str) -> LostOutput | None:
+        """Mark the attempt's output as lost; None if it is not the winner of its map, so that nothing changes."""
+        winner = self.winners.get(attempt.map)
+        if winner is None or winner.output != attempt:
+            return None
+        event = LostOutput(self.spec.id, winner, reason)
+        del self.winners[attempt.map]
+        del self.maps[bisect_left(self.maps, attempt.map)]
+        self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
+        return event
+
+    def held_by(self, worker: str) -> list[MapAttempt]:
+        """The committed attempts whose output lies at `worker`."""
+        return [winner.output for winner in self.winners.values() if winner.worker == worker]
+
+    def get(self, map: int) -> MapOutput:
+        """The committed output of `map`.
+
+        :raises MapOutputLost: it is gone.
+        :raises MapOutputNotWritten: there never was one.
+        """
+        winner = self.winners.get(map)
+        if winner is not None:
+            return winner
+        if map in self.lost:
+            last = self.lost[map][-1]
+            raise _lost(last, f"the output of map {map} is lost: {last.reason}")
+        raise MapOutputNotWritten(f"map {map} has not committed", shuffle=self.spec.id)
+
+    def page(self, first: int, end: int | None, limit: int | None) -> tuple[list[MapOutput], int | None]:
+        """Up to `limit` committed outputs of maps [first, end), ascending, and the map the next page begins with."""
+        start = bisect_left(self.maps, first)
+        stop = len(self.maps) if end is None else bisect_left(self.maps, end)
+        cut = stop if limit is None else min(stop, start + limit)
+        return [self.winners[map] for map in self.maps[start:cut]], self.maps[cut] if cut < stop else None
+
+    def lost_now(self) -> Iterator[LostOutput]:
+        """The last lost output of each map that has no winner since, in no order."""
+        return (events[-1] for map, events in self.lost.items() if map not in self.winners)
+
+    def _check(self, output: MapOutput, winner: MapOutput | None) -> None:
+        attempt = output.output
+        for event in self.lost.get(attempt.map, ()):
+            if event.output.output == attempt:
+                raise _lost(event, f"{attempt} has committed before and was lost: {event.reason}")
+        if winner is None:
+            return
+        if winner.output == attempt:
+            raise CommitMismatch(
+                f"{attempt} has committed before, with {winner.totals} on worker {winner.worker},"
+                f" now it says {output.totals} on worker {output.worker}",
+                worker=winner.worker,
+                shuffle=self.spec.id,
+                output=attempt,
+            )
+        raise AttemptSuperseded(
+            f"attempt {winner.output.attempt} of map {attempt.map} has committed before attempt {attempt.attempt}",
+            worker=winner.worker,
+            shuffle=self.spec.id,
+            output=winner.output,
+        )
+
+
+def _lost(event: LostOutput, message: str) -> MapOutputLost:
+    return MapOutputLost(message, worker=event.output.worker, shuffle=event.shuffle, output=event.output.output)

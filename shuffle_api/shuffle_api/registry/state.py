@@ -1,0 +1,221 @@
+"""The registry's state, the operations that change it, and the questions it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal
+
+from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
+from shuffle_api.ids import ShuffleId
+from shuffle_api.registry.apps import AppRecord, Apps
+from shuffle_api.registry.events import (
+    AppRemoved,
+    Event,
+    LostOutput,
+    MapOutputCommitted,
+    ShuffleRemoved,
+    WorkerLost,
+)
+from shuffle_api.registry.operations import (
+    CommitMapOutput,
+    ExpireApps,
+    Heartbeat,
+    LoseMapOutput,
+    LoseWorker,
+    Operation,
+    RegisterApp,
+    RegisterShuffle,
+    RegisterWorker,
+    UnregisterApp,
+    UnregisterShuffle,
+)
+from shuffle_api.registry.outputs import ShuffleOutputs
+from shuffle_api.registry.snapshot import rebuild
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+
+
+class Registry:
+    """Applications, shuffles, map outputs and workers. Not thread-safe: the caller holds a lock or is alone."""
+
+    def __init__(self) -> None:
+        self._apps = Apps()
+        self._shuffles: dict[ShuffleId, ShuffleOutputs] = {}
+        self._workers: dict[str, WorkerInfo] = {}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Registry):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # ------------------------------------------------------------------------------------ change
+
+    def apply(self, operation: Operation) -> tuple[Event, ...]:
+        """Make one change and say what it brought about. When it raises, nothing has changed.
+
+        :raises AppExists: RegisterApp: another instance has this id.
+        :raises AppExpired: the operation names an application that expired.
+        :raises UnknownApp: Heartbeat, RegisterShuffle: no such application.
+        :raises ShuffleExists: RegisterShuffle: the id is taken by a shuffle with other properties.
+        :raises UnknownShuffle: CommitMapOutput, LoseMapOutput: no such shuffle.
+        :raises InvalidArgument: CommitMapOutput: the worker is not registered.
+        :raises AttemptSuperseded: CommitMapOutput: another attempt has won; `.output` and `.worker` name it.
+        :raises CommitMismatch: CommitMapOutput: this attempt has won with other totals or at another worker.
+        :raises MapOutputLost: CommitMapOutput: this attempt had won and was lost.
+        """
+        return self._HANDLERS[type(operation)](self, operation)
+
+    def _register_app(self, op: RegisterApp) -> tuple[Event, ...]:
+        self._apps.register(AppRecord(op.app, op.instance, op.name, op.at))
+        return ()
+
+    def _heartbeat(self, op: Heartbeat) -> tuple[Event, ...]:
+        self._apps.heartbeat(op.app, op.at)
+        return ()
+
+    def _unregister_app(self, op: UnregisterApp) -> tuple[Event, ...]:
+        gone = self._apps.live.pop(op.app, None)
+        return () if gone is None else self._removed(op.app, "unregistered")
+
+    def _expire_apps(self, op: ExpireApps) -> tuple[Event, ...]:
+        return tuple(event for app in self._apps.expire(op.before) for event in self._removed(app, "expired"))
+
+    def _register_shuffle(self, op: RegisterShuffle) -> tuple[Event, ...]:
+        id = op.spec.id
+        self._apps.get(id.app)
+        present = self._shuffles.get(id)
+        if present is not None and present.spec != op.spec:
+            raise ShuffleExists(f"the shuffle is registered as {present.spec}, not {op.spec}", shuffle=id)
+        if present is None:
+            self._shuffles[id] = ShuffleOutputs(op.spec)
+        return ()
+
+    def _unregister_shuffle(self, op: UnregisterShuffle) -> tuple[Event, ...]:
+        gone = self._shuffles.pop(op.id, None)
+        return () if gone is None else (ShuffleRemoved(op.id),)
+
+    def _commit_map_output(self, op: CommitMapOutput) -> tuple[Event, ...]:
+        outputs = self._outputs(op.shuffle)
+        # A commit by a worker that was given up would make outputs visible that nobody can reach.
+        if op.output.worker not in self._workers:
+            raise InvalidArgument(
+                f"worker {op.output.worker!r} is not registered",
+                remedy="register the worker before it commits",
+                shuffle=op.shuffle,
+                output=op.output.output,
+            )
+        return (MapOutputCommitted(op.shuffle, op.output),) if outputs.commit(op.output) else ()
+
+    def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
+        event = self._outputs(op.shuffle).lose(op.output, op.reason)
+        return () if event is None else (event,)
+
+    def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
+        self._workers[op.info.id] = op.info
+        return ()
+
+    def _lose_worker(self, op: LoseWorker) -> tuple[Event, ...]:
+        info = self._workers.pop(op.worker, None)
+        if info is None:
+            return ()
+        lost = [
+            outputs.lose(attempt, op.reason)
+            for outputs in self._shuffles.values()
+            for attempt in outputs.held_by(op.worker)
+        ]
+        return (*filter(None, lost), WorkerLost(info, op.reason))
+
+    def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
+        ids = [id for id in self._shuffles if id.app == app]
+        for id in ids:
+            del self._shuffles[id]
+        return (*map(ShuffleRemoved, ids), AppRemoved(app, reason))
+
+    # ----------------------------------------------------------------------------------- questions
+
+    def app(self, app: str) -> AppRecord:
+        """
+        :raises AppExpired: it fell silent.
+        :raises UnknownApp: it is not registered.
+        """
+        return self._apps.get(app)
+
+    def apps(self) -> list[AppRecord]:
+        """The registered applications."""
+        return list(self._apps.live.values())
+
+    def spec(self, id: ShuffleId) -> ShuffleSpec:
+        """
+        :raises AppExpired: its application fell silent.
+        :raises UnknownShuffle: it is not registered.
+        """
+        return self._outputs(id).spec
+
+    def shuffles(self, app: str | None = None) -> list[ShuffleSpec]:
+        """The registered shuffles, of one application or of all. Empty for an unknown application."""
+        return [outputs.spec for id, outputs in self._shuffles.items() if app in (None, id.app)]
+
+    def map_output(self, id: ShuffleId, map: int) -> MapOutput:
+        """The committed output of one map.
+
+        :raises MapOutputNotWritten: no attempt has committed yet.
+        :raises MapOutputLost: the one that had is gone.
+        :raises AppExpired: its application fell silent.
+        :raises UnknownShuffle: the shuffle is not registered.
+        """
+        return self._outputs(id).get(map)
+
+    def map_outputs(
+        self, id: ShuffleId, first: int = 0, end: int | None = None, limit: int | None = None
+    ) -> tuple[list[MapOutput], int | None]:
+        """A page of the committed outputs of maps [first, end), ascending: at most `limit` of them, and the map
+        the next page begins with, None after the last. None for `end` or `limit` means all. Raises what `spec` raises.
+        """
+        return self._outputs(id).page(first, end, limit)
+
+    def lost(self, id: ShuffleId, first: int = 0, end: int | None = None) -> list[LostOutput]:
+        """What was lost of maps [first, end) and not written again, ascending. Raises what `spec` raises."""
+        events = [
+            event
+            for event in self._outputs(id).lost_now()
+            if first <= event.output.output.map and (end is None or event.output.output.map < end)
+        ]
+        return sorted(events, key=lambda event: event.output.output)
+
+    def worker(self, id: str) -> WorkerInfo:
+        """:raises InvalidArgument: no such worker is registered."""
+        if id not in self._workers:
+            raise InvalidArgument(
+                f"worker {id!r} is not registered", remedy=f"known: {', '.join(sorted(self._workers)) or 'none'}"
+            )
+        return self._workers[id]
+
+    def workers(self) -> list[WorkerInfo]:
+        """The registered workers."""
+        return list(self._workers.values())
+
+    def operations(self) -> Iterator[Operation]:
+        """A short list of operations that makes an empty registry equal to this one: a snapshot, in the form of
+        the log. The registry must not change while it is drawn."""
+        return rebuild(self._apps, self._shuffles.values(), self._workers)
+
+    def _outputs(self, id: ShuffleId) -> ShuffleOutputs:
+        outputs = self._shuffles.get(id)
+        if outputs is None:
+            self._apps.check_not_expired(id.app)
+            raise UnknownShuffle("the shuffle is not registered", shuffle=id)
+        return outputs
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {
+        RegisterApp: _register_app,
+        Heartbeat: _heartbeat,
+        UnregisterApp: _unregister_app,
+        ExpireApps: _expire_apps,
+        RegisterShuffle: _register_shuffle,
+        UnregisterShuffle: _unregister_shuffle,
+        CommitMapOutput: _commit_map_output,
+        LoseMapOutput: _lose_map_output,
+        RegisterWorker: _register_worker,
+        LoseWorker: _lose_worker,
+    }
