@@ -19,7 +19,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec
 
 @dataclass(slots=True)
 class ShuffleOutputs:
-    """`winners` and `lost` by map number; `maps` holds the keys of `winners`, ascending, for paging."""
+    """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging."""
 
     spec: ShuffleSpec
     winners: dict[int, MapOutput] = field(default_factory=dict)
@@ -41,10 +41,8 @@ class ShuffleOutputs:
             return False
         self._check(output, winner)
         self.winners[attempt.map] = output
-        if self.maps and attempt.map < self.maps[-1]:
+        if attempt.map not in self.lost:
             insort(self.maps, attempt.map)
-        else:
-            self.maps.append(attempt.map)
         return True
 
     def lose(self, attempt: MapAttempt, reason: str) -> LostOutput | None:
@@ -54,7 +52,6 @@ class ShuffleOutputs:
             return None
         event = LostOutput(self.spec.id, winner, reason)
         del self.winners[attempt.map]
-        del self.maps[bisect_left(self.maps, attempt.map)]
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
@@ -78,14 +75,21 @@ class ShuffleOutputs:
 
     def page(self, first: int, end: int | None, limit: int | None) -> tuple[list[MapOutput], int | None]:
         """Up to `limit` committed outputs of maps [first, end), ascending, and the map the next page begins with."""
-        start = bisect_left(self.maps, first)
-        stop = len(self.maps) if end is None else bisect_left(self.maps, end)
-        cut = stop if limit is None else min(stop, start + limit)
-        return [self.winners[map] for map in self.maps[start:cut]], self.maps[cut] if cut < stop else None
+        found: list[MapOutput] = []
+        for map in self._known(first, end):
+            if map in self.winners:
+                if len(found) == limit:
+                    return found, map
+                found.append(self.winners[map])
+        return found, None
 
-    def lost_now(self) -> Iterator[LostOutput]:
-        """The last lost output of each map that has no winner since, in no order."""
-        return (events[-1] for map, events in self.lost.items() if map not in self.winners)
+    def lost_now(self, first: int, end: int | None) -> list[LostOutput]:
+        """The last lost output of each map in [first, end) that has no winner since, ascending."""
+        return [self.lost[map][-1] for map in self._known(first, end) if map not in self.winners]
+
+    def _known(self, first: int, end: int | None) -> Iterator[int]:
+        stop = len(self.maps) if end is None else bisect_left(self.maps, end)
+        return (self.maps[at] for at in range(bisect_left(self.maps, first), stop))
 
     def _check(self, output: MapOutput, winner: MapOutput | None) -> None:
         attempt = output.output

@@ -176,12 +176,7 @@ class Registry:
 
     def lost(self, id: ShuffleId, first: int = 0, end: int | None = None) -> list[LostOutput]:
         """What was lost of maps [first, end) and not written again, ascending. Raises what `spec` raises."""
-        events = [
-            event
-            for event in self._outputs(id).lost_now()
-            if first <= event.output.output.map and (end is None or event.output.output.map < end)
-        ]
-        return sorted(events, key=lambda event: event.output.output)
+        return self._outputs(id).lost_now(first, end)
 
     def worker(self, id: str) -> WorkerInfo:
         """:raises InvalidArgument: no such worker is registered."""
