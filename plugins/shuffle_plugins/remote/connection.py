@@ -1,0 +1,102 @@
+"""The connections of one process to the servers it uses: one control channel and one Flight client per worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
+from shuffle_api.values import WorkerInfo
+from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+T = TypeVar("T")
+CLIENT = "flight-shuffle-python/0.1.0"
+_PAUSE_FIRST, _PAUSE_MOST = 0.05, 1.0
+
+
+class Connection:
+    """Control and data connections to the service at one address. Thread-safe; connects on first use."""
+
+    def __init__(self, address: str, options: RemoteOptions) -> None:
+        self.control = ControlClient(address, client=CLIENT, timeout=options.timeout, retry=options.retry)
+        self._options = options
+        self._lock = threading.Lock()
+        self._workers: dict[str, WorkerInfo] = {}
+        self._clients: dict[str, FlightClient] = {}
+        self._closed = False
+
+    def learn(self, workers: Iterable[pb.Worker]) -> None:
+        """Remember where workers are; every control reply that lists them is handed in here."""
+        known = {worker.id: messages.worker_info(worker) for worker in workers}
+        with self._lock:
+            self._workers.update(known)
+
+    def any_worker(self) -> str:
+        """The id of a worker to write to: the one with most free space. Raises ServerUnreachable, ProtocolMismatch."""
+        with self._lock:
+            workers = list(self._workers.values())
+        if not workers:
+            self.learn(self.control.hello().workers)
+            with self._lock:
+                workers = list(self._workers.values())
+        if not workers:
+            raise ServerUnreachable(self.control.address, "the master knows no worker", remedy="start one")
+        return max(workers, key=lambda worker: worker.free_bytes).id
+
+    def data(self, worker: str) -> FlightClient:
+        """The Flight client of a worker."""
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument("the plugin is closed", remedy="open a new one")
+            client = self._clients.get(worker)
+            info = self._workers.get(worker)
+            if client is not None and info is not None and client.address == info.address:
+                return client
+        if info is None:
+            self.learn(self.control.hello().workers)
+            with self._lock:
+                info = self._workers.get(worker)
+        if info is None:
+            raise ServerUnreachable(
+                f"worker {worker}",
+                f"the master at {self.control.address} does not know it",
+                remedy="see why the worker has left",
+            )
+        with self._lock:
+            client = self._clients.get(worker)
+            if client is None or client.address != info.address:
+                client = self._clients[worker] = FlightClient(info.address, timeout=self._options.timeout)
+            return client
+
+    def retrying(self, action: Callable[[], T]) -> T:
+        """Run `action`; while its server cannot be reached or its stream breaks, again, for as long as the options say.
+
+        Only for actions that may be repeated. A worker may come back at another address, so what is known of it is asked anew.
+        """
+        give_up = time.monotonic() + self._options.retry
+        pause = _PAUSE_FIRST
+        while True:
+            try:
+                return action()
+            except (ServerUnreachable, StreamBroken, ShuttingDown):
+                if time.monotonic() + pause > give_up:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MOST)
+            self.learn(self.control.hello().workers)
+
+    def close(self) -> None:
+        """Close everything; idempotent."""
+        with self._lock:
+            self._closed = True
+            clients = list(self._clients.values())
+            self._clients.clear()
+        for client in clients:
+            client.close()
+        self.control.close()

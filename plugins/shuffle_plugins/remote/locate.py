@@ -1,0 +1,56 @@
+"""Asking the master where committed map outputs lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shuffle_api.errors import MapOutputLost, MapOutputNotWritten
+from shuffle_api.values import MapOutput, ShuffleSpec, name_numbers
+from shuffle_plugins.remote.connection import Connection
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The winners of a range of maps, ascending by map, and those that were committed and lost since."""
+
+    outputs: list[MapOutput]
+    lost: list[MapOutput]
+
+
+def locate(connection: Connection, spec: ShuffleSpec, maps: range | None) -> Located:
+    """All pages of the outputs of `maps` (None: all). Raises UnknownApp, AppExpired, UnknownShuffle."""
+    wanted = range(spec.maps) if maps is None else maps
+    outputs: list[MapOutput] = []
+    lost: list[MapOutput] = []
+    first, more = wanted.start, bool(wanted)
+    while more:
+        request = pb.LocateRequest(shuffle=messages.key_of(spec.id), first_map=first, end_map=wanted.stop)
+        reply: pb.LocateReply = connection.control.call("Locate", request)
+        connection.learn(reply.workers)
+        outputs += map(messages.map_output, reply.outputs)
+        lost += map(messages.map_output, reply.lost)
+        first, more = reply.next_map, reply.more
+    if not wanted:
+        connection.control.call(
+            "Locate", pb.LocateRequest(shuffle=messages.key_of(spec.id), page=1)
+        )  # does the shuffle exist?
+    return Located(outputs, lost)
+
+
+def locate_all(connection: Connection, spec: ShuffleSpec, maps: range) -> list[MapOutput]:
+    """The outputs of exactly `maps`. Raises MapOutputLost or MapOutputNotWritten naming the maps that are missing."""
+    located = locate(connection, spec, maps)
+    if located.lost:
+        raise MapOutputLost(
+            f"maps {name_numbers(o.output.map for o in located.lost)} were committed and have been lost",
+            remedy="run these maps again as new attempts",
+            worker=located.lost[0].worker,
+            shuffle=spec.id,
+            output=located.lost[0].output,
+        )
+    missing = set(maps) - {o.output.map for o in located.outputs}
+    if missing:
+        raise MapOutputNotWritten(f"maps {name_numbers(missing)} have not committed", shuffle=spec.id)
+    return located.outputs

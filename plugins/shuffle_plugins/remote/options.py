@@ -1,0 +1,30 @@
+"""Options of the `remote` plugin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shuffle_api.options import option
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """How this process shuffles through a server."""
+
+    server: str = option("", help="HOST:PORT of the server's control endpoint; needed where a master is opened")
+    codec: str = option(
+        "lz4", help="compression of blocks: none, lz4, zstd or zstd:LEVEL; chosen where the shuffle is registered"
+    )
+    block_bytes: int = option(
+        256 << 10, unit="bytes", minimum=4 << 10, help="uncompressed bytes of one partition that make a block"
+    )
+    buffer_bytes: int = option(
+        64 << 20, unit="bytes", minimum=1 << 20, help="most uncompressed bytes that one writer gathers before it sends"
+    )
+    push_bytes: int = option(
+        8 << 20, unit="bytes", minimum=64 << 10, help="finished blocks that are sent together in one call"
+    )
+    timeout: float = option(120.0, unit="seconds", minimum=0.1, help="deadline of one call")
+    retry: float = option(
+        60.0, unit="seconds", minimum=0.0, help="how long to keep trying to reach a server that is away (restarting)"
+    )

@@ -1,0 +1,75 @@
+"""The `remote` plugin: batch shuffle through a standalone Flight Shuffle server."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TypeVar
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
+from shuffle_api.options import parse_options
+from shuffle_api.values import BLOCKING, ShuffleHandle
+from shuffle_plugins.remote.connection import Connection
+from shuffle_plugins.remote.master import RemoteMaster
+from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_plugins.remote.reader import RemoteReader
+from shuffle_plugins.remote.writer import RemoteWriter
+from shuffle_transport.codecs import get_codec
+
+User = TypeVar("User", bound=ShuffleMaster | ShuffleWriter | ShuffleReader)
+
+
+class RemoteShuffle(ShufflePlugin):
+    """Data lives on the server's disks until its shuffle is unregistered; every committed map output can be read again and again.
+
+    Option `server` is required at the driver. Tasks take the address from the handle.
+    """
+
+    name = "remote"
+    mode = BLOCKING
+
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
+        self._options = parse_options(RemoteOptions, options)
+        get_codec(self._options.codec)
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._users: weakref.WeakSet[ShuffleMaster | ShuffleWriter | ShuffleReader] = weakref.WeakSet()
+        self._closed = False
+
+    def master(self, app: str) -> ShuffleMaster:
+        if not self._options.server:
+            raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
+        return self._track(RemoteMaster(app, self._connection(self._options.server), self._options.codec))
+
+    def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> ShuffleWriter:
+        handle.spec.check_map(attempt.map)
+        return self._track(RemoteWriter(handle.spec, attempt, self._connection(handle.endpoint), self._options))
+
+    def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> ShuffleReader:
+        wanted = handle.spec.check_ranges(partitions, maps)
+        return self._track(RemoteReader(handle.spec, partitions, wanted, self._connection(handle.endpoint)))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections.values())
+        for user in list(self._users):
+            user.abort() if isinstance(user, ShuffleWriter) else user.close()
+        for connection in connections:
+            connection.close()
+        self._connections.clear()
+
+    def _connection(self, address: str) -> Connection:
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument("the plugin is closed", remedy="open a new one")
+            connection = self._connections.get(address)
+            if connection is None:
+                connection = self._connections[address] = Connection(address, self._options)
+            return connection
+
+    def _track(self, user: User) -> User:
+        self._users.add(user)
+        return user

@@ -1,0 +1,139 @@
+"""The writer of the `remote` plugin: records gather in a buffer per partition, full buffers become blocks, blocks are pushed."""
+
+from __future__ import annotations
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import ShuffleWriter
+from shuffle_api.records import LENGTH, frame
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals
+from shuffle_plugins.remote.connection import Connection
+from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_transport import messages
+from shuffle_transport.blocks import Block, add_rows, table_rows
+from shuffle_transport.checksum import crc32c
+from shuffle_transport.codecs import get_codec
+from shuffle_transport.flight_client import PushTarget
+
+
+class _Gathering:
+    """The records of one partition that are not in a block yet."""
+
+    __slots__ = ("data", "records")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.records = 0
+
+
+class RemoteWriter(ShuffleWriter):
+    """One attempt of one map, written to one worker.
+
+    Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
+    Blocks that were sent stay in memory until the worker says that it holds them; then a broken connection costs nothing:
+    the same blocks are sent again, and the worker skips those it has.
+    """
+
+    def __init__(self, spec: ShuffleSpec, attempt: MapAttempt, connection: Connection, options: RemoteOptions) -> None:
+        self._spec, self._connection, self._options = spec, connection, options
+        self._codec = get_codec(spec.codec)
+        self._target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
+        self._gathering: dict[int, _Gathering] = {}
+        self._gathered = 0
+        self._blocks: list[Block] = []  # finished, not yet held by the worker
+        self._block_bytes = 0
+        self._held = Totals()
+        self._worker: str | None = None
+        self._result: MapOutput | None = None
+        self._open = True
+
+    def write(self, partition: int, record: Buffer) -> None:
+        self._check(partition)
+        framed = frame(record)
+        gathering = self._gathering.get(partition)
+        if gathering is None:
+            gathering = self._gathering[partition] = _Gathering()
+        gathering.data += framed
+        gathering.records += 1
+        self._gathered += len(framed)
+        if len(gathering.data) >= self._options.block_bytes:
+            self._finish(partition)
+        elif self._gathered >= self._options.buffer_bytes:
+            self._finish_all()
+
+    def write_block(self, partition: int, payload: Buffer, records: int) -> None:
+        """Append records that are framed already (`shuffle_api.records`), after those written before."""
+        self._check(partition)
+        data = memoryview(payload).cast("B")
+        if records < 0 or data.nbytes < records * LENGTH.size:
+            raise InvalidArgument(
+                f"{records} records in a block of {data.nbytes} bytes",
+                remedy="frame them with shuffle_api.records.pack_records",
+            )
+        if partition in self._gathering:
+            self._finish(partition)
+        self._add(partition, data, records)
+
+    def commit(self) -> MapOutput:
+        if self._result is None:
+            if not self._open:
+                raise InvalidArgument("the writer has aborted", remedy="write the map again as a new attempt")
+            self._finish_all(push=False)
+            self._result = self._push(commit=True)
+            self._open = False
+        return self._result
+
+    def abort(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._gathering.clear()
+        self._blocks.clear()
+        if self._worker is not None:
+            try:
+                self._connection.data(self._worker).abort(self._target)
+            except ShuffleError:
+                pass  # the worker drops attempts that nobody writes to; what matters is that this one never commits
+
+    def _check(self, partition: int) -> None:
+        if not self._open:
+            raise InvalidArgument("the writer has committed or aborted", remedy="write the map again as a new attempt")
+        self._spec.check_partition(partition)
+
+    def _finish_all(self, push: bool = True) -> None:
+        for partition in sorted(self._gathering):
+            self._finish(partition, push)
+
+    def _finish(self, partition: int, push: bool = True) -> None:
+        gathering = self._gathering.pop(partition)
+        self._gathered -= len(gathering.data)
+        self._add(partition, memoryview(gathering.data), gathering.records, push)
+
+    def _add(self, partition: int, raw: memoryview, records: int, push: bool = True) -> None:
+        stored = self._codec.compress(raw)
+        payload = bytes(raw) if stored is None else stored
+        self._blocks.append(Block(partition, crc32c(payload), raw.nbytes, records, payload))
+        self._block_bytes += memoryview(payload).nbytes
+        if push and self._block_bytes >= self._options.push_bytes:
+            self._push(commit=False)
+
+    def _push(self, commit: bool) -> MapOutput | None:
+        """Send the finished blocks; they are the worker's when this returns. With `commit`, the winner of the map."""
+        end = add_rows(self._held, table_rows(self._blocks))
+
+        def push() -> MapOutput | None:
+            if self._worker is None:
+                self._worker = self._connection.any_worker()
+            client = self._connection.data(self._worker)
+            reply = client.push(self._target, self._blocks, first_block=self._held.blocks, end=end, commit=commit)
+            if not reply.HasField("committed"):
+                return None
+            done = reply.committed
+            return MapOutput(messages.map_attempt(done.output), done.worker, messages.totals(done.totals))
+
+        winner = self._connection.retrying(push)
+        self._held = end
+        self._blocks = []
+        self._block_bytes = 0
+        return winner

@@ -1,0 +1,7 @@
+"""`python -m shuffle_server`: the command line."""
+
+import sys
+
+from shuffle_server.cli import main
+
+sys.exit(main())

@@ -1,0 +1,70 @@
+"""The command `flight-shuffle`. Other packages add subcommands through the entry point group `flight_shuffle.commands`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+from shuffle_api.errors import ShuffleError
+from shuffle_api.options import options_table, parse_options
+from shuffle_server import __version__
+from shuffle_server.options import ServerOptions
+from shuffle_server.status import add_status
+
+COMMANDS_GROUP = "flight_shuffle.commands"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Exit status: 0 done, 1 failed (the reason is on standard error), 2 wrong usage."""
+    parser = argparse.ArgumentParser(prog="flight-shuffle", description="A pluggable shuffle service on Arrow Flight.")
+    parser.add_argument("--version", action="version", version=f"flight-shuffle {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_server(commands)
+    add_status(commands)
+    for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda p: p.name):
+        point.load()(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(parsed.run(parsed) or 0)
+    except ShuffleError as error:
+        print(f"flight-shuffle: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "server",
+        help="run a master and a worker in this process",
+        description="Run a shuffle server: a master and a worker in one process.",
+    )
+    for row in options_table(ServerOptions):
+        note = f" (default: {row.default})" if row.default not in ("", "required") else ""
+        parser.add_argument(
+            "--" + row.name.replace("_", "-"),
+            dest=row.name,
+            metavar=(row.unit or row.name).upper(),
+            required=row.default == "required",
+            default=argparse.SUPPRESS,
+            help=row.help + note.replace("%", "%%"),
+        )
+    parser.set_defaults(run=_server)
+
+
+def _server(parsed: argparse.Namespace) -> int:
+    from shuffle_server.server import Server  # gRPC and Arrow are loaded by those who serve
+
+    given = {name: value for name, value in vars(parsed).items() if name != "run"}
+    options = parse_options(ServerOptions, given)
+    logging.basicConfig(
+        level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    server = Server(options)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stop())
+    print(f"ready control={server.control_address} data={server.data_address}", flush=True)
+    server.run()
+    return 0

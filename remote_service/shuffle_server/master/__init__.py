@@ -1,0 +1,1 @@
+"""The master: the registry with its journal, and the gRPC control endpoint."""

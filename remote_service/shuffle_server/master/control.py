@@ -1,0 +1,247 @@
+"""The gRPC control endpoint: requests become operations, values become replies, errors become typed statuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from shuffle_api.errors import ErrorCode, InternalError, InvalidArgument, ShuffleError, StorageFailed
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.master import Master
+from shuffle_transport import messages
+from shuffle_transport.codecs import get_codec
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+PAGE = 1000  # map outputs per reply of Locate
+MAX_PAGE = 10_000
+
+_STATUS = {
+    ErrorCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.PROTOCOL_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.UNKNOWN_APP: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.UNKNOWN_SHUFFLE: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.MAP_OUTPUT_NOT_WRITTEN: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.MAP_OUTPUT_LOST: grpc.StatusCode.DATA_LOSS,
+    ErrorCode.APP_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.SHUFFLE_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    ErrorCode.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+
+class Workers(Protocol):
+    """What the control endpoint needs to know of the workers."""
+
+    def workers(self) -> Sequence[WorkerInfo]: ...
+    def traffic(self) -> tuple[int, int]:
+        """Payload bytes taken in and served since the start."""
+        ...
+
+    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        """Why this committed output cannot be served, None when it can: all its blocks are read and checked."""
+        ...
+
+
+class ControlService(rpc.ShuffleControlServicer):
+    """`flight_shuffle.v1.ShuffleControl`. Every method raises typed errors; `_guard` turns them into statuses."""
+
+    def __init__(self, master: Master, workers: Workers, version: str, heartbeat_seconds: int) -> None:
+        self._master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
+        self._started = time.monotonic()
+
+    def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
+        def reply() -> pb.HelloReply:
+            messages.check_protocol(request.protocol, request.client or "the client")
+            return pb.HelloReply(
+                protocol=messages.PROTOCOL,
+                server=f"flight-shuffle/{self._version}",
+                epoch=self._master.epoch,
+                workers=self._worker_messages(),
+            )
+
+        return _guard(context, reply)
+
+    def RegisterApp(self, request: pb.RegisterAppRequest, context: grpc.ServicerContext) -> pb.RegisterAppReply:
+        def reply() -> pb.RegisterAppReply:
+            self._master.apply(RegisterApp(request.app, request.instance, request.name, time.time()))
+            return pb.RegisterAppReply(
+                epoch=self._master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
+            )
+
+        return _guard(context, reply)
+
+    def Heartbeat(self, request: pb.HeartbeatRequest, context: grpc.ServicerContext) -> pb.HeartbeatReply:
+        def reply() -> pb.HeartbeatReply:
+            self._master.heartbeat(request.app)
+            return pb.HeartbeatReply(epoch=self._master.epoch, workers=self._worker_messages())
+
+        return _guard(context, reply)
+
+    def UnregisterApp(self, request: pb.UnregisterAppRequest, context: grpc.ServicerContext) -> pb.UnregisterAppReply:
+        def reply() -> pb.UnregisterAppReply:
+            self._master.apply(UnregisterApp(request.app))
+            return pb.UnregisterAppReply()
+
+        return _guard(context, reply)
+
+    def RegisterShuffle(
+        self, request: pb.RegisterShuffleRequest, context: grpc.ServicerContext
+    ) -> pb.RegisterShuffleReply:
+        def reply() -> pb.RegisterShuffleReply:
+            get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
+            self._master.apply(RegisterShuffle(messages.shuffle_spec(request)))
+            return pb.RegisterShuffleReply(epoch=self._master.epoch, workers=self._worker_messages())
+
+        return _guard(context, reply)
+
+    def UnregisterShuffle(
+        self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext
+    ) -> pb.UnregisterShuffleReply:
+        def reply() -> pb.UnregisterShuffleReply:
+            self._master.apply(UnregisterShuffle(messages.shuffle_id(request.shuffle)))
+            return pb.UnregisterShuffleReply()
+
+        return _guard(context, reply)
+
+    def Locate(self, request: pb.LocateRequest, context: grpc.ServicerContext) -> pb.LocateReply:
+        def reply() -> pb.LocateReply:
+            shuffle = messages.shuffle_id(request.shuffle)
+            limit = min(request.page or PAGE, MAX_PAGE)
+            if limit < 0 or request.first_map < 0:
+                raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
+            with self._master.lock:
+                registry = self._master.registry
+                spec = registry.spec(shuffle)
+                end = request.end_map or None
+                outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
+                lost = registry.lost(shuffle, request.first_map, end if following is None else following)
+            return pb.LocateReply(
+                outputs=map(messages.output_message, outputs),
+                next_map=following or 0,
+                more=following is not None,
+                workers=self._worker_messages(),
+                partitions=spec.partitions,
+                maps=spec.maps,
+                codec=spec.codec,
+                content=spec.content,
+                lost=(messages.output_message(event.output) for event in lost),
+            )
+
+        return _guard(context, reply)
+
+    def ReportLost(self, request: pb.ReportLostRequest, context: grpc.ServicerContext) -> pb.ReportLostReply:
+        def reply() -> pb.ReportLostReply:
+            shuffle = messages.shuffle_id(request.shuffle)
+            lost = []
+            for output in map(messages.map_attempt, request.outputs):
+                reason = self._workers.verify(shuffle, output)
+                if reason is not None:
+                    self._master.lose(shuffle, output, f"{reason} (reported: {request.reason})")
+                    lost.append(messages.attempt_of(output))
+            return pb.ReportLostReply(lost=lost)
+
+        return _guard(context, reply)
+
+    def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
+        def reply() -> pb.StatusReply:
+            pushed, pulled = self._workers.traffic()
+            apps, shuffles = self._summary(request.app)
+            return pb.StatusReply(
+                server=f"flight-shuffle/{self._version}",
+                epoch=self._master.epoch,
+                uptime_seconds=time.monotonic() - self._started,
+                workers=self._worker_messages(),
+                shuffles=shuffles,
+                apps=apps,
+                bytes_pushed=pushed,
+                bytes_pulled=pulled,
+            )
+
+        return _guard(context, reply)
+
+    def _summary(self, only: str) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus]]:
+        now = time.time()
+        apps: list[pb.AppStatus] = []
+        shuffles: list[pb.ShuffleStatus] = []
+        with self._master.lock:
+            registry = self._master.registry
+            for app in registry.apps():
+                if only and app.app != only:
+                    continue
+                bytes_of_app = count = 0
+                for spec in registry.shuffles(app.app):
+                    outputs = registry.map_outputs(spec.id)[0]
+                    stored = sum(o.totals.bytes for o in outputs)
+                    count += 1
+                    bytes_of_app += stored
+                    shuffles.append(
+                        pb.ShuffleStatus(
+                            shuffle=messages.key_of(spec.id),
+                            partitions=spec.partitions,
+                            maps=spec.maps,
+                            committed=len(outputs),
+                            totals=pb.Totals(
+                                blocks=sum(o.totals.blocks for o in outputs),
+                                bytes=stored,
+                                raw_bytes=sum(o.totals.raw_bytes for o in outputs),
+                                records=sum(o.totals.records for o in outputs),
+                            ),
+                        )
+                    )
+                apps.append(
+                    pb.AppStatus(
+                        app=app.app,
+                        name=app.name,
+                        idle_seconds=max(0.0, now - app.seen),
+                        shuffles=count,
+                        bytes=bytes_of_app,
+                    )
+                )
+        return apps, shuffles
+
+    def _worker_messages(self) -> list[pb.Worker]:
+        return [messages.worker_message(worker) for worker in self._workers.workers()]
+
+
+def _guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
+    """The one edge at which a typed error becomes a gRPC status with the error beside it."""
+    try:
+        return reply()
+    except ShuffleError as caught:
+        error = caught
+    except OSError as caught:
+        error = StorageFailed(str(caught), remedy="check the master's disk and log")
+    context.set_trailing_metadata(((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),))
+    context.abort(_STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION), str(error))
+    raise InternalError("unreachable: abort raises")  # for the type checker
+
+
+def start_control(service: ControlService, host: str, port: int, threads: int) -> tuple[grpc.Server, int]:
+    """Listen; the server and its port. Raises StorageFailed never, OSError-like InvalidArgument when the address is taken."""
+    server = grpc.server(
+        futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
+        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)],
+    )
+    rpc.add_ShuffleControlServicer_to_server(service, server)
+    try:
+        bound = server.add_insecure_port(f"{host}:{port}")
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"cannot listen on {host}:{port}: {error}",
+            remedy="choose another --listen address, or port 0 for any free one",
+        ) from error
+    server.start()
+    return server, bound

@@ -1,0 +1,55 @@
+"""The server's options: what `flight-shuffle server --help` and docs/options.md list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.options import option
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """One process with a master and a worker."""
+
+    data_dir: str = option(help="directory of the map outputs and the registry's journal; created if missing")
+    listen: str = option(
+        "127.0.0.1:9110", help="HOST:PORT of the control endpoint, the address users give; port 0 takes any free one"
+    )
+    data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
+    advertise: str = option("", help="host name under which clients reach this server; default: the host it listens on")
+    memory: int = option(
+        1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
+    )
+    durability: str = option(
+        "written",
+        choices=("written", "fsynced"),
+        help="what a commit survives: written = the process, fsynced = the machine",
+    )
+    window: int = option(
+        8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
+    )
+    overload_timeout: float = option(
+        60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
+    )
+    app_timeout: float = option(
+        600.0, unit="seconds", minimum=1.0, help="an application silent for longer loses its data"
+    )
+    staged_timeout: float = option(
+        600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
+    )
+    control_threads: int = option(16, minimum=1, help="control requests served at once")
+    log_level: str = option(
+        "info", choices=("debug", "info", "warning", "error"), help="how much goes to the log (standard error)"
+    )
+
+
+def split_address(text: str, what: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`. Raises InvalidArgument naming `what`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise InvalidArgument(
+            f"{what} {text!r} is not HOST:PORT",
+            remedy="write for example 0.0.0.0:9110, or 127.0.0.1:0 for any free port",
+        )
+    return host, int(port)

@@ -1,0 +1,154 @@
+"""A server process: puts a master and a worker together, and takes them apart again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import threading
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+from shuffle_transport.pool import BufferPool
+
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.registry.events import AppRemoved, Event, LostOutput, ShuffleRemoved
+from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, RegisterWorker
+from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_server import __version__
+from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.master import Master
+from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.store.store import Store, lock_directory
+from shuffle_server.worker.coordinator import LocalCoordinator
+from shuffle_server.worker.endpoint import FlightEndpoint, location
+from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING_SECONDS = 5.0
+CONTROL_GRACE = 5.0
+
+
+class Server:
+    """Starts in the constructor, serves in `run`, ends with `stop` (from any thread or signal handler).
+
+    Raises StorageFailed (the data directory) and InvalidArgument (an address) when it cannot start.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        host, port = split_address(options.listen, "--listen")
+        data_host, data_port = split_address(options.data_listen, "--data-listen") if options.data_listen else (host, 0)
+        root = Path(options.data_dir)
+        self._lock_fd = lock_directory(root)
+        self._stop = threading.Event()
+        raise_file_limit()
+        try:
+            sync = options.durability == "fsynced"
+            self._store = Store(root / "worker", sync=sync)
+            self._master = Master(root / "master", sync=sync)
+            worker_id = _worker_id(root / "worker-id")
+            info = WorkerInfo(worker_id, options.advertise or data_host, data_port)
+            self._master.apply(RegisterWorker(info))
+            self._recover(worker_id)
+            self._master.subscribe(self._clean_up)
+            pool = BufferPool(options.memory)
+            self.worker = Worker(info, self._store, LocalCoordinator(self._master), pool)
+            put = PutOptions(options.window, options.overload_timeout)
+            try:
+                self._endpoint = FlightEndpoint(location(data_host, data_port), self.worker, put)
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidArgument(
+                    f"cannot listen on {data_host}:{data_port}: {error}",
+                    remedy="choose another --data-listen address, or port 0",
+                ) from error
+            self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
+            service = ControlService(self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)))
+            self._control, control_port = start_control(service, host, port, options.control_threads)
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+        self._master.apply(RegisterWorker(self.worker.info))
+        self.control_address = f"{options.advertise or host}:{control_port}"
+        self.data_address = self.worker.info.address
+        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
+        self._housekeeper.start()
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self._stop.wait()
+        self._shut_down()
+
+    def stop(self) -> None:
+        """Ask the server to stop; returns at once."""
+        self._stop.set()
+
+    def _shut_down(self) -> None:
+        self.worker.stopping = True
+        self._control.stop(CONTROL_GRACE).wait()
+        self._endpoint.shutdown()
+        self._housekeeper.join()
+        self._store.close()
+        self._store.empty_trash()
+        self._master.close()
+        os.close(self._lock_fd)
+
+    def _recover(self, worker_id: str) -> None:
+        """Make registry and disk agree: what is complete on disk is committed, what is not there is lost."""
+        registry = self._master.registry
+        known = {spec.id for spec in registry.shuffles()}
+        for shuffle in self._store.shuffles():
+            if shuffle not in known:
+                self._store.remove_shuffle(shuffle)
+        found = set()
+        for description in self._store.recover():
+            output = MapOutput(description.output, worker_id, description.totals)
+            try:
+                self._master.apply(CommitMapOutput(description.shuffle_id, output))
+            except ShuffleError as error:
+                log.warning("dropped %s of %s: %s", description.output, description.shuffle_id, error)
+                self._store.remove_output(description.shuffle_id, description.output)
+            else:
+                found.add((description.shuffle_id, description.output))
+        gone = [
+            (spec.id, output.output)
+            for spec in registry.shuffles()
+            for output in registry.map_outputs(spec.id)[0]
+            if output.worker == worker_id and (spec.id, output.output) not in found
+        ]
+        for shuffle, output_id in gone:
+            self._master.apply(LoseMapOutput(shuffle, output_id, "not on disk when the worker started"))
+        log.info("recovered %d map outputs, %d lost", len(found), len(gone))
+
+    def _clean_up(self, event: Event) -> None:
+        """Data follows metadata: what the registry removed, the store removes."""
+        if isinstance(event, ShuffleRemoved):
+            self._store.remove_shuffle(event.id)
+        elif isinstance(event, AppRemoved):
+            self._store.remove_app(event.app)
+        elif isinstance(event, LostOutput):
+            self._store.remove_output(event.shuffle, event.output.output)
+
+    def _keep_house(self) -> None:
+        while not self._stop.wait(HOUSEKEEPING_SECONDS):
+            self._master.expire(self._options.app_timeout)
+            self._store.drop_idle(self._options.staged_timeout)
+            self._store.empty_trash()
+
+
+def _worker_id(path: Path) -> str:
+    """This worker's name, chosen once per data directory: locations in running jobs name it."""
+    if not path.exists():
+        path.with_suffix(".new").write_text(f"w-{uuid.uuid4().hex[:12]}")
+        path.with_suffix(".new").replace(path)
+    return path.read_text().strip()
+
+
+def raise_file_limit() -> None:
+    """As many open files as the system lets this process have: one per attempt being written, and per pull."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

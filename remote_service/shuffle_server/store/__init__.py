@@ -1,0 +1,1 @@
+"""The worker's disk store: one immutable file per committed map output."""

@@ -1,0 +1,96 @@
+"""The file of one map output: payload bytes as they arrived, then an index, a description and a trailer.
+
+    [payloads][index: one INDEX_ROW per block, sorted by partition][description: JSON][trailer: 32 bytes]
+
+The file is written front to back and becomes visible only when it is complete, so the end is where a reader
+starts: a file without a valid trailer is a torn one. The checksum of the trailer covers index and description;
+payloads carry a checksum per block, which their reader checks.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import Totals
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
+
+INDEX_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in BLOCK_ROW.names), ("offset", "<i8")])
+MAGIC = b"FLSHOUT1"
+TRAILER = struct.Struct("<QQII8s")  # index offset, blocks, description bytes, crc32c of what precedes it, magic
+
+
+class TornFile(Exception):
+    """This file is no complete map output; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a map output file says of itself."""
+
+    app: str
+    shuffle: int
+    map: int
+    attempt: int
+    partitions: int
+    codec: str
+    totals: Totals
+
+    @property
+    def shuffle_id(self) -> ShuffleId:
+        return ShuffleId(self.app, self.shuffle)
+
+    @property
+    def output(self) -> MapAttempt:
+        return MapAttempt(self.map, self.attempt)
+
+
+def build_index(tables: list[np.ndarray]) -> np.ndarray:
+    """The index of blocks that were appended in the order of `tables` (dtype BLOCK_ROW each).
+
+    Sorted by partition; blocks of one partition stay in the order in which they were written.
+    """
+    rows = np.concatenate(tables) if tables else np.empty(0, BLOCK_ROW)
+    index = np.empty(len(rows), INDEX_ROW)
+    for name in BLOCK_ROW.names:
+        index[name] = rows[name]
+    index["offset"] = np.cumsum(rows["length"]) - rows["length"]
+    if len(index) and (np.diff(index["partition"]) < 0).any():
+        index = index[np.argsort(index["partition"], kind="stable")]
+    return index
+
+
+def encode_tail(index: np.ndarray, description: Description) -> bytes:
+    """Everything that follows the payloads."""
+    text = json.dumps(asdict(description), separators=(",", ":")).encode()
+    body = index.tobytes() + text
+    head = TRAILER.pack(description.totals.bytes, len(index), len(text), 0, b"\0" * 8)[:20]
+    return body + head + struct.pack("<I8s", crc32c(head, crc32c(body)), MAGIC)
+
+
+def decode_trailer(trailer: bytes, file_size: int) -> tuple[int, int, int, int]:
+    """Index offset, blocks, description bytes and checksum. Raises TornFile."""
+    if len(trailer) < TRAILER.size:
+        raise TornFile(f"{file_size} bytes are too short for a map output")
+    offset, blocks, text_bytes, checksum, magic = TRAILER.unpack(trailer)
+    if magic != MAGIC:
+        raise TornFile("it does not end with a map output's trailer")
+    if offset + blocks * INDEX_ROW.itemsize + text_bytes + TRAILER.size != file_size:
+        raise TornFile(f"its trailer describes a file of another size than {file_size} bytes")
+    return offset, blocks, text_bytes, checksum
+
+
+def decode_tail(body: bytes, trailer: bytes, blocks: int) -> tuple[np.ndarray, Description]:
+    """Index and description from the bytes between the payloads and the trailer. Raises TornFile."""
+    *_, checksum, _magic = TRAILER.unpack(trailer)
+    if crc32c(trailer[:20], crc32c(body)) != checksum:
+        raise TornFile("the checksum of its index does not match")
+    index_bytes = blocks * INDEX_ROW.itemsize
+    fields: dict[str, Any] = json.loads(body[index_bytes:])
+    totals = Totals(**fields.pop("totals"))
+    return np.frombuffer(body, INDEX_ROW, blocks), Description(totals=totals, **fields)

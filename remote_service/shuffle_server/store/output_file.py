@@ -1,0 +1,85 @@
+"""Reading committed map output files: an index that is kept, payloads that are read by range."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shuffle_server.store.format import TRAILER, Description, TornFile, decode_tail, decode_trailer
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """The index of one committed file, as it was found on disk; `identity` tells whether it is still the same file."""
+
+    path: Path
+    identity: tuple[int, int, int]  # inode, size, mtime in ns
+    index: np.ndarray  # dtype INDEX_ROW, sorted by partition
+    description: Description
+
+    def entries(self, first: int, end: int) -> np.ndarray:
+        """The index rows of partitions [first, end)."""
+        low, high = np.searchsorted(self.index["partition"], (first, end))
+        return self.index[low:high]
+
+
+def identity_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def load(path: Path) -> OutputFile:
+    """Read and check index and description. Raises TornFile, FileNotFoundError, OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        at = max(0, status.st_size - TRAILER.size)
+        trailer = os.pread(fd, TRAILER.size, at)
+        offset, blocks, _, _ = decode_trailer(trailer, status.st_size)
+        index, description = decode_tail(read_range(fd, offset, at - offset), trailer, blocks)
+    finally:
+        os.close(fd)
+    return OutputFile(path, identity_of(status), index, description)
+
+
+def read_range(fd: int, offset: int, length: int) -> bytearray:
+    """`length` bytes from `offset`. Raises TornFile when the file ends before."""
+    data = bytearray(length)
+    read_into(fd, offset, memoryview(data))
+    return data
+
+
+def read_into(fd: int, offset: int, target: memoryview) -> None:
+    """Fill `target` from `offset`; a read may be short, the kernel moves at most 2 GiB at once."""
+    while target:
+        count = os.preadv(fd, [target], offset)
+        if count == 0:
+            raise TornFile(f"it ends at {offset}, {len(target)} bytes early")
+        target, offset = target[count:], offset + count
+
+
+def corrupt_blocks(file: OutputFile, fd: int) -> list[int]:
+    """Positions in the index of the blocks whose payload does not match its checksum: all of the open file is read."""
+    return [
+        i
+        for i, row in enumerate(file.index)
+        if not _intact(fd, int(row["offset"]), int(row["length"]), int(row["crc32c"]))
+    ]
+
+
+def _intact(fd: int, offset: int, length: int, checksum: int) -> bool:
+    try:
+        return crc32c(read_range(fd, offset, length)) == checksum
+    except (TornFile, OSError):
+        return False
+
+
+def table_of(entries: np.ndarray) -> np.ndarray:
+    """Index rows without their offsets: block table rows, dtype BLOCK_ROW."""
+    rows = np.empty(len(entries), BLOCK_ROW)
+    for name in BLOCK_ROW.names:
+        rows[name] = entries[name]
+    return rows

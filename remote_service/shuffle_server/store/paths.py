@@ -1,0 +1,45 @@
+"""Where a worker's files lie. Names are built from validated ids only, never from what a peer sent as text.
+
+DATA_DIR/lock                                  held by the running server
+DATA_DIR/worker/apps/APP/SHUFFLE/MAP.out       a committed map output
+DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.partial   one that is being written
+DATA_DIR/worker/trash/                         removed, being deleted in the background
+DATA_DIR/master/                               the registry's journal
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+
+COMMITTED = ".out"
+PARTIAL = ".partial"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """Paths below one data directory."""
+
+    root: Path
+
+    @property
+    def apps(self) -> Path:
+        return self.root / "apps"
+
+    @property
+    def trash(self) -> Path:
+        return self.root / "trash"
+
+    def app(self, app: str) -> Path:
+        return self.apps / app
+
+    def shuffle(self, shuffle: ShuffleId) -> Path:
+        return self.app(shuffle.app) / str(shuffle.shuffle)
+
+    def committed(self, shuffle: ShuffleId, map_id: int) -> Path:
+        return self.shuffle(shuffle) / f"{map_id}{COMMITTED}"
+
+    def partial(self, shuffle: ShuffleId, output: MapAttempt) -> Path:
+        return self.shuffle(shuffle) / f"{output.map}.{output.attempt}{PARTIAL}"

@@ -1,0 +1,1 @@
+"""The worker: the store behind an Arrow Flight endpoint."""

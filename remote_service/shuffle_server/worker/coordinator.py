@@ -1,0 +1,78 @@
+"""What a worker asks of the master. In one process it is a few calls under the master's lock."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shuffle_api.errors import AttemptSuperseded, MapOutputLost, MapOutputNotWritten
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.operations import CommitMapOutput
+from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_server.master.master import Master
+
+
+class Coordinator(Protocol):
+    """The registry as a worker sees it."""
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        """Raises UnknownApp, AppExpired, UnknownShuffle."""
+        ...
+
+    def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
+        """The committed output of a map, None when there is none (yet, or any more)."""
+        ...
+
+    def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        """All committed outputs, ascending by map."""
+        ...
+
+    def shuffles(self) -> list[ShuffleSpec]:
+        """All shuffles."""
+        ...
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        """Record a commit; the output that won the map. Raises MapOutputLost when this very attempt was lost before."""
+        ...
+
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        """Record that a committed output is gone."""
+        ...
+
+
+class LocalCoordinator:
+    """The master in the same process."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        with self._master.lock:
+            return self._master.registry.spec(shuffle)
+
+    def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
+        with self._master.lock:
+            try:
+                return self._master.registry.map_output(shuffle, map_id)
+            except (MapOutputNotWritten, MapOutputLost):
+                return None
+
+    def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        with self._master.lock:
+            return self._master.registry.map_outputs(shuffle)[0]
+
+    def shuffles(self) -> list[ShuffleSpec]:
+        with self._master.lock:
+            return self._master.registry.shuffles()
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        try:
+            self._master.apply(CommitMapOutput(shuffle, output))
+        except AttemptSuperseded:
+            winner = self.winner(shuffle, output.output.map)
+            if winner is None:
+                raise
+            return winner
+        return output
+
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        self._master.lose(shuffle, output, reason)

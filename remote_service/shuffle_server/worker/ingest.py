@@ -1,0 +1,157 @@
+"""One push stream, from its command to its last reply: credit, blocks, the statement at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from shuffle_transport.credits import ReceiveWindow
+
+from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StreamBroken
+from shuffle_api.values import MapOutput, Totals
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class PutOptions:
+    """Bounds of one push stream: most payload bytes under way, and seconds to wait for memory."""
+
+    window: int
+    overload_timeout: float
+
+
+class Ingest:
+    """Runs one push. Blocking: the thread of the Flight call writes each batch before it asks for the next."""
+
+    def __init__(
+        self, worker: Worker, command: pb.PutCommand, options: PutOptions, reply: Callable[[pb.PutReply], None]
+    ) -> None:
+        self._worker, self._command, self._options, self._reply = worker, command, options, reply
+
+    def run(self, chunks: Iterable[Any]) -> None:
+        """Take in the stream's messages. Raises a typed error when the push is refused; replies everything else itself."""
+        target = self._worker.open_attempt(self._command)
+        # The window is reserved as a whole before anything is read: what a sender may send has its place.
+        with self._worker.pool.reserve(self._options.window, self._options.overload_timeout):
+            if isinstance(target, MapOutput):
+                self._drain(chunks, target)
+            else:
+                self._take(chunks, target)
+
+    def _drain(self, chunks: Iterable[Any], winner: MapOutput) -> None:
+        """The map has been committed: let the sender come to its end, then name the winner."""
+        window = ReceiveWindow(self._options.window)
+        for chunk in chunks:
+            control = _control(chunk)
+            size = chunk.data.nbytes if chunk.data is not None else 0
+            window = self._grant(window.received(size).consumed(size), 2**63 - 1)
+            if control.HasField("end") or control.abort:
+                # A stream that only hands over blocks (no commit yet) is told that all of them are held.
+                blocks = 0 if control.commit else control.end.blocks
+                self._reply(
+                    pb.PutReply(
+                        granted=window.granted,
+                        blocks_held=blocks,
+                        committed=_committed(winner) if control.commit else None,
+                    )
+                )
+                return
+        raise _unfinished()
+
+    def _take(self, chunks: Iterable[Any], staged: StagedOutput) -> None:
+        turn = staged.take_turn()
+        window = ReceiveWindow(self._options.window)
+        skip = staged.totals.blocks - self._command.first_block
+        window = self._grant(window, staged.totals.blocks)
+        for chunk in chunks:
+            if self._worker.stopping:
+                raise ShuttingDown(
+                    f"worker {self._worker.info.id} is stopping", remedy="retry; it or another worker will be back"
+                )
+            control = _control(chunk)
+            if chunk.data is not None and chunk.data.num_rows:
+                batch = parse_batch(chunk.data, PUT_SCHEMA)
+                size = batch.payload.nbytes
+                window = window.received(size)
+                batch, skip = _skipped(batch, skip)
+                self._append(staged, turn, batch)
+                window = self._grant(window.consumed(size), staged.totals.blocks)
+            if control.abort:
+                self._worker.abort(staged)
+                self._reply(pb.PutReply())
+                return
+            if control.HasField("end"):
+                self._end(staged, turn, control, window)
+                return
+        raise _unfinished()
+
+    def _append(self, staged: StagedOutput, turn: int, batch: BlockBatch) -> None:
+        if not len(batch.rows):
+            return
+        low, high = int(batch.rows["partition"].min()), int(batch.rows["partition"].max())
+        if low < 0 or high >= self._command.partitions:
+            raise InvalidArgument(
+                f"a block of partition {low if low < 0 else high} of a shuffle with {self._command.partitions}",
+                remedy="write only partitions that exist",
+            )
+        staged.append(turn, batch)
+        self._worker.pushed(batch.payload.nbytes)
+
+    def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, window: ReceiveWindow) -> None:
+        stated = messages.totals(control.end)
+        if stated != staged.totals:
+            self._worker.abort(staged)
+            raise CommitMismatch(
+                f"the sender states {_show(stated)}, the worker holds {_show(staged.totals)}",
+                remedy="write this map again as a new attempt",
+                shuffle=staged.shuffle,
+                output=staged.output,
+            )
+        held = staged.totals.blocks
+        committed = _committed(self._worker.commit(staged, turn)) if control.commit else None
+        self._reply(pb.PutReply(granted=window.granted, blocks_held=held, committed=committed))
+
+    def _grant(self, window: ReceiveWindow, held: int) -> ReceiveWindow:
+        """Reply with what the window says is worth a grant."""
+        after = window.grant()
+        if after is None:
+            return window
+        self._reply(pb.PutReply(granted=after.granted, blocks_held=held))
+        return after
+
+
+def _control(chunk: Any) -> pb.PutControl:
+    if chunk.app_metadata is None or not chunk.app_metadata.size:
+        return pb.PutControl()
+    return messages.parse(pb.PutControl, chunk.app_metadata.to_pybytes())
+
+
+def _skipped(batch: BlockBatch, skip: int) -> tuple[BlockBatch, int]:
+    """Without the first `skip` blocks, which the worker holds from an earlier stream; and how many are left to skip."""
+    if not skip:
+        return batch, 0
+    if skip >= len(batch.rows):
+        return BlockBatch(batch.rows[:0], batch.payload[:0]), skip - len(batch.rows)
+    return BlockBatch(batch.rows[skip:], batch.payload[int(np.sum(batch.rows["length"][:skip])) :]), 0
+
+
+def _committed(winner: MapOutput) -> pb.Committed:
+    return pb.Committed(
+        output=messages.attempt_of(winner.output), worker=winner.worker, totals=messages.totals_message(winner.totals)
+    )
+
+
+def _show(totals: Totals) -> str:
+    return f"{totals.blocks} blocks, {totals.bytes} bytes, {totals.records} records, digest {totals.digest:#010x}"
+
+
+def _unfinished() -> StreamBroken:
+    return StreamBroken(
+        "the push ended without its end message", remedy="send it again; the worker keeps what it holds for a while"
+    )

@@ -1,0 +1,186 @@
+"""The worker: decides what a push or a pull may do, between the store, the registry and the memory budget."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from shuffle_transport.pool import BufferPool
+
+from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, ShuffleError, ShuttingDown
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_server.store.output_file import corrupt_blocks
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.store import Store
+from shuffle_server.worker.coordinator import Coordinator
+from shuffle_server.worker.serve import OutputRange, serve
+from shuffle_transport import messages
+from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One worker's rules. Thread-safe; every method may raise a ShuffleError, with this worker's name in it."""
+
+    def __init__(self, info: WorkerInfo, store: Store, coordinator: Coordinator, pool: BufferPool) -> None:
+        self.info, self.pool = info, pool
+        self._store, self._coordinator = store, coordinator
+        self._lock = threading.Lock()
+        self._pushed = self._pulled = 0
+        self.stopping = False
+
+    # ------------------------------------------------------------------ push
+
+    def open_attempt(self, command: pb.PutCommand) -> StagedOutput | MapOutput:
+        """What a push stream writes to; the winner when its map has been committed already.
+
+        Raises ProtocolMismatch, InvalidArgument, UnknownApp, AppExpired, UnknownShuffle, StorageFailed, ShuttingDown.
+        """
+        if self.stopping:
+            raise ShuttingDown(f"worker {self.info.id} is stopping", remedy="retry; it or another worker will be back")
+        messages.check_protocol(command.protocol, "the sender")
+        shuffle, output = messages.shuffle_id(command.shuffle), messages.map_attempt(command.output)
+        spec = self._coordinator.spec(shuffle)
+        if command.partitions != spec.partitions:
+            raise InvalidArgument(
+                f"the sender writes {command.partitions} partitions, the shuffle has {spec.partitions}",
+                remedy="use the shuffle's handle",
+                shuffle=shuffle,
+            )
+        if command.codec != spec.codec.partition(":")[0]:
+            raise InvalidArgument(
+                f"the sender compresses with {command.codec!r}, the shuffle with {spec.codec!r}",
+                remedy="use the shuffle's handle",
+                shuffle=shuffle,
+            )
+        if spec.content != "spark":
+            spec.check_map(output.map)
+        winner = self._coordinator.winner(shuffle, output.map)
+        if winner is not None:
+            return winner
+        self._store.add_shuffle(shuffle)
+        staged = self._store.stage(spec, output, command.codec)
+        if command.first_block > staged.totals.blocks:
+            raise MapOutputLost(
+                f"the sender goes on at block {command.first_block}, the worker holds {staged.totals.blocks}: it was restarted meanwhile",
+                remedy="write this map again as a new attempt",
+                shuffle=shuffle,
+                output=output,
+            )
+        return staged
+
+    def commit(self, staged: StagedOutput, turn: int) -> MapOutput:
+        """Make the attempt visible; the output that won its map."""
+        description = self._store.publish(staged, turn)
+        if description is None:
+            winner = self._coordinator.winner(staged.shuffle, staged.output.map)
+            if winner is not None:
+                return winner
+            # The other attempt holds the name and is about to be recorded; to record it twice is a no-op.
+            description = self._store.describe(staged.shuffle, staged.output.map)
+        output = MapOutput(description.output, self.info.id, description.totals)
+        try:
+            winner = self._coordinator.commit(staged.shuffle, output)
+        except ShuffleError:
+            self._store.remove_output(staged.shuffle, description.output)
+            raise
+        log.info(
+            "committed map %d attempt %d of %s: %d bytes",
+            winner.output.map,
+            winner.output.attempt,
+            staged.shuffle,
+            winner.totals.bytes,
+        )
+        return winner
+
+    def abort(self, staged: StagedOutput) -> None:
+        self._store.drop_staged(staged.shuffle, staged.output)
+
+    def pushed(self, count: int) -> None:
+        with self._lock:
+            self._pushed += count
+
+    # ------------------------------------------------------------------ pull
+
+    def get(self, ticket: pb.GetTicket) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
+        """Schema and messages of a pull. Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, ..."""
+        shuffle = messages.shuffle_id(ticket.shuffle)
+        spec = self._coordinator.spec(shuffle)
+        ranges = self._ranges(spec, ticket)
+        schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
+        return schema, serve(self._store, self.info.id, schema, shuffle, ranges, self._served, self._lost)
+
+    def _ranges(self, spec: ShuffleSpec, ticket: pb.GetTicket) -> Sequence[OutputRange]:
+        if ticket.ranges:
+            ranges = [
+                OutputRange(MapAttempt(r.map, r.attempt), r.first_partition, r.end_partition) for r in ticket.ranges
+            ]
+        else:
+            outputs = [messages.map_attempt(m) for m in ticket.maps] or self._all(spec)
+            ranges = [OutputRange(output, ticket.first_partition, ticket.end_partition) for output in outputs]
+        for wanted in ranges:
+            if not 0 <= wanted.first <= wanted.end <= spec.partitions:
+                raise InvalidArgument(
+                    f"partitions [{wanted.first}, {wanted.end}) of a shuffle with {spec.partitions}",
+                    remedy="ask for partitions that exist",
+                    shuffle=spec.id,
+                )
+        return ranges
+
+    def _all(self, spec: ShuffleSpec) -> list[MapAttempt]:
+        """Every map's winner. A ticket that names no maps reads the whole shuffle, so all of it must be there."""
+        outputs = [o.output for o in self._coordinator.outputs(spec.id)]
+        if len(outputs) < spec.maps:
+            raise MapOutputNotWritten(
+                f"{len(outputs)} of {spec.maps} maps are committed",
+                remedy="wait for the others, or name the maps in the ticket",
+                shuffle=spec.id,
+            )
+        return outputs
+
+    def _served(self, count: int) -> None:
+        with self._lock:
+            self._pulled += count
+
+    def _lost(self, error: MapOutputLost) -> None:
+        if error.shuffle is not None and error.output is not None:
+            self._coordinator.lose(error.shuffle, error.output, error.message)
+
+    # ------------------------------------------------------------------ for the master and for people
+
+    def workers(self) -> list[WorkerInfo]:
+        return [WorkerInfo(self.info.id, self.info.host, self.info.port, self._store.free_bytes())]
+
+    def traffic(self) -> tuple[int, int]:
+        with self._lock:
+            return self._pushed, self._pulled
+
+    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""
+        try:
+            file, fd = self._store.open_output(shuffle, output)
+        except MapOutputLost as error:
+            return error.message
+        try:
+            wrong = corrupt_blocks(file, fd)
+        finally:
+            os.close(fd)
+        if not wrong:
+            return None
+        self._store.remove_output(shuffle, output)
+        return f"{len(wrong)} of {len(file.index)} blocks do not match their checksum"
+
+    def shuffles(self) -> list[ShuffleSpec]:
+        return self._coordinator.shuffles()
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        return self._coordinator.spec(shuffle)
+
+    def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        return self._coordinator.outputs(shuffle)

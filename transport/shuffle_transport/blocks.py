@@ -1,0 +1,160 @@
+"""Blocks and the RecordBatches that carry them: the schemas of push and pull.
+
+A row is a block (docs/protocol.md). Nothing here copies a payload that arrives: a received block is a
+view into the batch's buffer. What is sent is gathered once, into the batch's single payload buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt
+from shuffle_api.values import Totals
+from shuffle_transport.checksum import BLOCK_ROW, digest
+
+PUT_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+        pa.field("raw_length", pa.int64(), nullable=False),
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("payload", pa.large_binary(), nullable=False),
+    ]
+)
+GET_SCHEMA = pa.schema(
+    [pa.field("map", pa.int64(), nullable=False), pa.field("attempt", pa.int64(), nullable=False), *PUT_SCHEMA]
+)
+CODEC_KEY = b"codec"  # schema metadata of a pull: how its blocks are compressed
+
+BATCH_BYTES = 2 << 20  # payload a batch aims at
+TABLE_FIELDS = ("partition", "crc32c", "raw_length", "records")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block as it is stored: `payload` of `row["length"]` bytes, compressed unless that equals raw_length."""
+
+    partition: int
+    crc32c: int
+    raw_length: int
+    records: int
+    payload: Buffer
+
+    @property
+    def length(self) -> int:
+        return memoryview(self.payload).nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlockBatch:
+    """The blocks of one received batch.
+
+    `rows` is their block table (dtype BLOCK_ROW, shape [n]); `payload` their bytes back to back, in the
+    order of the rows. `outputs` says per row which map output it is from (pull only, else empty).
+    """
+
+    rows: np.ndarray
+    payload: memoryview
+    outputs: Sequence[MapAttempt] = ()
+
+    def payloads(self) -> Iterator[memoryview]:
+        """Views of the single payloads, in order."""
+        ends = np.cumsum(self.rows["length"]).tolist()
+        return (self.payload[start:end] for start, end in zip([0, *ends], ends, strict=False))
+
+
+def table_rows(blocks: Sequence[Block]) -> np.ndarray:
+    """The block table of `blocks`, dtype BLOCK_ROW, in their order."""
+    rows = np.empty(len(blocks), BLOCK_ROW)
+    for i, block in enumerate(blocks):
+        rows[i] = (block.partition, block.crc32c, block.length, block.raw_length, block.records)
+    return rows
+
+
+def totals_of(rows: np.ndarray) -> Totals:
+    """Totals and digest of a whole block table."""
+    return add_rows(Totals(), rows)
+
+
+def add_rows(totals: Totals, rows: np.ndarray) -> Totals:
+    """`totals` continued by more rows of the same table."""
+    return Totals(
+        totals.blocks + len(rows),
+        totals.bytes + int(rows["length"].sum()),
+        totals.raw_bytes + int(rows["raw_length"].sum()),
+        totals.records + int(rows["records"].sum()),
+        digest(rows, totals.digest),
+    )
+
+
+def put_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
+    """A push batch of `rows` whose payloads lie back to back in `payload`, which is not copied."""
+    return pa.record_batch([*_table_arrays(rows), payload_array(rows["length"], payload)], schema=PUT_SCHEMA)
+
+
+def get_batch(
+    schema: pa.Schema, maps: np.ndarray, attempts: np.ndarray, rows: np.ndarray, payload: Buffer
+) -> pa.RecordBatch:
+    """A pull batch; `maps` and `attempts` are int64 arrays as long as `rows`."""
+    arrays = [pa.array(maps), pa.array(attempts), *_table_arrays(rows), payload_array(rows["length"], payload)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def payload_array(lengths: np.ndarray, payload: Buffer) -> pa.Array:
+    """A large_binary array over `payload`, which is referenced, not copied."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
+
+
+def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
+    """The blocks of a batch that came off the wire.
+
+    Raises InvalidArgument when it does not have `schema` (metadata aside), holds nulls, or its columns contradict
+    each other: whoever sent it speaks something else.
+    """
+    if not batch.schema.equals(schema, check_metadata=False):
+        raise InvalidArgument(
+            f"a block batch has the columns {', '.join(f'{f.name}:{f.type}' for f in batch.schema)}",
+            remedy=f"send {', '.join(f'{f.name}:{f.type}' for f in schema)} (docs/protocol.md)",
+        )
+    nulls = [batch.schema.names[i] for i, column in enumerate(batch.columns) if column.null_count]
+    if nulls:
+        raise InvalidArgument(f"null in block column {nulls[0]}", remedy="every field of a block has a value")
+    try:
+        # The offsets come from the peer: Arrow checks them against the buffers' real sizes.
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidArgument(f"malformed block batch: {error}", remedy="send valid Arrow record batches") from None
+    rows = np.empty(batch.num_rows, BLOCK_ROW)
+    for name in TABLE_FIELDS:
+        rows[name] = batch.column(name).to_numpy()
+    column = batch.column("payload")
+    _, offset_buffer, data = column.buffers()
+    if batch.num_rows == 0:
+        return BlockBatch(rows, memoryview(b""))
+    offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    rows["length"] = np.diff(offsets)
+    if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
+        raise InvalidArgument(
+            "a block's raw_length is below its length, or its record count is negative",
+            remedy="send blocks that do not shrink uncompressed, with raw_length == length",
+        )
+    whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
+    if "map" not in schema.names:
+        return BlockBatch(rows, whole)
+    outputs = [
+        MapAttempt(m, a)
+        for m, a in zip(batch.column("map").to_pylist(), batch.column("attempt").to_pylist(), strict=True)
+    ]
+    return BlockBatch(rows, whole, outputs)
+
+
+def _table_arrays(rows: np.ndarray) -> list[pa.Array]:
+    return [pa.array(np.ascontiguousarray(rows[name])) for name in TABLE_FIELDS]

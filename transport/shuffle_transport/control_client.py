@@ -1,0 +1,100 @@
+"""A client of the control service: one gRPC channel, typed errors, a deadline on every call."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, ShuffleError
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
+
+Reply = TypeVar("Reply", bound=Message)
+
+_RETRY_FIRST, _RETRY_MOST = 0.05, 1.0  # seconds between attempts to reach a server that is away
+
+
+class ControlClient:
+    """Calls `ShuffleControl` at one address. Thread-safe.
+
+    :param address: HOST:PORT.
+    :param timeout: seconds for the answer to one call.
+    :param retry: seconds for which a call waits for a server that cannot be reached (it may be restarting).
+    """
+
+    def __init__(self, address: str, *, client: str, timeout: float = 30.0, retry: float = 0.0) -> None:
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidArgument(
+                f"server address {address!r} is not HOST:PORT",
+                remedy="use the address after `control=` in the server's ready line",
+            )
+        self.address = address
+        self._client, self._timeout, self._retry = client, timeout, retry
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", 64 << 20),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
+        )
+        self._stub: Any = rpc.ShuffleControlStub(self._channel)
+
+    def hello(self) -> pb.HelloReply:
+        """Greet the server. Raises ServerUnreachable, ProtocolMismatch (also when something else listens there)."""
+        reply: pb.HelloReply = self.call("Hello", pb.HelloRequest(protocol=messages.PROTOCOL, client=self._client))
+        messages.check_protocol(reply.protocol, f"the server at {self.address}")
+        return reply
+
+    def call(self, method: str, request: Message) -> Any:
+        """The reply to one request.
+
+        Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, or ProtocolMismatch when what answers
+        is no Flight Shuffle server.
+        """
+        give_up = time.monotonic() + self._retry
+        pause = _RETRY_FIRST
+        while True:
+            try:
+                return getattr(self._stub, method)(request, timeout=self._timeout)
+            except grpc.RpcError as caught:
+                error = self._translate(caught, method)
+            if not isinstance(error, ServerUnreachable) or time.monotonic() + pause > give_up:
+                raise error
+            time.sleep(pause)
+            pause = min(2 * pause, _RETRY_MOST)
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._channel.close()
+
+    def _translate(self, error: grpc.RpcError, method: str) -> ShuffleError:
+        call: Any = error  # grpc.RpcError of a finished call is a grpc.Call too
+        for key, value in call.trailing_metadata() or ():
+            if key == messages.ERROR_METADATA:
+                return messages.typed_error(messages.parse(pb.Error, value))
+        code, details = call.code(), call.details()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(
+                f"{self.address} did not answer {method} within {self._timeout:g} s",
+                remedy="see whether the server is overloaded or stuck",
+            )
+        if code is grpc.StatusCode.UNAVAILABLE and not _strange(details):
+            return ServerUnreachable(self.address, details)
+        return ProtocolMismatch(
+            f"{self.address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",
+            remedy="give the address after `control=` in the server's ready line; `data=` is another endpoint",
+        )
+
+
+def _strange(details: str | None) -> bool:
+    """Whether a connection came about but its far side does not speak HTTP/2: a stranger, not an absence."""
+    return any(
+        sign in (details or "")
+        for sign in ("Trying to connect an http1.x server", "HTTP2", "http2", "SETTINGS", "GOAWAY", "frame")
+    )

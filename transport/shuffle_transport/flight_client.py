@@ -1,0 +1,273 @@
+"""The Flight client of one worker: pushing the blocks of an attempt, pulling blocks.
+
+Every call has a deadline, which gRPC enforces on both ends: a peer that is stopped, stuck or cut off ends the call
+with an error, and the connection's other calls go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from shuffle_api.errors import (
+    BlockCorrupt,
+    DeadlineExceeded,
+    ProtocolMismatch,
+    ServerUnreachable,
+    ShuffleError,
+    StreamBroken,
+)
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import Totals
+from shuffle_transport import messages
+from shuffle_transport.blocks import (
+    BATCH_BYTES,
+    CODEC_KEY,
+    GET_SCHEMA,
+    PUT_SCHEMA,
+    Block,
+    BlockBatch,
+    add_rows,
+    parse_batch,
+    put_batch,
+    table_rows,
+)
+from shuffle_transport.checksum import crc32c
+from shuffle_transport.credits import SendWindow
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PushTarget:
+    """Which attempt a push writes, and how."""
+
+    shuffle: ShuffleId
+    output: MapAttempt
+    partitions: int
+    codec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """One verified block of a pull; `payload` is a view into the batch, compressed unless its length is raw_length."""
+
+    output: MapAttempt
+    partition: int
+    raw_length: int
+    records: int
+    payload: memoryview
+
+
+class FlightClient:
+    """One connection to one worker's data endpoint. Thread-safe: calls share the connection.
+
+    :param timeout: seconds that one push or pull may take in all.
+    """
+
+    def __init__(self, address: str, *, timeout: float = 120.0) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._client = fl.connect(
+            f"grpc+tcp://{address}",
+            generic_options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
+        )
+
+    def push(
+        self, target: PushTarget, blocks: Sequence[Block], *, first_block: int, end: Totals, commit: bool
+    ) -> pb.PutReply:
+        """Push `blocks`, which are the attempt's blocks from number `first_block` on, and what they add up to.
+
+        `end` is the totals of all the attempt's blocks so far; with `commit` the attempt is complete. Returns the worker's last
+        reply: all blocks are held, and with `commit` it names the winner. Raises the typed error that the worker sent, or
+        ServerUnreachable, DeadlineExceeded, StreamBroken when the outcome is unknown: push the same again.
+        """
+        command = pb.PutCommand(
+            protocol=messages.PROTOCOL,
+            shuffle=messages.key_of(target.shuffle),
+            output=messages.attempt_of(target.output),
+            partitions=target.partitions,
+            codec=target.codec,
+            first_block=first_block,
+        )
+        last = pb.PutControl(end=messages.totals_message(end), commit=commit)
+        return self._put(command, blocks, last)
+
+    def abort(self, target: PushTarget) -> None:
+        """Tell the worker to forget the attempt. Raises what `push` raises."""
+        command = pb.PutCommand(
+            protocol=messages.PROTOCOL,
+            shuffle=messages.key_of(target.shuffle),
+            output=messages.attempt_of(target.output),
+            partitions=target.partitions,
+            codec=target.codec,
+        )
+        self._put(command, (), pb.PutControl(abort=True))
+
+    def _put(self, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
+        with _translated(self.address):
+            writer, replies = self._client.do_put(
+                fl.FlightDescriptor.for_command(command.SerializeToString()),
+                PUT_SCHEMA,
+                fl.FlightCallOptions(timeout=self._timeout),
+            )
+            try:
+                reply = self._send(writer, replies, blocks, last)
+            except BaseException:
+                _close_quietly(writer)
+                raise
+            writer.close()
+            return reply
+
+    def _send(self, writer: Any, replies: Any, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
+        window = SendWindow()
+        try:
+            for batch in _batches(blocks):
+                size = sum(block.length for block in batch)
+                while (after := window.try_send(size)) is None:
+                    window = window.granted_to(_reply(replies).granted)
+                window = after
+                payload = batch[0].payload if len(batch) == 1 else b"".join(block.payload for block in batch)
+                writer.write(put_batch(table_rows(batch), payload))
+            writer.write_metadata(last.SerializeToString())
+            writer.done_writing()
+        except (pa.ArrowException, OSError) as error:
+            # The worker may have said why before it stopped listening; that says more than "broken pipe".
+            _raise_last_error(replies)
+            raise error
+        while True:
+            reply = _reply(replies)
+            if reply.HasField("committed") or (not last.commit and reply.blocks_held >= last.end.blocks):
+                return reply
+
+    def pull(self, ticket: pb.GetTicket) -> Iterator[Pulled | ShuffleError]:
+        """The blocks a ticket names, checked one by one, in the order of the ticket.
+
+        A typed error is yielded in its place for a map output that the worker cannot serve (its `output` says which); the others follow.
+        Raises BlockCorrupt when a block differs from its checksum, StreamBroken when the stream stops before its end message or
+        served something else than it says, and what the worker sent for the call as a whole.
+        """
+        with _translated(self.address):
+            reader = self._client.do_get(
+                fl.Ticket(ticket.SerializeToString()), fl.FlightCallOptions(timeout=self._timeout)
+            )
+            try:
+                yield from self._received(reader)
+            finally:
+                reader.cancel()
+
+    def _received(self, reader: Any) -> Iterator[Pulled | ShuffleError]:
+        if not reader.schema.equals(GET_SCHEMA, check_metadata=False):
+            raise ProtocolMismatch(f"{self.address} serves other columns than block batches have")
+        totals = Totals()
+        while True:
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                raise StreamBroken(
+                    f"the pull from {self.address} stopped after {totals.blocks} blocks without its end message"
+                ) from None
+            if chunk.data is not None and chunk.data.num_rows:
+                batch = parse_batch(chunk.data, GET_SCHEMA)
+                totals = add_rows(totals, batch.rows)
+                yield from _verified(batch)
+            if chunk.app_metadata is not None and chunk.app_metadata.size:
+                control = messages.parse(pb.GetControl, chunk.app_metadata.to_pybytes())
+                if control.HasField("error"):
+                    yield messages.typed_error(control.error)
+                if control.HasField("end"):
+                    if messages.totals(control.end) != totals:
+                        raise StreamBroken(
+                            f"{self.address} says it served {messages.totals(control.end)}, received were {totals}"
+                        )
+                    return
+
+    def close(self) -> None:
+        """Close the connection; idempotent. Calls that are under way are ended first, by their callers."""
+        self._client.close()
+
+
+def codec_of(schema: pa.Schema) -> str:
+    """The codec that a pull's schema names."""
+    return (schema.metadata or {}).get(CODEC_KEY, b"none").decode()
+
+
+def _batches(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Blocks in runs of about BATCH_BYTES; a larger block is alone."""
+    run: list[Block] = []
+    size = 0
+    for block in blocks:
+        if run and size + block.length > BATCH_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(block)
+        size += block.length
+    if run:
+        yield run
+
+
+def _verified(batch: BlockBatch) -> Iterator[Pulled]:
+    fields = zip(batch.outputs, batch.rows.tolist(), batch.payloads(), strict=True)
+    for output, (partition, checksum, _, raw_length, records), payload in fields:
+        if crc32c(payload) != checksum:
+            raise BlockCorrupt(
+                f"a block of partition {partition} ({len(payload)} bytes) does not match its checksum {checksum:#010x}",
+                remedy="read again; if it stays, report the output as lost and run the map again",
+                output=output,
+            )
+        yield Pulled(output, partition, raw_length, records, payload)
+
+
+def _reply(replies: Any) -> pb.PutReply:
+    """The next reply of the worker. Raises the error it carries, or StreamBroken at the end of the stream."""
+    data = replies.read()
+    if data is None:
+        raise StreamBroken("the worker ended the push without an answer")
+    reply = messages.parse(pb.PutReply, data.to_pybytes())
+    if reply.HasField("error"):
+        raise messages.typed_error(reply.error)
+    return reply
+
+
+def _raise_last_error(replies: Any) -> None:
+    while (data := replies.read()) is not None:
+        reply = messages.parse(pb.PutReply, data.to_pybytes())
+        if reply.HasField("error"):
+            raise messages.typed_error(reply.error)
+
+
+def _close_quietly(writer: Any) -> None:
+    try:
+        writer.close()
+    except (pa.ArrowException, OSError) as error:
+        log.debug("closing a failed push: %s", error)
+
+
+class _translated:
+    """Turns Flight's and Arrow's errors into typed ones, at this one edge."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ShuffleError) or not isinstance(error, pa.ArrowException | OSError):
+            return
+        extra = getattr(error, "extra_info", b"")
+        if extra:
+            raise messages.typed_error(messages.parse(pb.Error, extra)) from None
+        text = str(error).partition(". gRPC client debug context")[0]
+        if isinstance(error, fl.FlightTimedOutError):
+            raise DeadlineExceeded(
+                f"{self._address}: {text}", remedy="see whether the worker is stuck, or raise the timeout"
+            ) from error
+        if isinstance(error, fl.FlightUnavailableError):
+            raise ServerUnreachable(self._address, text) from error
+        raise StreamBroken(f"the stream to {self._address} broke: {text}") from error

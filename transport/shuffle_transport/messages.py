@@ -1,0 +1,118 @@
+"""The edge between protobuf messages and the values of `shuffle_api`.
+
+Everything that comes from the wire is validated here, once: ids become ids, errors become typed errors.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from shuffle_api.errors import ErrorCode, InvalidArgument, ProtocolMismatch, ShuffleError, error_class
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+PROTOCOL = 1
+ERROR_METADATA = "flight-shuffle-error-bin"  # gRPC trailing metadata of a failed control call
+
+M = TypeVar("M", bound=Message)
+
+
+def parse(kind: type[M], data: bytes) -> M:
+    """Decode one message; InvalidArgument when `data` is not one."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise InvalidArgument(
+            f"{len(data)} bytes that are no {kind.__name__} message",
+            remedy="speak flight_shuffle.v1 (docs/protocol.md)",
+        ) from None
+
+
+def check_protocol(version: int, peer: str) -> None:
+    """Raises ProtocolMismatch unless `peer` speaks this version."""
+    if version != PROTOCOL:
+        raise ProtocolMismatch(
+            f"{peer} speaks protocol version {version}, this side speaks {PROTOCOL}",
+            remedy="install the same flight-shuffle release on both sides",
+        )
+
+
+def key_of(shuffle: ShuffleId) -> pb.ShuffleKey:
+    return pb.ShuffleKey(app=shuffle.app, shuffle=shuffle.shuffle)
+
+
+def shuffle_id(key: pb.ShuffleKey) -> ShuffleId:
+    return ShuffleId(key.app, key.shuffle)
+
+
+def attempt_of(output: MapAttempt) -> pb.MapAttempt:
+    return pb.MapAttempt(map=output.map, attempt=output.attempt)
+
+
+def map_attempt(message: pb.MapAttempt) -> MapAttempt:
+    return MapAttempt(message.map, message.attempt)
+
+
+def totals_message(totals: Totals) -> pb.Totals:
+    return pb.Totals(
+        blocks=totals.blocks,
+        bytes=totals.bytes,
+        raw_bytes=totals.raw_bytes,
+        records=totals.records,
+        digest=totals.digest,
+    )
+
+
+def totals(message: pb.Totals) -> Totals:
+    return Totals(message.blocks, message.bytes, message.raw_bytes, message.records, message.digest)
+
+
+def worker_message(worker: WorkerInfo) -> pb.Worker:
+    return pb.Worker(id=worker.id, host=worker.host, port=worker.port, free_bytes=worker.free_bytes)
+
+
+def worker_info(message: pb.Worker) -> WorkerInfo:
+    return WorkerInfo(message.id, message.host, message.port, message.free_bytes)
+
+
+def output_message(output: MapOutput) -> pb.MapOutput:
+    return pb.MapOutput(output=attempt_of(output.output), worker=output.worker, totals=totals_message(output.totals))
+
+
+def map_output(message: pb.MapOutput) -> MapOutput:
+    return MapOutput(map_attempt(message.output), message.worker, totals(message.totals))
+
+
+def spec_message(spec: ShuffleSpec) -> pb.RegisterShuffleRequest:
+    return pb.RegisterShuffleRequest(
+        shuffle=key_of(spec.id), partitions=spec.partitions, maps=spec.maps, codec=spec.codec, content=spec.content
+    )
+
+
+def shuffle_spec(message: pb.RegisterShuffleRequest) -> ShuffleSpec:
+    return ShuffleSpec(shuffle_id(message.shuffle), message.partitions, message.maps, message.codec, message.content)
+
+
+def error_message(error: ShuffleError) -> pb.Error:
+    """The wire form of a typed error."""
+    message = pb.Error(code=int(error.code), message=error.message, remedy=error.remedy, worker=error.worker or "")
+    if error.shuffle is not None:
+        message.shuffle.CopyFrom(key_of(error.shuffle))
+    if error.output is not None:
+        message.output.CopyFrom(attempt_of(error.output))
+    return message
+
+
+def typed_error(message: pb.Error) -> ShuffleError:
+    """The typed error that a peer sent; a code this side does not know reads as INTERNAL."""
+    known = ErrorCode(message.code) if message.code in ErrorCode._value2member_map_ else ErrorCode.INTERNAL
+    return error_class(known)(
+        message.message,
+        remedy=message.remedy,
+        worker=message.worker or None,
+        shuffle=shuffle_id(message.shuffle) if message.HasField("shuffle") else None,
+        output=map_attempt(message.output) if message.HasField("output") else None,
+    )
