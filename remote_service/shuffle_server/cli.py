@@ -1,4 +1,4 @@
-"""The command `flight-shuffle`. Other packages add subcommands through the entry point group `flight_shuffle.commands`."""
+"""The command `flight-shuffle`. Other packages add subcommands: entry point group `flight_shuffle.commands`."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -33,20 +34,19 @@ def _run(parsed: argparse.Namespace) -> int:
     finally:
         client.close()
     if parsed.json:
-        print(
-            json.dumps(
-                MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True),
-                indent=2,
-            )
+        text = json.dumps(
+            MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True), indent=2
         )
     else:
-        print(render(reply))
+        text = render(reply)
+    sys.stdout.write(text + "\n")
     return 0
 
 
 def render(reply: pb.StatusReply) -> str:
     """The status as tables."""
-    head = f"{reply.server}, epoch {reply.epoch}, up {reply.uptime_seconds:.0f} s, {_size(reply.bytes_pushed)} in, {_size(reply.bytes_pulled)} out"
+    traffic = f"{_size(reply.bytes_pushed)} in, {_size(reply.bytes_pulled)} out"
+    head = f"{reply.server}, epoch {reply.epoch}, up {reply.uptime_seconds:.0f} s, {traffic}"
     workers = _table(
         ("WORKER", "ADDRESS", "FREE"), [(w.id, f"{w.host}:{w.port}", _size(w.free_bytes)) for w in reply.workers]
     )

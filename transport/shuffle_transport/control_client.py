@@ -54,8 +54,8 @@ class ControlClient:
     def call(self, method: str, request: Message) -> Any:
         """The reply to one request.
 
-        Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, or ProtocolMismatch when what answers
-        is no Flight Shuffle server.
+        Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, or ProtocolMismatch when
+        what answers is no Flight Shuffle server.
         """
         give_up = time.monotonic() + self._retry
         pause = _RETRY_FIRST

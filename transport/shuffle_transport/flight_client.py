@@ -84,9 +84,10 @@ class FlightClient:
     ) -> pb.PutReply:
         """Push `blocks`, which are the attempt's blocks from number `first_block` on, and what they add up to.
 
-        `end` is the totals of all the attempt's blocks so far; with `commit` the attempt is complete. Returns the worker's last
-        reply: all blocks are held, and with `commit` it names the winner. Raises the typed error that the worker sent, or
-        ServerUnreachable, DeadlineExceeded, StreamBroken when the outcome is unknown: push the same again.
+        `end` is the totals of all the attempt's blocks so far; with `commit` the attempt is complete. Returns the
+        worker's last reply: all blocks are held, and with `commit` it names the winner. Raises the typed error that
+        the worker sent, or ServerUnreachable, DeadlineExceeded, StreamBroken when the outcome is unknown: push the
+        same again.
         """
         command = pb.PutCommand(
             protocol=messages.PROTOCOL,
@@ -111,7 +112,7 @@ class FlightClient:
         self._put(command, (), pb.PutControl(abort=True))
 
     def _put(self, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
-        with _translated(self.address):
+        with _Translated(self.address):
             writer, replies = self._client.do_put(
                 fl.FlightDescriptor.for_command(command.SerializeToString()),
                 PUT_SCHEMA,
@@ -149,11 +150,12 @@ class FlightClient:
     def pull(self, ticket: pb.GetTicket) -> Iterator[Pulled | ShuffleError]:
         """The blocks a ticket names, checked one by one, in the order of the ticket.
 
-        A typed error is yielded in its place for a map output that the worker cannot serve (its `output` says which); the others follow.
-        Raises BlockCorrupt when a block differs from its checksum, StreamBroken when the stream stops before its end message or
-        served something else than it says, and what the worker sent for the call as a whole.
+        A typed error is yielded in the place of a map output that the worker cannot serve (its `output` says which);
+        the others follow. Raises BlockCorrupt when a block differs from its checksum, StreamBroken when the stream
+        stops before its end message or served something else than it says, and what the worker sent for the call
+        as a whole.
         """
-        with _translated(self.address):
+        with _Translated(self.address):
             reader = self._client.do_get(
                 fl.Ticket(ticket.SerializeToString()), fl.FlightCallOptions(timeout=self._timeout)
             )
@@ -195,7 +197,8 @@ class FlightClient:
 
 def codec_of(schema: pa.Schema) -> str:
     """The codec that a pull's schema names."""
-    return (schema.metadata or {}).get(CODEC_KEY, b"none").decode()
+    codec: bytes = (schema.metadata or {}).get(CODEC_KEY, b"none")
+    return codec.decode()
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[list[Block]]:
@@ -249,7 +252,7 @@ def _close_quietly(writer: Any) -> None:
         log.debug("closing a failed push: %s", error)
 
 
-class _translated:
+class _Translated:
     """Turns Flight's and Arrow's errors into typed ones, at this one edge."""
 
     def __init__(self, address: str) -> None:

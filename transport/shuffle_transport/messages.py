@@ -98,7 +98,9 @@ def shuffle_spec(message: pb.RegisterShuffleRequest) -> ShuffleSpec:
 
 def error_message(error: ShuffleError) -> pb.Error:
     """The wire form of a typed error."""
-    message = pb.Error(code=int(error.code), message=error.message, remedy=error.remedy, worker=error.worker or "")
+    message = pb.Error(
+        code=pb.ErrorCode.Name(error.code), message=error.message, remedy=error.remedy, worker=error.worker or ""
+    )
     if error.shuffle is not None:
         message.shuffle.CopyFrom(key_of(error.shuffle))
     if error.output is not None:

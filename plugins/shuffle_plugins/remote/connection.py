@@ -75,9 +75,9 @@ class Connection:
             return client
 
     def retrying(self, action: Callable[[], T]) -> T:
-        """Run `action`; while its server cannot be reached or its stream breaks, again, for as long as the options say.
+        """Run `action`; again while its server cannot be reached or its stream breaks, for as long as the options say.
 
-        Only for actions that may be repeated. A worker may come back at another address, so what is known of it is asked anew.
+        Only for actions that may be repeated. A worker may come back at another address, so its address is asked anew.
         """
         give_up = time.monotonic() + self._options.retry
         pause = _PAUSE_FIRST

@@ -22,7 +22,7 @@ User = TypeVar("User", bound=ShuffleMaster | ShuffleWriter | ShuffleReader)
 
 
 class RemoteShuffle(ShufflePlugin):
-    """Data lives on the server's disks until its shuffle is unregistered; every committed map output can be read again and again.
+    """Data lives on the server's disks until its shuffle is unregistered, and can be read again and again.
 
     Option `server` is required at the driver. Tasks take the address from the handle.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import (
@@ -81,7 +82,7 @@ class RemoteReader(ShuffleReader):
         taken = 0  # blocks of outputs[done] that have been handed out
         corrupt = 0
         while done < len(outputs):
-            stream = self._connection.retrying(lambda: self._start(worker, outputs[done:]))
+            stream = self._connection.retrying(partial(self._start, worker, outputs[done:]))
             skip, current = taken, outputs[done]
             try:
                 for item in stream:

@@ -1,9 +1,9 @@
-"""The writer of the `remote` plugin: records gather in a buffer per partition, full buffers become blocks, blocks are pushed."""
+"""The writer of the `remote` plugin: records gather per partition, full buffers become blocks, blocks are pushed."""
 
 from __future__ import annotations
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, frame
@@ -31,8 +31,8 @@ class RemoteWriter(ShuffleWriter):
     """One attempt of one map, written to one worker.
 
     Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
-    Blocks that were sent stay in memory until the worker says that it holds them; then a broken connection costs nothing:
-    the same blocks are sent again, and the worker skips those it has.
+    Blocks that were sent stay in memory until the worker says that it holds them, so a broken connection costs
+    nothing: the same blocks are sent again, and the worker skips those it has.
     """
 
     def __init__(self, spec: ShuffleSpec, attempt: MapAttempt, connection: Connection, options: RemoteOptions) -> None:
@@ -80,8 +80,10 @@ class RemoteWriter(ShuffleWriter):
             if not self._open:
                 raise InvalidArgument("the writer has aborted", remedy="write the map again as a new attempt")
             self._finish_all(push=False)
-            self._result = self._push(commit=True)
-            self._open = False
+            winner = self._push(commit=True)
+            if winner is None:
+                raise StreamBroken(f"worker {self._worker} did not answer the commit")
+            self._result, self._open = winner, False
         return self._result
 
     def abort(self) -> None:

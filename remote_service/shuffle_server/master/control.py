@@ -230,7 +230,7 @@ def _guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
 
 
 def start_control(service: ControlService, host: str, port: int, threads: int) -> tuple[grpc.Server, int]:
-    """Listen; the server and its port. Raises StorageFailed never, OSError-like InvalidArgument when the address is taken."""
+    """Listen; the server and its port. Raises InvalidArgument when it cannot listen there."""
     server = grpc.server(
         futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)],

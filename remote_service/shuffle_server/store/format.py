@@ -20,7 +20,8 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 
-INDEX_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in BLOCK_ROW.names), ("offset", "<i8")])
+TABLE_FIELDS = BLOCK_ROW.names or ()
+INDEX_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in TABLE_FIELDS), ("offset", "<i8")])
 MAGIC = b"FLSHOUT1"
 TRAILER = struct.Struct("<QQII8s")  # index offset, blocks, description bytes, crc32c of what precedes it, magic
 
@@ -57,7 +58,7 @@ def build_index(tables: list[np.ndarray]) -> np.ndarray:
     """
     rows = np.concatenate(tables) if tables else np.empty(0, BLOCK_ROW)
     index = np.empty(len(rows), INDEX_ROW)
-    for name in BLOCK_ROW.names:
+    for name in TABLE_FIELDS:
         index[name] = rows[name]
     index["offset"] = np.cumsum(rows["length"]) - rows["length"]
     if len(index) and (np.diff(index["partition"]) < 0).any():
@@ -85,7 +86,7 @@ def decode_trailer(trailer: bytes, file_size: int) -> tuple[int, int, int, int]:
     return offset, blocks, text_bytes, checksum
 
 
-def decode_tail(body: bytes, trailer: bytes, blocks: int) -> tuple[np.ndarray, Description]:
+def decode_tail(body: bytes | bytearray, trailer: bytes, blocks: int) -> tuple[np.ndarray, Description]:
     """Index and description from the bytes between the payloads and the trailer. Raises TornFile."""
     *_, checksum, _magic = TRAILER.unpack(trailer)
     if crc32c(trailer[:20], crc32c(body)) != checksum:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shuffle_server.store.format import TRAILER, Description, TornFile, decode_tail, decode_trailer
+from shuffle_server.store.format import TABLE_FIELDS, TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 
 
@@ -80,6 +80,6 @@ def _intact(fd: int, offset: int, length: int, checksum: int) -> bool:
 def table_of(entries: np.ndarray) -> np.ndarray:
     """Index rows without their offsets: block table rows, dtype BLOCK_ROW."""
     rows = np.empty(len(entries), BLOCK_ROW)
-    for name in BLOCK_ROW.names:
+    for name in TABLE_FIELDS:
         rows[name] = entries[name]
     return rows

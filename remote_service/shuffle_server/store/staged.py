@@ -45,7 +45,8 @@ class StagedOutput:
     def append(self, turn: int, batch: BlockBatch) -> Totals:
         """Append a batch and return what is held now.
 
-        Raises StorageFull or StorageFailed (then the file is as it was before), AttemptSuperseded when another stream took over.
+        Raises StorageFull or StorageFailed (then the file is as it was before), AttemptSuperseded when another
+        stream took over.
         """
         with self._lock:
             self._check(turn)
@@ -97,7 +98,7 @@ class StagedOutput:
     def _check(self, turn: int) -> None:
         if not self._open or turn != self._turn:
             raise AttemptSuperseded(
-                f"a newer stream writes attempt {self.output.attempt} of map {self.output.map}, or the attempt has ended",
+                f"a newer stream writes {self.output}, or the attempt has ended",
                 remedy="stop writing on this stream",
                 shuffle=self.shuffle,
                 output=self.output,

@@ -75,7 +75,8 @@ class Store:
     def publish(self, staged: StagedOutput, turn: int) -> Description | None:
         """Make a complete attempt visible; None when another attempt of this map was first (this one is then dropped).
 
-        Raises StorageFull, StorageFailed, AttemptSuperseded (another stream writes it), UnknownShuffle (unregistered meanwhile).
+        Raises StorageFull, StorageFailed, AttemptSuperseded (another stream writes it), UnknownShuffle (it was
+        unregistered meanwhile).
         """
         shuffle, output = staged.shuffle, staged.output
         description = staged.seal(turn, self._sync)
@@ -214,7 +215,8 @@ class Store:
             try:
                 yield load(path).description
             except TornFile as error:
-                # Not a crash's doing (a name is given to complete files only): the disk lost something. The registry reports it as lost.
+                # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
+                # which knows of the commit, will report the output as lost.
                 torn = path.with_suffix(".torn")
                 path.rename(torn)
                 log.error("%s: %s; set aside as %s", path, error, torn.name)
@@ -235,7 +237,7 @@ class Store:
 
 
 def lock_directory(root: Path) -> int:
-    """Claim a data directory for this process; the descriptor holds the claim. Raises StorageFailed naming the directory."""
+    """Claim a data directory for this process; the descriptor holds the claim. Raises StorageFailed naming it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -31,7 +31,7 @@ _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
 }
 
 
-class FlightEndpoint(fl.FlightServerBase):
+class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves one worker. `serve()` blocks; `shutdown()` waits for the calls that are under way."""
 
     def __init__(self, location: str, worker: Worker, options: PutOptions) -> None:

@@ -35,7 +35,7 @@ class Ingest:
         self._worker, self._command, self._options, self._reply = worker, command, options, reply
 
     def run(self, chunks: Iterable[Any]) -> None:
-        """Take in the stream's messages. Raises a typed error when the push is refused; replies everything else itself."""
+        """Take in the stream's messages. Raises a typed error when the push is refused; replies all else itself."""
         target = self._worker.open_attempt(self._command)
         # The window is reserved as a whole before anything is read: what a sender may send has its place.
         with self._worker.pool.reserve(self._options.window, self._options.overload_timeout):

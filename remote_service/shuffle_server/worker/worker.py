@@ -68,7 +68,8 @@ class Worker:
         staged = self._store.stage(spec, output, command.codec)
         if command.first_block > staged.totals.blocks:
             raise MapOutputLost(
-                f"the sender goes on at block {command.first_block}, the worker holds {staged.totals.blocks}: it was restarted meanwhile",
+                f"the sender goes on at block {command.first_block}, the worker holds {staged.totals.blocks}:"
+                " it was restarted meanwhile",
                 remedy="write this map again as a new attempt",
                 shuffle=shuffle,
                 output=output,
