@@ -58,7 +58,10 @@ class ShuffleMaster(_Closing):
 
     @abstractmethod
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
-        """Create a shuffle in which `maps` tasks write `partitions` partitions; None: choose a number.
+        """Create a shuffle in which `maps` tasks write `partitions` partitions.
+
+        None for `shuffle` chooses a number that this master has not used before, not even for a shuffle that
+        is gone: so a late task of the old one cannot write into the new one.
 
         :raises InvalidArgument: partitions < 1, maps < 0, or the master is closed.
         :raises ShuffleExists: the number is taken by a shuffle with other properties. The same again is a no-op.

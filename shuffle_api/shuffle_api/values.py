@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt, ShuffleId
 
 CONTENTS = ("records", "opaque", "arrow", "spark")
@@ -113,6 +113,12 @@ class ShuffleSpec:
             if wanted.step != 1 or (len(wanted) and not 0 <= wanted.start <= wanted.stop <= count):
                 raise InvalidArgument(f"{what} range {wanted} is not within [0, {count}) with step 1", shuffle=self.id)
         return maps
+
+    def check_written(self, maps: range, written: Iterable[int]) -> None:
+        """:raises MapOutputNotWritten: `maps` are not all among the `written`; the message names those missing."""
+        missing = set(maps).difference(written)
+        if missing:
+            raise MapOutputNotWritten(f"maps not committed yet: {name_numbers(missing)}", shuffle=self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,199 @@
+"""`MemoryShuffle`: a complete plugin without network, disk or processes, for tests and as an example to read.
+
+Its shuffles live in the memory of the process that registered them. Tasks may run in any threads of it, each
+with a plugin of its own: the handle's endpoint (`memory:<id>`) leads to the exchange that holds the data.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from weakref import WeakSet
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
+from shuffle_api.options import option, parse_options
+from shuffle_api.records import frame, unpack_records
+from shuffle_api.testing.exchange import Block, Exchange
+from shuffle_api.values import BLOCKING, CONTENTS, MapOutput, ShuffleHandle, ShuffleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """The options of `MemoryShuffle`."""
+
+    content: str = option("records", choices=CONTENTS, help="what the payloads of its shuffles are")
+
+
+class MemoryShuffle(ShufflePlugin):
+    """The in-memory plugin. Close it to free what it holds; its masters, writers and readers close with it."""
+
+    name = "memory"
+    mode = replace(BLOCKING, persistent=False)
+
+    def __init__(self, options: Options = NO_OPTIONS) -> None:
+        self._options = parse_options(MemoryOptions, options)
+        self._exchange = Exchange()
+        self._lock = threading.Lock()
+        self._open: WeakSet[MemoryMaster | MemoryWriter | MemoryReader] = WeakSet()
+        self._closed = False
+
+    def master(self, app: str) -> MemoryMaster:
+        return self._opened(MemoryMaster(self._exchange, app, self._options.content))
+
+    def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> MemoryWriter:
+        return self._opened(MemoryWriter(Exchange.find(handle.endpoint), handle.spec, attempt))
+
+    def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> MemoryReader:
+        return self._opened(MemoryReader(Exchange.find(handle.endpoint), handle.spec, partitions, maps))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            opened = list(self._open)
+        for each in opened:
+            _close(each)
+        self._exchange.close()
+
+    def lose_map_output(self, handle: ShuffleHandle, map: int, reason: str = "lost by a test") -> None:
+        """Lose the committed output of a map, to see what a program does then.
+
+        :raises MapOutputNotWritten: there is none.
+        """
+        Exchange.find(handle.endpoint).lose(handle.spec.id, map, reason)
+
+    def _opened(self, each: T) -> T:
+        with self._lock:
+            if not self._closed:
+                self._open.add(each)
+                return each
+        _close(each)
+        raise InvalidArgument("the plugin is closed")
+
+
+class MemoryMaster(ShuffleMaster):
+    """Registers its application when made. Numbers its shuffles upwards from the highest ever used."""
+
+    def __init__(self, exchange: Exchange, app: str, content: str) -> None:
+        self._exchange = exchange
+        self._app = app
+        self._content = content
+        self._lock = threading.Lock()
+        self._next = 0
+        self._closed = False
+        exchange.register_app(app, instance=uuid.uuid4().hex)
+
+    def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument(f"the master of application {self._app!r} is closed")
+            number = self._next if shuffle is None else shuffle
+            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, codec="none", content=self._content)
+            self._exchange.register_shuffle(spec)
+            self._next = max(self._next, number + 1)
+        return ShuffleHandle(MemoryShuffle.name, spec, self._exchange.endpoint)
+
+    def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
+        return self._exchange.map_outputs(handle.spec.id)
+
+    def unregister_shuffle(self, handle: ShuffleHandle) -> None:
+        self._exchange.unregister_shuffle(handle.spec.id)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return  # by now another run may have taken the application id
+            self._closed = True
+            self._exchange.unregister_app(self._app)
+
+
+class MemoryWriter(ShuffleWriter):
+    """Gathers blocks, and hands them over at the commit."""
+
+    def __init__(self, exchange: Exchange, spec: ShuffleSpec, attempt: MapAttempt) -> None:
+        spec.check_map(attempt.map)
+        exchange.check_registered(spec.id)
+        self._exchange = exchange
+        self._spec = spec
+        self._attempt = attempt
+        self._blocks: list[Block] = []
+        self._committed: MapOutput | None = None
+        self._aborted = False
+
+    def write(self, partition: int, record: Buffer) -> None:
+        self.write_block(partition, frame(record), 1)
+
+    def write_block(self, partition: int, payload: Buffer, records: int) -> None:
+        """See `SupportsWriteBlock`."""
+        self._check_open()
+        self._spec.check_partition(partition)
+        if records < 0:
+            raise InvalidArgument(f"records {records} is negative", shuffle=self._spec.id, output=self._attempt)
+        self._blocks.append(Block(partition, bytes(payload), records))
+
+    def commit(self) -> MapOutput:
+        if self._committed is None:
+            self._check_open()
+            self._committed = self._exchange.commit(self._spec.id, self._attempt, self._blocks)
+            self._blocks.clear()
+        return self._committed
+
+    def abort(self) -> None:
+        self._aborted = self._committed is None
+        self._blocks.clear()
+
+    def _check_open(self) -> None:
+        if self._committed or self._aborted:
+            state = "committed" if self._committed else "aborted"
+            raise InvalidArgument(f"the writer has {state}", shuffle=self._spec.id, output=self._attempt)
+
+
+class MemoryReader(ShuffleReader):
+    """Takes hold of the committed blocks when iteration begins: what happens to the shuffle later does not matter."""
+
+    def __init__(self, exchange: Exchange, spec: ShuffleSpec, partitions: range, maps: range | None) -> None:
+        self._maps = spec.check_ranges(partitions, maps)
+        self._partitions = partitions
+        self._exchange = exchange
+        self._spec = spec
+        self._closed = False
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._spec.content != "records":
+            raise InvalidArgument(
+                f"a shuffle of content {self._spec.content!r} has no records", remedy="use read_blocks()"
+            )
+        for partition, _, payload, _ in self.read_blocks():
+            for record in unpack_records(payload):
+                self._check_open()
+                yield partition, record
+
+    def read_blocks(self) -> Iterator[tuple[int, MapAttempt, bytes, int]]:
+        """See `SupportsReadBlocks`."""
+        self._check_open()
+        for attempt, blocks in self._exchange.read(self._spec.id, self._partitions, self._maps):
+            for partition, payload, records in blocks:
+                self._check_open()
+                yield partition, attempt, payload, records
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the reader is closed", shuffle=self._spec.id)
+
+
+T = TypeVar("T", MemoryMaster, MemoryWriter, MemoryReader)
+
+
+def _close(each: MemoryMaster | MemoryWriter | MemoryReader) -> None:
+    if isinstance(each, MemoryWriter):
+        each.abort()
+    else:
+        each.close()
