@@ -1,0 +1,197 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.proto.Worker;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The application at the server, held by the driver: registered, kept alive by heartbeats, unregistered at the end.
+ *
+ * <p>Knows whether the server is usable. While it is not, shuffles fall back (if they may) without another wait, and the
+ * heartbeat thread tries to reach it again; going out of use is told with one warning, coming back with one line.
+ */
+final class AppRegistration implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
+  private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
+  /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
+  private static final String CODEC = "none";
+  private static final String CONTENT = "spark";
+
+  private final FlightConf conf;
+  private final Connections connections;
+  private final String name;
+  private final String app = "spark-" + UUID.randomUUID().toString().replace("-", "");
+  private final String instance = UUID.randomUUID().toString();
+  private final ScheduledExecutorService heartbeats =
+      Executors.newSingleThreadScheduledExecutor(
+          task -> {
+            Thread thread = new Thread(task, "flight-shuffle-heartbeat");
+            thread.setDaemon(true);
+            return thread;
+          });
+  private boolean registered;
+  private boolean usable;
+  private boolean warned;
+
+  AppRegistration(FlightConf conf, String name, String client) {
+    this.conf = conf;
+    this.name = name;
+    this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client);
+  }
+
+  /** The application's key at the server: random, because Spark has no id yet when the application is registered. */
+  String app() {
+    return app;
+  }
+
+  /**
+   * Registers the application and starts its heartbeats.
+   *
+   * @throws IOException when the server does not take it; the heartbeats have not started then
+   */
+  void start() throws IOException {
+    connections.refresh();
+    int seconds = register();
+    beatEvery(seconds);
+  }
+
+  /** Goes on without the server, and looks for it in the background. */
+  void startWithout(IOException reason) {
+    unusable(reason);
+    beatEvery(DEFAULT_HEARTBEAT_SECONDS);
+  }
+
+  private void beatEvery(int seconds) {
+    heartbeats.scheduleWithFixedDelay(this::beat, seconds, seconds, TimeUnit.SECONDS);
+  }
+
+  private synchronized int register() throws IOException {
+    RegisterAppReply reply = connections.control().registerApp(app, instance, name);
+    registered = true;
+    usable();
+    return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
+  }
+
+  private void beat() {
+    try {
+      if (isRegistered()) {
+        connections.control().heartbeat(app);
+        usable();
+      } else {
+        connections.refresh();
+        register();
+      }
+    } catch (IOException e) {
+      if (e instanceof FlightException known && known.code() == ErrorCode.UNKNOWN_APP) {
+        forgotten();
+      }
+      unusable(e);
+    }
+  }
+
+  /**
+   * Registers a shuffle.
+   *
+   * @return the worker for its map outputs; empty while the server is known to be out of use
+   * @throws IOException when the server does not take it; the shuffles to come find it out of use
+   */
+  Optional<WorkerAddress> registerShuffle(int shuffle, int partitions, int maps) throws IOException {
+    if (!isUsable()) {
+      return Optional.empty();
+    }
+    RegisterShuffleRequest request =
+        RegisterShuffleRequest.newBuilder()
+            .setShuffle(key(shuffle))
+            .setPartitions(partitions)
+            .setMaps(maps)
+            .setCodec(CODEC)
+            .setContent(CONTENT)
+            .build();
+    try {
+      RegisterShuffleReply reply = connections.control().registerShuffle(request);
+      List<Worker> workers = reply.getWorkersList();
+      if (workers.isEmpty()) {
+        throw FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null);
+      }
+      Worker worker = workers.get(0);
+      return Optional.of(new WorkerAddress(worker.getId(), worker.getHost(), worker.getPort()));
+    } catch (IOException e) {
+      unusable(e);
+      throw e;
+    }
+  }
+
+  /** Frees a shuffle's data. What the server does not hear of now it drops with the application. */
+  void unregisterShuffle(int shuffle) {
+    if (!isUsable()) {
+      return;
+    }
+    try {
+      connections.control().unregisterShuffle(key(shuffle));
+    } catch (IOException e) {
+      LOG.info("could not unregister shuffle {}: {}", shuffle, e.getMessage());
+    }
+  }
+
+  private ShuffleKey key(int shuffle) {
+    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffle).build();
+  }
+
+  private synchronized boolean isRegistered() {
+    return registered;
+  }
+
+  private synchronized boolean isUsable() {
+    return usable;
+  }
+
+  private synchronized void forgotten() {
+    registered = false;
+  }
+
+  private synchronized void usable() {
+    if (!usable && warned) {
+      LOG.info("Flight Shuffle server {} is in use again", conf.address());
+    }
+    usable = true;
+    warned = false;
+  }
+
+  private synchronized void unusable(IOException reason) {
+    usable = false;
+    if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
+      LOG.warn(
+          "{}. New shuffles use Spark's sort shuffle until Flight Shuffle server {} can be used ({}=auto)",
+          reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
+    }
+    warned = true;
+  }
+
+  @Override
+  public void close() {
+    heartbeats.shutdownNow();
+    if (isRegistered()) {
+      try {
+        connections.control().unregisterApp(app);
+      } catch (IOException e) {
+        LOG.warn("could not unregister this application, its data stays until it expires: {}", e.getMessage());
+      }
+    }
+    connections.close();
+  }
+}

@@ -1,0 +1,134 @@
+package org.apache.spark.shuffle.flight;
+
+import java.time.Duration;
+import java.util.List;
+import org.apache.spark.SparkConf;
+import org.apache.spark.network.util.JavaUtils;
+import scala.Tuple2;
+
+/**
+ * The options of the plugin, {@code spark.shuffle.flight.*}, parsed once.
+ *
+ * @param host of the server's control endpoint; null when every shuffle falls back
+ * @param connectTimeout how long a connection or a control call is tried
+ * @param ioTimeout how long a stream may be silent
+ * @param retryWindow how long a reader repeats a broken pull before its task fails
+ * @param blockSize bytes after which a partition is cut into another block
+ * @param batchSize payload bytes of one message, and of the buffer of a map task
+ */
+record FlightConf(
+    String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
+    int blockSize, int batchSize) {
+
+  /** One option: name, default (null: none) and what it is. */
+  record Option(String key, String defaultValue, String help) {}
+
+  static final String PREFIX = "spark.shuffle.flight.";
+
+  static final Option SERVER =
+      new Option(PREFIX + "server", null, "HOST:PORT of the control endpoint of `flight-shuffle server`");
+  static final Option FALLBACK =
+      new Option(PREFIX + "fallback", "auto", "auto, never or always: when a shuffle goes to Spark's sort shuffle");
+  static final Option CONNECT_TIMEOUT =
+      new Option(PREFIX + "connectTimeout", "10s", "how long a connection or a control call is tried");
+  static final Option IO_TIMEOUT =
+      new Option(PREFIX + "ioTimeout", "120s", "how long a stream may be silent before it counts as broken");
+  static final Option RETRY_WINDOW =
+      new Option(PREFIX + "retryWindow", "60s", "how long a reader repeats a broken pull before its task fails");
+  static final Option BLOCK_SIZE =
+      new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
+  static final Option BATCH_SIZE =
+      new Option(PREFIX + "batchSize", "2m", "payload of one message; a map task has a buffer of this size");
+
+  /** Every option there is. */
+  static final List<Option> OPTIONS =
+      List.of(SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE);
+
+  private static final int SMALLEST_BLOCK = 1 << 12;
+  private static final int LARGEST_BATCH = 64 << 20;
+
+  /** @throws IllegalArgumentException for an unknown option or a value that cannot be; names both */
+  static FlightConf parse(SparkConf conf) {
+    for (Tuple2<String, String> entry : conf.getAllWithPrefix(PREFIX)) {
+      String key = PREFIX + entry._1();
+      if (OPTIONS.stream().noneMatch(option -> option.key().equals(key))) {
+        throw new IllegalArgumentException(
+            "unknown option " + key + "; known are " + String.join(", ", OPTIONS.stream().map(Option::key).toList()));
+      }
+    }
+    FallbackPolicy fallback = FallbackPolicy.parse(value(conf, FALLBACK));
+    String server = value(conf, SERVER);
+    if (server == null && fallback != FallbackPolicy.ALWAYS) {
+      throw new IllegalArgumentException(SERVER.key() + " is not set: " + SERVER.help());
+    }
+    int blockSize = size(conf, BLOCK_SIZE);
+    int batchSize = size(conf, BATCH_SIZE);
+    if (blockSize > batchSize) {
+      throw new IllegalArgumentException(
+          BLOCK_SIZE.key() + " (" + blockSize + " bytes) is larger than " + BATCH_SIZE.key() + " (" + batchSize + ")");
+    }
+    return new FlightConf(
+        server == null ? null : host(server), server == null ? 0 : port(server), fallback,
+        duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize);
+  }
+
+  /** The control endpoint as the user wrote it. */
+  String address() {
+    return host + ":" + port;
+  }
+
+  private static String value(SparkConf conf, Option option) {
+    return conf.contains(option.key()) ? conf.get(option.key()) : option.defaultValue();
+  }
+
+  private static Duration duration(SparkConf conf, Option option) {
+    try {
+      long millis = JavaUtils.timeStringAsMs(value(conf, option));
+      if (millis > 0) {
+        return Duration.ofMillis(millis);
+      }
+    } catch (NumberFormatException e) {
+      throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not a duration such as 30s", e);
+    }
+    throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": must be longer than 0");
+  }
+
+  private static int size(SparkConf conf, Option option) {
+    long bytes;
+    try {
+      bytes = JavaUtils.byteStringAsBytes(value(conf, option));
+    } catch (NumberFormatException e) {
+      throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not a size such as 1m", e);
+    }
+    if (bytes < SMALLEST_BLOCK || bytes > LARGEST_BATCH) {
+      throw new IllegalArgumentException(
+          option.key() + "=" + value(conf, option) + ": must lie between 4k and 64m");
+    }
+    return (int) bytes;
+  }
+
+  private static String host(String server) {
+    int colon = server.lastIndexOf(':');
+    if (colon <= 0) {
+      throw badAddress(server);
+    }
+    String host = server.substring(0, colon);
+    return host.startsWith("[") && host.endsWith("]") ? host.substring(1, host.length() - 1) : host;
+  }
+
+  private static int port(String server) {
+    try {
+      int port = Integer.parseInt(server.substring(server.lastIndexOf(':') + 1));
+      if (port > 0 && port < 1 << 16) {
+        return port;
+      }
+    } catch (NumberFormatException e) {
+      throw badAddress(server);
+    }
+    throw badAddress(server);
+  }
+
+  private static IllegalArgumentException badAddress(String server) {
+    return new IllegalArgumentException(SERVER.key() + "=" + server + ": not HOST:PORT");
+  }
+}

@@ -1,0 +1,99 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.Map;
+import java.util.Optional;
+import org.apache.spark.shuffle.api.ShuffleDriverComponents;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+
+/**
+ * The driver's end: registers the application when the {@code SparkContext} starts and unregisters it when that stops.
+ * {@link FlightShuffleManager} finds this object through the context and decides with it, shuffle by shuffle.
+ */
+final class FlightDriverComponents implements ShuffleDriverComponents {
+  private final FlightConf conf;
+  private final String appName;
+  private final BuildInfo build;
+  private AppRegistration registration;
+  private volatile boolean fellBack;
+
+  FlightDriverComponents(FlightConf conf, String appName, BuildInfo build) {
+    this.conf = conf;
+    this.appName = appName;
+    this.build = build;
+  }
+
+  /** @return the application's key at the server, which Spark's environment page shows */
+  @Override
+  public Map<String, String> initializeApplication() {
+    if (conf.fallback() == FallbackPolicy.ALWAYS) {
+      fellBack = true;
+      return Map.of();
+    }
+    registration = new AppRegistration(conf, appName, build.client());
+    try {
+      registration.start();
+    } catch (IOException e) {
+      if (conf.fallback() == FallbackPolicy.NEVER) {
+        registration.close();
+        throw new UncheckedIOException(e);
+      }
+      fellBack = true;
+      registration.startWithout(e);
+    }
+    return Map.of("flight.app", registration.app());
+  }
+
+  @Override
+  public void cleanupApplication() {
+    if (registration != null) {
+      registration.close();
+    }
+  }
+
+  @Override
+  public void removeShuffle(int shuffleId, boolean blocking) {
+    if (registration != null) {
+      registration.unregisterShuffle(shuffleId);
+    }
+  }
+
+  /** Whether map outputs outlive their executors: not those of a shuffle that fell back. */
+  @Override
+  public boolean supportsReliableStorage() {
+    return !fellBack;
+  }
+
+  /** The application's key at the server. */
+  String app() {
+    return registration.app();
+  }
+
+  /**
+   * Registers a shuffle at the server.
+   *
+   * @return the worker its map outputs go to; empty when the shuffle falls back
+   * @throws UncheckedIOException when the server does not take it and the policy is {@code never}
+   */
+  Optional<WorkerAddress> register(int shuffleId, int partitions, int maps) {
+    if (conf.fallback() == FallbackPolicy.ALWAYS) {
+      return Optional.empty();
+    }
+    try {
+      Optional<WorkerAddress> worker = registration.registerShuffle(shuffleId, partitions, maps);
+      if (worker.isPresent()) {
+        return worker;
+      }
+      if (conf.fallback() == FallbackPolicy.NEVER) {
+        throw new IOException("Flight Shuffle server " + conf.address() + " does not answer the heartbeats of this application");
+      }
+    } catch (IOException e) {
+      if (conf.fallback() == FallbackPolicy.NEVER) {
+        throw new UncheckedIOException(e);
+      }
+    }
+    fellBack = true;
+    return Optional.empty();
+  }
+}

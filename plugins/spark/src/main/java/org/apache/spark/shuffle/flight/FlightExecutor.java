@@ -1,0 +1,102 @@
+package org.apache.spark.shuffle.flight;
+
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import org.apache.spark.SparkConf;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.flight.net.BlockFetcher;
+import org.apache.spark.shuffle.flight.net.Connections;
+
+/**
+ * What the tasks of one executor share: its connections, and the pushes under way.
+ *
+ * <p>Spark makes the {@code ShuffleDataIO} of an inner {@code SortShuffleManager} by class name and gives it the
+ * configuration only. So that this one finds the executor it belongs to, each executor has a name in a registry, and the
+ * inner manager's configuration carries that name; {@link #close} takes it out again.
+ */
+final class FlightExecutor implements AutoCloseable {
+  private static final String NAME_KEY = "spark.shuffle.flightExecutor";
+  private static final ConcurrentMap<String, FlightExecutor> BY_NAME = new ConcurrentHashMap<>();
+
+  private record PushKey(int shuffle, long map) {}
+
+  private final String name = UUID.randomUUID().toString();
+  private final FlightConf conf;
+  private final String client;
+  private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
+  private Connections connections;
+  private boolean closed;
+
+  FlightExecutor(FlightConf conf, String client) {
+    this.conf = conf;
+    this.client = client;
+    BY_NAME.put(name, this);
+  }
+
+  /** The executor that {@code conf} names. */
+  static FlightExecutor of(SparkConf conf) {
+    FlightExecutor executor = BY_NAME.get(conf.get(NAME_KEY, ""));
+    if (executor == null) {
+      throw new IllegalStateException(
+          "FlightShuffleDataIO is the shuffle plugin of another shuffle manager; set spark.shuffle.manager="
+              + FlightShuffleManager.class.getName());
+    }
+    return executor;
+  }
+
+  /** A copy of {@code conf} that names this executor. */
+  SparkConf named(SparkConf conf) {
+    return conf.clone().set(NAME_KEY, name);
+  }
+
+  /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
+  MapOutputPush open(FlightShuffleHandle handle, long map, TaskContext context) {
+    PushKey key = new PushKey(handle.shuffleId(), map);
+    MapOutputPush push = new MapOutputPush(connections(), conf, handle, map, context);
+    pushes.put(key, push);
+    context.addTaskCompletionListener(
+        (org.apache.spark.util.TaskCompletionListener)
+            ended -> {
+              pushes.remove(key);
+              push.close();
+            });
+    return push;
+  }
+
+  /** The push that {@link #open} made for this map task. */
+  MapOutputPush push(int shuffle, long map) {
+    MapOutputPush push = pushes.get(new PushKey(shuffle, map));
+    if (push == null) {
+      throw new IllegalStateException("map " + map + " of shuffle " + shuffle + " has no running task here");
+    }
+    return push;
+  }
+
+  /** What one reduce task fetches with; closed when the task ends. */
+  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context) {
+    connections().learn(handle.worker());
+    BlockFetcher fetcher = new BlockFetcher(connections(), handle.key(), conf.ioTimeout(), conf.retryWindow());
+    context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
+    return fetcher;
+  }
+
+  private synchronized Connections connections() {
+    if (closed) {
+      throw new IllegalStateException("this executor's shuffle manager is stopped");
+    }
+    if (connections == null) {
+      connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client);
+    }
+    return connections;
+  }
+
+  @Override
+  public synchronized void close() {
+    closed = true;
+    BY_NAME.remove(name);
+    if (connections != null) {
+      connections.close();
+    }
+  }
+}

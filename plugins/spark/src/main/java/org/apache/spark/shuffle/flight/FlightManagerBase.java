@@ -1,0 +1,100 @@
+package org.apache.spark.shuffle.flight;
+
+import java.util.Optional;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.BaseShuffleHandle;
+import org.apache.spark.shuffle.ShuffleBlockResolver;
+import org.apache.spark.shuffle.ShuffleHandle;
+import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
+import org.apache.spark.shuffle.ShuffleReader;
+import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
+import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.api.ShuffleDriverComponents;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.sort.SortShuffleManager;
+import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
+
+/**
+ * The shuffle manager, as far as it is the same for every Spark version; a thin class per version adds the interface
+ * that version wants.
+ *
+ * <p>Two of Spark's {@code SortShuffleManager} do the work. Both have the writers; the output of one goes to
+ * {@link FlightShuffleDataIO}, that of the other to local disk, for the shuffles that fall back. A shuffle's handle says
+ * which of them it belongs to.
+ */
+abstract class FlightManagerBase {
+  private static final String DATA_IO = "spark.shuffle.sort.io.plugin.class";
+
+  private final FlightExecutor executor;
+  private final SortShuffleManager pushing;
+  private final SortShuffleManager fallback;
+
+  FlightManagerBase(SparkConf conf) {
+    BuildInfo build = BuildInfo.read().checkFor(BuildInfo.runningSpark());
+    if (!conf.get(DATA_IO, "").equals(FlightShuffleDataIO.class.getName())) {
+      throw new IllegalArgumentException(
+          getClass().getName() + " needs " + DATA_IO + "=" + FlightShuffleDataIO.class.getName()
+              + ": the driver registers the application there");
+    }
+    this.executor = new FlightExecutor(FlightConf.parse(conf), build.client());
+    this.pushing = new SortShuffleManager(executor.named(conf));
+    this.fallback = new SortShuffleManager(conf.clone().set(DATA_IO, LocalDiskShuffleDataIO.class.getName()));
+  }
+
+  public <K, V, C> ShuffleHandle registerShuffle(int shuffleId, ShuffleDependency<K, V, C> dependency) {
+    ShuffleDriverComponents driver = dependency.rdd().sparkContext().shuffleDriverComponents();
+    int partitions = dependency.partitioner().numPartitions();
+    int maps = dependency.rdd().getNumPartitions();
+    Optional<WorkerAddress> worker =
+        partitions == 0 ? Optional.empty() : ((FlightDriverComponents) driver).register(shuffleId, partitions, maps);
+    if (worker.isEmpty()) {
+      return fallback.registerShuffle(shuffleId, dependency);
+    }
+    BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) pushing.registerShuffle(shuffleId, dependency);
+    return new FlightShuffleHandle(inner, ((FlightDriverComponents) driver).app(), partitions, worker.get());
+  }
+
+  public <K, V> ShuffleWriter<K, V> getWriter(
+      ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
+    if (handle instanceof FlightShuffleHandle flight) {
+      MapOutputPush push = executor.open(flight, mapId, context);
+      return new FlightShuffleWriter<>(pushing.getWriter(flight.inner(), mapId, context, metrics), push);
+    }
+    return fallback.getWriter(handle, mapId, context, metrics);
+  }
+
+  public <K, C> ShuffleReader<K, C> getReader(
+      ShuffleHandle handle, int startMapIndex, int endMapIndex, int startPartition, int endPartition,
+      TaskContext context, ShuffleReadMetricsReporter metrics) {
+    if (handle instanceof FlightShuffleHandle flight) {
+      BlocksByWorker blocks =
+          new BlocksByWorker(
+              SparkEnv.get().mapOutputTracker()
+                  .getMapSizesByExecutorId(
+                      handle.shuffleId(), startMapIndex, endMapIndex, startPartition, endPartition));
+      boolean mayBatchFetch = SortShuffleManager.canUseBatchFetch(startPartition, endPartition, context);
+      return new FlightShuffleReader<>(flight, blocks, context, metrics, executor, mayBatchFetch);
+    }
+    return fallback.getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
+  }
+
+  /** Frees what this process keeps of a shuffle; the server's data goes with {@code removeShuffle} on the driver. */
+  public boolean unregisterShuffle(int shuffleId) {
+    pushing.unregisterShuffle(shuffleId);
+    return fallback.unregisterShuffle(shuffleId);
+  }
+
+  /** Serves the local blocks of shuffles that fell back; the others have none. */
+  public ShuffleBlockResolver shuffleBlockResolver() {
+    return fallback.shuffleBlockResolver();
+  }
+
+  public void stop() {
+    executor.close();
+    pushing.stop();
+    fallback.stop();
+  }
+}

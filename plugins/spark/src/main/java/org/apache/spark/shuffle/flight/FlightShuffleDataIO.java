@@ -1,0 +1,31 @@
+package org.apache.spark.shuffle.flight;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.api.ShuffleDataIO;
+import org.apache.spark.shuffle.api.ShuffleDriverComponents;
+import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
+
+/**
+ * {@code spark.shuffle.sort.io.plugin.class}: where Spark's own writers put their output, and what the driver does when
+ * an application starts and ends. Spark makes one on the driver; on executors {@link FlightShuffleManager}'s inner
+ * {@code SortShuffleManager} makes one, with a configuration that names the manager's {@link FlightExecutor}.
+ */
+public final class FlightShuffleDataIO implements ShuffleDataIO {
+  private final SparkConf conf;
+  private final BuildInfo build;
+
+  public FlightShuffleDataIO(SparkConf conf) {
+    this.conf = conf;
+    this.build = BuildInfo.read().checkFor(BuildInfo.runningSpark());
+  }
+
+  @Override
+  public ShuffleDriverComponents driver() {
+    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build);
+  }
+
+  @Override
+  public ShuffleExecutorComponents executor() {
+    return new FlightExecutorComponents(FlightExecutor.of(conf));
+  }
+}

@@ -1,0 +1,167 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.InputStream;
+import org.apache.spark.Aggregator;
+import org.apache.spark.InterruptibleIterator;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.internal.config.ConfigEntry;
+import org.apache.spark.internal.config.package$;
+import org.apache.spark.io.CompressionCodec$;
+import org.apache.spark.network.netty.SparkTransportConf;
+import org.apache.spark.network.util.TransportConf;
+import org.apache.spark.serializer.SerializerInstance;
+import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
+import org.apache.spark.shuffle.ShuffleReader;
+import org.apache.spark.shuffle.checksum.RowBasedChecksum;
+import org.apache.spark.storage.BlockId;
+import org.apache.spark.storage.BlockManagerId;
+import org.apache.spark.storage.ShuffleBlockFetcherIterator;
+import org.apache.spark.util.CompletionIterator$;
+import org.apache.spark.util.SystemClock;
+import org.apache.spark.util.collection.ExternalSorter;
+import scala.Option;
+import scala.Product2;
+import scala.Some;
+import scala.Tuple2;
+import scala.Tuple3;
+import scala.collection.Iterator;
+import scala.collection.Seq;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Spark's {@code BlockStoreShuffleReader} with another client under its fetcher. That class takes its client from the
+ * {@code BlockManager}, so it cannot be used as it is: what follows is its {@code read}, step by step.
+ */
+final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
+  private static final package$ CONFIG = package$.MODULE$;
+  private static final String TRANSPORT_MODULE = "shuffle";
+  private static final int TRANSPORT_CORES = 1;
+
+  private final ShuffleDependency<K, Object, C> dependency;
+  private final TaskContext context;
+  private final ShuffleReadMetricsReporter metrics;
+  private final SparkEnv env;
+  private final SparkConf conf;
+  private final FlightBlockStoreClient client;
+  private final Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> blocks;
+  private final boolean batchFetch;
+
+  /** @param mayBatchFetch whether the task can read several partitions of a map as one block */
+  @SuppressWarnings("unchecked")
+  FlightShuffleReader(
+      FlightShuffleHandle handle, BlocksByWorker byWorker, TaskContext context, ShuffleReadMetricsReporter metrics,
+      FlightExecutor executor, boolean mayBatchFetch) {
+    this.dependency = (ShuffleDependency<K, Object, C>) handle.inner().dependency();
+    this.context = context;
+    this.metrics = metrics;
+    this.env = SparkEnv.get();
+    this.conf = env.conf();
+    TransportConf transport =
+        SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
+    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), handle, transport);
+    this.blocks = byWorker.grouped(worker -> MapLocation.ofWorker(handle.worker()));
+    this.batchFetch = mayBatchFetch && canBatchFetch();
+    context.addTaskFailureListener(new FetchFailureLocation(handle.shuffleId(), byWorker.locations()));
+  }
+
+  /** As {@code BlockStoreShuffleReader.fetchContinuousBlocksInBatch}: streams can be concatenated as they are. */
+  private boolean canBatchFetch() {
+    boolean concatenable =
+        !this.<Boolean>option(CONFIG.SHUFFLE_COMPRESS())
+            || CompressionCodec$.MODULE$.supportsConcatenationOfSerializedStreams(
+                CompressionCodec$.MODULE$.createCodec(conf));
+    return dependency.serializer().supportsRelocationOfSerializedObjects()
+        && concatenable
+        && !this.<Boolean>option(CONFIG.SHUFFLE_USE_OLD_FETCH_PROTOCOL())
+        && !this.<Boolean>option(CONFIG.IO_ENCRYPTION_ENABLED());
+  }
+
+  @Override
+  public Iterator<Product2<K, C>> read() {
+    Iterator<Product2<K, Object>> records = new InterruptibleIterator<>(context, counted(deserialized(fetched())));
+    Iterator<Product2<K, C>> result = combinedAndSorted(records);
+    // An aggregator or a sorter has consumed the interruptible iterator: its result has to be interruptible too.
+    return result instanceof InterruptibleIterator ? result : new InterruptibleIterator<>(context, result);
+  }
+
+  private Iterator<Tuple2<BlockId, InputStream>> fetched() {
+    return new ShuffleBlockFetcherIterator(
+            context,
+            client,
+            env.blockManager(),
+            env.mapOutputTracker(),
+            blocks,
+            (block, stream) -> env.serializerManager().wrapStream(block, stream),
+            this.<Long>option(CONFIG.REDUCER_MAX_SIZE_IN_FLIGHT()) << 20,
+            this.<Integer>option(CONFIG.REDUCER_MAX_REQS_IN_FLIGHT()),
+            this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS()),
+            this.<Long>option(CONFIG.MAX_REMOTE_BLOCK_SIZE_FETCH_TO_MEM()),
+            this.<Integer>option(CONFIG.SHUFFLE_MAX_ATTEMPTS_ON_NETTY_OOM()),
+            this.<Boolean>option(CONFIG.SHUFFLE_DETECT_CORRUPT()),
+            this.<Boolean>option(CONFIG.SHUFFLE_DETECT_CORRUPT_MEMORY()),
+            this.<Boolean>option(CONFIG.SHUFFLE_CHECKSUM_ENABLED()),
+            this.<String>option(CONFIG.SHUFFLE_CHECKSUM_ALGORITHM()),
+            metrics,
+            batchFetch,
+            new SystemClock())
+        .toCompletionIterator();
+  }
+
+  @SuppressWarnings("unchecked")
+  private Iterator<Product2<K, Object>> deserialized(Iterator<Tuple2<BlockId, InputStream>> streams) {
+    SerializerInstance serializer = dependency.serializer().newInstance();
+    return streams.flatMap(
+        block -> (Iterator<Product2<K, Object>>) (Iterator<?>) serializer.deserializeStream(block._2()).asKeyValueIterator());
+  }
+
+  private Iterator<Product2<K, Object>> counted(Iterator<Product2<K, Object>> records) {
+    Iterator<Product2<K, Object>> counting =
+        records.map(
+            entry -> {
+              metrics.incRecordsRead(1);
+              return entry;
+            });
+    return CompletionIterator$.MODULE$.apply(
+        counting,
+        () -> {
+          context.taskMetrics().mergeShuffleReadMetrics();
+          return BoxedUnit.UNIT;
+        });
+  }
+
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  private Iterator<Product2<K, C>> combinedAndSorted(Iterator<Product2<K, Object>> records) {
+    Option<Aggregator<K, Object, C>> aggregator = dependency.aggregator();
+    Iterator result = records;
+    if (dependency.keyOrdering().isDefined()) {
+      Option<Aggregator> inSorter = (Option) aggregator;
+      if (aggregator.isDefined() && dependency.mapSideCombine()) {
+        inSorter = new Some<>(ofCombiners(aggregator.get()));
+      }
+      ExternalSorter sorter =
+          new ExternalSorter(
+              context, inSorter, Option.empty(), new Some<>(dependency.keyOrdering().get()), dependency.serializer(),
+              new RowBasedChecksum[0]);
+      result = sorter.insertAllAndUpdateMetrics(result);
+    } else if (aggregator.isDefined()) {
+      result =
+          dependency.mapSideCombine()
+              ? aggregator.get().combineCombinersByKey(result, context)
+              : aggregator.get().combineValuesByKey(result, context);
+    }
+    return result;
+  }
+
+  /** The map side has combined values already: what arrives are combiners. */
+  private Aggregator<K, C, C> ofCombiners(Aggregator<K, Object, C> aggregator) {
+    return new Aggregator<>(combiner -> combiner, aggregator.mergeCombiners(), aggregator.mergeCombiners());
+  }
+
+  @SuppressWarnings("unchecked")
+  private <T> T option(ConfigEntry<?> entry) {
+    return (T) conf.get(entry);
+  }
+}

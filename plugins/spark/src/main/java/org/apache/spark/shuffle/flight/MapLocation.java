@@ -1,0 +1,48 @@
+package org.apache.spark.shuffle.flight;
+
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.storage.BlockManagerId;
+import scala.Option;
+
+/**
+ * How a map output's place is written into Spark's {@code BlockManagerId}.
+ *
+ * <p>Two forms, both measured to matter (see the methods): one per map output, which the {@code MapStatus} carries, and
+ * one per worker, which a reader hands to Spark's fetcher.
+ */
+final class MapLocation {
+  private static final String PREFIX = "flight-";
+  private static final char SEPARATOR = '/';
+
+  private MapLocation() {}
+
+  /**
+   * The location of one map output: an executor id of its own at the host and port of the executor that wrote it.
+   *
+   * <p>After a {@code FetchFailed}, {@code DAGScheduler} drops everything of the failed address's executor id: with an id
+   * per map that is this output and nothing else. The host is also where Spark prefers to run the reducers, so it has to
+   * be one that has executors; a stage would wait for ever for another.
+   */
+  static BlockManagerId ofMap(String worker, long map, BlockManagerId executor) {
+    return BlockManagerId.apply(PREFIX + worker + SEPARATOR + map, executor.host(), executor.port(), Option.empty());
+  }
+
+  /**
+   * The address that stands for all outputs at one worker in a single reader, so that its requests are batched.
+   *
+   * <p>{@code ShuffleBlockFetcherIterator} takes an address with its own host for one whose disks it can read itself. No
+   * executor has this host.
+   */
+  static BlockManagerId ofWorker(WorkerAddress worker) {
+    return BlockManagerId.apply(PREFIX + worker.id(), PREFIX + worker.id(), worker.port(), Option.empty());
+  }
+
+  /** The worker in either form's executor id. */
+  static String worker(String executorId) {
+    if (!executorId.startsWith(PREFIX)) {
+      throw new IllegalStateException("a map output of a Flight shuffle lies at " + executorId + ", not at a worker");
+    }
+    int end = executorId.lastIndexOf(SEPARATOR);
+    return executorId.substring(PREFIX.length(), end < 0 ? executorId.length() : end);
+  }
+}

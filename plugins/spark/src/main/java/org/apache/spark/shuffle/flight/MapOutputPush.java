@@ -1,0 +1,135 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.PutStream;
+import org.apache.spark.shuffle.flight.net.WantedBlock;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.Committed;
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
+import org.apache.spark.shuffle.flight.proto.PutCommand;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
+import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.apache.spark.storage.BlockManagerId;
+
+/**
+ * The output of one map task on its way to a worker: partitions are cut into blocks, blocks gathered into batches,
+ * batches pushed while the task goes on. Used by the task's thread.
+ *
+ * <p>The stream is opened with the first byte. A map output without any bytes is never pushed: its {@code MapStatus} says
+ * that all partitions are empty, and Spark does not fetch empty blocks.
+ *
+ * <p>Spark's map id is the task attempt id, so a retry has a name of its own and the protocol's attempt is always 0.
+ */
+final class MapOutputPush implements AutoCloseable {
+  private final Connections connections;
+  private final FlightConf conf;
+  private final FlightShuffleHandle handle;
+  private final MapAttempt output;
+  private final TaskContext context;
+  private final BlockTotals totals = new BlockTotals();
+  private BlockBatch batch;
+  private PutStream stream;
+  private int partition = -1;
+  private boolean committed;
+
+  MapOutputPush(Connections connections, FlightConf conf, FlightShuffleHandle handle, long map, TaskContext context) {
+    this.connections = connections;
+    this.conf = conf;
+    this.handle = handle;
+    this.output = MapAttempt.newBuilder().setMap(map).setAttempt(WantedBlock.ATTEMPT).build();
+    this.context = context;
+  }
+
+  /** The bytes that follow are {@code next}'s. Spark's writers go through the partitions in ascending order. */
+  void startPartition(int next) throws IOException {
+    if (next <= partition) {
+      throw new IOException("partition " + next + " of map " + output.getMap() + " comes after partition " + partition);
+    }
+    if (batch != null) {
+      batch.endBlock(partition, totals);
+    }
+    partition = next;
+  }
+
+  /** @param behind bytes of this map output that come after these, 0 when unknown */
+  void write(byte[] bytes, int offset, int length, long behind) throws IOException {
+    if (batch == null && length > 0) {
+      batch = new BlockBatch(conf.batchSize());
+      stream = open();
+    }
+    int at = offset;
+    int end = offset + length;
+    while (at < end) {
+      int taken = Math.min(end - at, Math.min(batch.room(), conf.blockSize() - batch.openLength()));
+      batch.append(bytes, at, taken);
+      at += taken;
+      if (batch.openLength() == conf.blockSize()) {
+        batch.endBlock(partition, totals);
+      }
+      if (batch.room() == 0) {
+        batch.endBlock(partition, totals);
+        send(behind + end - at);
+      }
+    }
+  }
+
+  private void send(long backlog) throws IOException {
+    stream.send(batch, backlog);
+    batch.clear();
+  }
+
+  private PutStream open() throws IOException {
+    connections.learn(handle.worker());
+    PutCommand.Builder command =
+        PutCommand.newBuilder()
+            .setShuffle(handle.key())
+            .setOutput(output)
+            .setPartitions(handle.partitions())
+            .setCodec("none");
+    WorkerAddress worker = connections.locate(handle.worker());
+    return PutStream.open(
+        connections.channel(worker), worker, command, conf.connectTimeout(), conf.ioTimeout(),
+        context::killTaskIfInterrupted);
+  }
+
+  /** Returns when the worker has made the output visible. */
+  void commit() throws IOException {
+    if (stream != null) {
+      batch.endBlock(partition, totals);
+      if (batch.blocks() > 0) {
+        send(0);
+      }
+      Committed answer = stream.commit(totals.toMessage());
+      if (!answer.getOutput().equals(output)) {
+        throw FlightException.broken(
+            handle.worker().toString(),
+            "map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was committed before", null);
+      }
+    }
+    committed = true;
+    batch = null;
+  }
+
+  /** Where readers find the output. */
+  BlockManagerId location() {
+    if (!committed) {
+      throw new IllegalStateException("map " + output.getMap() + " of shuffle " + handle.shuffleId() + " is not committed");
+    }
+    BlockManagerId executor = SparkEnv.get().blockManager().blockManagerId();
+    return MapLocation.ofMap(handle.worker().id(), output.getMap(), executor);
+  }
+
+  /** Gives up what is not committed; does nothing after a commit. */
+  @Override
+  public void close() {
+    if (stream != null && !committed) {
+      stream.abort();
+    }
+    stream = null;
+    batch = null;
+  }
+}

@@ -1,0 +1,134 @@
+package org.apache.spark.shuffle.flight.net;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+import org.apache.spark.network.shuffle.BlockFetchingListener;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.GetTicket;
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One request of Spark's fetcher: a bounded list of blocks of one worker, fetched with one pull, and again when that
+ * breaks. Each block is answered once, as fetched or as failed. Never blocks the task thread.
+ *
+ * <p>A pull that breaks is repeated with growing pauses until the retry window closes, so that a worker may restart in
+ * the middle of a job. A corrupt block is fetched a second time: the fault may have been the wire's.
+ */
+final class BlockFetch implements Pull.Listener {
+  private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
+  private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
+
+  private final BlockFetcher fetcher;
+  private final WorkerAddress worker;
+  private final BlockFetchingListener listener;
+  private final Supplier<BlockSink> sinks;
+  private List<WantedBlock> wanted;
+  private long pause = FIRST_PAUSE.toNanos();
+  private long giveUp;
+  private boolean repeatedForCorruption;
+  private volatile Pull pull;
+
+  BlockFetch(
+      BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener,
+      Supplier<BlockSink> sinks) {
+    this.fetcher = fetcher;
+    this.worker = worker;
+    this.wanted = wanted;
+    this.listener = listener;
+    this.sinks = sinks;
+  }
+
+  void start() {
+    WorkerAddress now = fetcher.connections().locate(worker);
+    GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
+    wanted.forEach(block -> ticket.addRanges(block.toMessage()));
+    BlockAssembler blocks = new BlockAssembler(now.toString(), wanted, sinks);
+    pull =
+        new Pull(
+            fetcher.connections().channel(now), now.toString(), blocks, this, fetcher.ioTimeout(),
+            fetcher.connections().timer());
+    pull.start(ticket.build());
+    if (fetcher.closed()) {
+      cancel();
+    }
+  }
+
+  void cancel() {
+    Pull running = pull;
+    if (running != null) {
+      running.cancel("the reduce task is over");
+    }
+  }
+
+  @Override
+  public void pulled(List<BlockAssembler.Outcome> outcomes) {
+    List<WantedBlock> again = new ArrayList<>();
+    List<MapAttempt> lost = new ArrayList<>();
+    FlightException reason = null;
+    for (BlockAssembler.Outcome outcome : outcomes) {
+      WantedBlock block = outcome.wanted();
+      if (outcome.failure() == null) {
+        listener.onBlockFetchSuccess(block.blockId(), outcome.buffer());
+      } else if (outcome.failure().code() == ErrorCode.BLOCK_CORRUPT && !repeatedForCorruption) {
+        LOG.warn("{}; fetching it again", outcome.failure().getMessage());
+        again.add(block);
+      } else {
+        reason = outcome.failure();
+        lost.add(MapAttempt.newBuilder().setMap(block.map()).setAttempt(WantedBlock.ATTEMPT).build());
+        listener.onBlockFetchFailure(block.blockId(), reason);
+      }
+    }
+    if (!lost.isEmpty()) {
+      fetcher.reportLost(lost, reason.getMessage());
+    }
+    if (again.isEmpty()) {
+      fetcher.done(this);
+    } else {
+      repeatedForCorruption = true;
+      wanted = again;
+      start();
+    }
+  }
+
+  @Override
+  public void failed(FlightException failure) {
+    long now = System.nanoTime();
+    if (giveUp == 0) {
+      giveUp = now + fetcher.retryWindow().toNanos();
+    }
+    if (fetcher.closed() || !failure.passing() || now + pause > giveUp) {
+      failAll(failure);
+      return;
+    }
+    LOG.info("{}; pulling {} blocks again in {} ms", failure.getMessage(), wanted.size(), pause / 1_000_000);
+    try {
+      fetcher.connections().timer()
+          .schedule(() -> fetcher.connections().pool().execute(this::retry), pause, TimeUnit.NANOSECONDS);
+      pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
+    } catch (RejectedExecutionException e) {
+      failAll(failure); // the executor is stopping
+    }
+  }
+
+  private void retry() {
+    try {
+      fetcher.connections().refresh();
+    } catch (IOException e) {
+      LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
+    }
+    start();
+  }
+
+  private void failAll(FlightException failure) {
+    wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), failure));
+    fetcher.done(this);
+  }
+}

@@ -1,0 +1,122 @@
+package org.apache.spark.shuffle.flight.net;
+
+import io.grpc.ManagedChannel;
+import io.grpc.netty.NettyChannelBuilder;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.shuffle.flight.proto.Worker;
+
+/**
+ * The connections of one process, shared by all its tasks: one to the control endpoint, one to each worker. HTTP/2
+ * multiplexes the streams of all tasks over them.
+ *
+ * <p>Callbacks run on a pool of their own and may read, copy and checksum there; netty's threads only move bytes.
+ */
+public final class Connections implements AutoCloseable {
+  private static final AtomicInteger THREADS = new AtomicInteger();
+  private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
+
+  private final String client;
+  private final ExecutorService pool = Executors.newCachedThreadPool(daemon("flight-shuffle-io-"));
+  private final ScheduledExecutorService timer =
+      Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
+  private final ConcurrentMap<String, WorkerAddress> workers = new ConcurrentHashMap<>();
+  private final ConcurrentMap<String, ManagedChannel> channels = new ConcurrentHashMap<>();
+  private final ManagedChannel controlChannel;
+  private final ControlClient control;
+
+  /**
+   * Opens nothing yet: gRPC connects with the first call.
+   *
+   * @param client how this process introduces itself
+   */
+  public Connections(String host, int port, Duration connectTimeout, String client) {
+    this.client = client;
+    this.controlChannel = connect(host, port);
+    this.control = new ControlClient(controlChannel, host + ":" + port, connectTimeout);
+  }
+
+  public ControlClient control() {
+    return control;
+  }
+
+  /** Runs callbacks and calls that block. */
+  public ExecutorService pool() {
+    return pool;
+  }
+
+  /** Starts what is due later; what it starts must not block. */
+  public ScheduledExecutorService timer() {
+    return timer;
+  }
+
+  /** Notes where workers are, as the server or a shuffle's handle says. */
+  public void learn(WorkerAddress worker) {
+    workers.put(worker.id(), worker);
+  }
+
+  public void learn(List<Worker> replied) {
+    replied.forEach(worker -> learn(WorkerAddress.of(worker)));
+  }
+
+  /** Where {@code worker} was last, or where the caller knows it to have been. */
+  public WorkerAddress locate(WorkerAddress worker) {
+    return workers.getOrDefault(worker.id(), worker);
+  }
+
+  /** Greets the server and learns where its workers are now: one that restarted may have another port. */
+  public void refresh() throws IOException {
+    learn(control.hello(client).getWorkersList());
+    channels.values().forEach(ManagedChannel::resetConnectBackoff);
+  }
+
+  /** The connection to a worker's Flight endpoint. */
+  public ManagedChannel channel(WorkerAddress worker) {
+    return channels.computeIfAbsent(worker.host() + ":" + worker.port(), key -> connect(worker.host(), worker.port()));
+  }
+
+  private ManagedChannel connect(String host, int port) {
+    return NettyChannelBuilder.forAddress(host, port)
+        .usePlaintext()
+        .executor(pool)
+        // A message's payload array is filled again once it was framed: gRPC must not keep messages to repeat them.
+        .disableRetry()
+        .maxInboundMessageSize(Integer.MAX_VALUE)
+        .proxyDetector(target -> null)
+        .build();
+  }
+
+  @Override
+  public void close() {
+    timer.shutdownNow();
+    channels.values().forEach(ManagedChannel::shutdownNow);
+    controlChannel.shutdownNow();
+    long deadline = System.nanoTime() + CLOSE_TIMEOUT.toNanos();
+    try {
+      for (ManagedChannel channel : channels.values()) {
+        channel.awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+      }
+      controlChannel.awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    pool.shutdown();
+  }
+
+  private static ThreadFactory daemon(String prefix) {
+    return task -> {
+      Thread thread = new Thread(task, prefix + THREADS.incrementAndGet());
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

@@ -1,0 +1,86 @@
+package org.apache.spark.shuffle.flight.net;
+
+import io.grpc.Metadata;
+import io.grpc.Status;
+import java.io.IOException;
+import org.apache.spark.shuffle.flight.proto.Error;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+
+/**
+ * A request that Flight Shuffle could not serve: what broke, where, and what to do next.
+ *
+ * <p>{@link #code} is null when the peer said nothing in the protocol's own words: it could not be reached, or its stream
+ * broke.
+ */
+public final class FlightException extends IOException {
+  private static final long serialVersionUID = 1L;
+
+  /** The trailing metadata in which a failed control call carries its {@code Error} (docs/protocol.md). */
+  private static final Metadata.Key<byte[]> ERROR = Metadata.Key.of("flight-shuffle-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
+  private final ErrorCode code;
+  private final boolean passing;
+
+  private FlightException(String message, ErrorCode code, boolean passing, Throwable cause) {
+    super(message, cause);
+    this.code = code;
+    this.passing = passing;
+  }
+
+  /** The error a peer reported. */
+  public static FlightException reported(String peer, Error error) {
+    String remedy = error.getRemedy().isEmpty() ? "" : " (" + error.getRemedy() + ")";
+    ErrorCode code = error.getCode();
+    boolean passing =
+        code == ErrorCode.OVERLOADED || code == ErrorCode.SHUTTING_DOWN || code == ErrorCode.DEADLINE;
+    return new FlightException(peer + ": " + code + ": " + error.getMessage() + remedy, code, passing, null);
+  }
+
+  /** The error behind the gRPC status a call ended with. */
+  public static FlightException ended(String peer, Status status, Metadata trailers) {
+    byte[] encoded = trailers == null ? null : trailers.get(ERROR);
+    if (encoded != null) {
+      try {
+        return reported(peer, Error.parseFrom(encoded));
+      } catch (IOException e) {
+        return broken(peer, "its error report is malformed", e);
+      }
+    }
+    String why = status.getDescription() == null ? "" : ": " + status.getDescription();
+    Throwable cause = status.getCause();
+    if (cause != null && cause.getMessage() != null && !why.contains(cause.getMessage())) {
+      why += ": " + cause.getMessage();
+    }
+    return switch (status.getCode()) {
+      case UNIMPLEMENTED ->
+          new FlightException(
+              peer + " answers gRPC, but not as a Flight Shuffle endpoint" + why
+                  + " (spark.shuffle.flight.server takes the control address of `flight-shuffle server`)",
+              null, false, cause);
+      case UNAVAILABLE, DEADLINE_EXCEEDED ->
+          new FlightException(peer + " cannot be reached: " + status.getCode() + why, null, true, cause);
+      case INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, UNAUTHENTICATED, PERMISSION_DENIED ->
+          new FlightException(peer + ": " + status.getCode() + why, null, false, cause);
+      default -> new FlightException(peer + ": " + status.getCode() + why, null, true, cause);
+    };
+  }
+
+  /** A stream that broke its own rules: ended early, or said something impossible. */
+  public static FlightException broken(String peer, String what, Throwable cause) {
+    return new FlightException(peer + ": " + what, null, true, cause);
+  }
+
+  /** An error that this side found, in the protocol's words. */
+  public static FlightException found(String peer, ErrorCode code, String what) {
+    return new FlightException(peer + ": " + code + ": " + what, code, false, null);
+  }
+
+  public ErrorCode code() {
+    return code;
+  }
+
+  /** Whether the same request may succeed a little later: the peer restarts, is full, or the connection broke. */
+  public boolean passing() {
+    return passing;
+  }
+}

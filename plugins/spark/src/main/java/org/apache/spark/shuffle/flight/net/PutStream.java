@@ -1,0 +1,155 @@
+package org.apache.spark.shuffle.flight.net;
+
+import com.google.protobuf.InvalidProtocolBufferException;
+import io.grpc.CallOptions;
+import io.grpc.ClientCall;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.Status;
+import java.io.IOException;
+import java.time.Duration;
+import org.apache.spark.shuffle.flight.proto.Committed;
+import org.apache.spark.shuffle.flight.proto.PutCommand;
+import org.apache.spark.shuffle.flight.proto.PutControl;
+import org.apache.spark.shuffle.flight.proto.PutReply;
+import org.apache.spark.shuffle.flight.proto.Totals;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
+import org.apache.spark.shuffle.flight.wire.FlightCalls;
+import org.apache.spark.shuffle.flight.wire.FlightOut;
+
+/**
+ * One push: the {@code DoPut} stream of one map output (docs/protocol.md, Push). Used by one task thread.
+ *
+ * <p>{@link #send} blocks for credit; when it returns, the batch's payload array may be filled again, because gRPC frames
+ * a message on the thread that sends it once the stream has its connection (which {@link #open} waits for).
+ */
+public final class PutStream {
+  private static final int PROTOCOL = 1;
+
+  private final ClientCall<FlightOut, byte[]> call;
+  private final CreditGate gate;
+  private final Duration timeout;
+  private boolean halfClosed;
+
+  private PutStream(ClientCall<FlightOut, byte[]> call, CreditGate gate, Duration timeout) {
+    this.call = call;
+    this.gate = gate;
+    this.timeout = timeout;
+  }
+
+  /**
+   * Opens a stream and waits for its connection.
+   *
+   * @param timeout how long a wait may last in which nothing is heard of the worker
+   * @param killCheck throws when the task was killed
+   */
+  public static PutStream open(
+      ManagedChannel channel, WorkerAddress worker, PutCommand.Builder command, Duration connectTimeout, Duration timeout,
+      Runnable killCheck) throws IOException {
+    CreditGate gate = new CreditGate(worker.toString(), killCheck);
+    ClientCall<FlightOut, byte[]> call = channel.newCall(FlightCalls.DO_PUT, CallOptions.DEFAULT);
+    PutStream stream = new PutStream(call, gate, timeout);
+    call.start(new Replies(call, gate, worker.toString()), new Metadata());
+    call.request(1);
+    call.sendMessage(FlightOut.putSchema(command.setProtocol(PROTOCOL).build().toByteArray()));
+    if (call.isReady()) {
+      gate.connected();
+    }
+    try {
+      gate.awaitConnected(connectTimeout);
+    } catch (IOException | RuntimeException e) {
+      stream.cancel(e);
+      throw e;
+    }
+    return stream;
+  }
+
+  /**
+   * Sends the closed blocks of {@code batch} as soon as there is credit for them.
+   *
+   * @param backlog payload bytes that wait behind this batch, as far as the sender knows
+   */
+  public void send(BlockBatch batch, long backlog) throws IOException {
+    if (!gate.admits(batch.size())) {
+      call.sendMessage(FlightOut.control(backlog(batch.size() + backlog)));
+    }
+    gate.take(batch.size(), timeout);
+    call.sendMessage(FlightOut.putBatch(batch, backlog(backlog)));
+  }
+
+  private static byte[] backlog(long bytes) {
+    return PutControl.newBuilder().setBacklog(bytes).build().toByteArray();
+  }
+
+  /** States that everything was sent, and waits for the worker to agree. */
+  public Committed commit(Totals totals) throws IOException {
+    PutControl end = PutControl.newBuilder().setEnd(totals).setCommit(true).build();
+    finish(end);
+    return gate.awaitCommitted(timeout);
+  }
+
+  /** Tells the worker to forget the attempt, without waiting for it. */
+  public void abort() {
+    if (halfClosed) {
+      cancel(null);
+    } else {
+      finish(PutControl.newBuilder().setAbort(true).build());
+    }
+  }
+
+  /** Breaks the stream off: the worker drops the attempt when nobody resumes it. */
+  public void cancel(Throwable cause) {
+    halfClosed = true;
+    call.cancel("the map task gave up its output", cause);
+  }
+
+  private void finish(PutControl last) {
+    halfClosed = true;
+    call.sendMessage(FlightOut.control(last.toByteArray()));
+    call.halfClose();
+  }
+
+  /** What the worker says, on gRPC's callback thread. */
+  private static final class Replies extends ClientCall.Listener<byte[]> {
+    private final ClientCall<FlightOut, byte[]> call;
+    private final CreditGate gate;
+    private final String peer;
+
+    Replies(ClientCall<FlightOut, byte[]> call, CreditGate gate, String peer) {
+      this.call = call;
+      this.gate = gate;
+      this.peer = peer;
+    }
+
+    @Override
+    public void onReady() {
+      gate.connected();
+    }
+
+    @Override
+    public void onMessage(byte[] metadata) {
+      try {
+        PutReply reply = PutReply.parseFrom(metadata);
+        if (reply.hasError()) {
+          gate.ended(FlightException.reported(peer, reply.getError()));
+        } else if (reply.hasCommitted()) {
+          gate.committed(reply.getCommitted());
+        } else {
+          gate.granted(reply.getGranted());
+        }
+        call.request(1);
+      } catch (InvalidProtocolBufferException e) {
+        gate.ended(FlightException.broken(peer, "malformed reply to a push", e));
+        call.cancel("malformed reply", e);
+      }
+    }
+
+    @Override
+    public void onClose(Status status, Metadata trailers) {
+      gate.ended(
+          status.isOk()
+              ? FlightException.broken(peer, "ended the push without an answer", null)
+              : FlightException.ended(peer, status, trailers));
+    }
+  }
+}

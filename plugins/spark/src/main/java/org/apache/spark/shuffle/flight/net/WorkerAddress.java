@@ -1,0 +1,16 @@
+package org.apache.spark.shuffle.flight.net;
+
+import java.io.Serializable;
+import org.apache.spark.shuffle.flight.proto.Worker;
+
+/** A worker and where its Flight endpoint is. The id stays the same when the worker restarts, the address may change. */
+public record WorkerAddress(String id, String host, int port) implements Serializable {
+  static WorkerAddress of(Worker worker) {
+    return new WorkerAddress(worker.getId(), worker.getHost(), worker.getPort());
+  }
+
+  @Override
+  public String toString() {
+    return "worker " + id + " at " + host + ":" + port;
+  }
+}

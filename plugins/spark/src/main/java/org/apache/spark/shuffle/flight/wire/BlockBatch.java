@@ -1,0 +1,96 @@
+package org.apache.spark.shuffle.flight.wire;
+
+import java.util.Arrays;
+import java.util.zip.CRC32C;
+
+/**
+ * The blocks of one push message: a growing table of rows and one payload array that is used again for the next batch.
+ *
+ * <p>Payload bytes are copied in once, by {@link #append}; a block is closed by {@link #endBlock}. Blocks of Spark's own
+ * writers are compressed by Spark already, so {@code raw_length == length} and the number of records is unknown (0).
+ */
+public final class BlockBatch {
+  private final byte[] payload;
+  private final CRC32C crc = new CRC32C();
+  private int[] partitions = new int[64];
+  private int[] checksums = new int[64];
+  private int[] ends = new int[64];
+  private int blocks;
+  private int used;
+
+  /** @param capacity payload bytes of one batch */
+  public BlockBatch(int capacity) {
+    payload = new byte[capacity];
+  }
+
+  /** Payload bytes that still fit. */
+  public int room() {
+    return payload.length - used;
+  }
+
+  /** Payload bytes in this batch, those of the open block included. */
+  public int size() {
+    return used;
+  }
+
+  public int blocks() {
+    return blocks;
+  }
+
+  /** Length of the block that is being filled. */
+  public int openLength() {
+    return used - start(blocks);
+  }
+
+  /** Copies {@code length <= room()} bytes into the open block. */
+  public void append(byte[] source, int offset, int length) {
+    System.arraycopy(source, offset, payload, used, length);
+    used += length;
+  }
+
+  /** Closes the open block, if it has any bytes, as one of {@code partition}, and adds its row to {@code totals}. */
+  public void endBlock(int partition, BlockTotals totals) {
+    int length = openLength();
+    if (length == 0) {
+      return;
+    }
+    if (blocks == ends.length) {
+      partitions = Arrays.copyOf(partitions, 2 * blocks);
+      checksums = Arrays.copyOf(checksums, 2 * blocks);
+      ends = Arrays.copyOf(ends, 2 * blocks);
+    }
+    crc.reset();
+    crc.update(payload, used - length, length);
+    partitions[blocks] = partition;
+    checksums[blocks] = (int) crc.getValue();
+    ends[blocks] = used;
+    totals.add(partition, checksums[blocks], length, length, 0);
+    blocks++;
+  }
+
+  /** Empties the batch. Its payload array is written over from now on. */
+  public void clear() {
+    blocks = 0;
+    used = 0;
+  }
+
+  int partition(int block) {
+    return partitions[block];
+  }
+
+  int checksum(int block) {
+    return checksums[block];
+  }
+
+  int start(int block) {
+    return block == 0 ? 0 : ends[block - 1];
+  }
+
+  int end(int block) {
+    return ends[block];
+  }
+
+  byte[] payload() {
+    return payload;
+  }
+}

@@ -1,0 +1,101 @@
+package org.apache.spark.shuffle.flight.wire;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.CodedInputStream;
+import com.google.protobuf.CodedOutputStream;
+import io.grpc.MethodDescriptor;
+import io.grpc.MethodDescriptor.Marshaller;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Status;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+
+/** The two Arrow Flight calls that a shuffle makes, with marshallers that do not copy payloads. */
+public final class FlightCalls {
+  private static final String SERVICE = "arrow.flight.protocol.FlightService";
+
+  /** {@code stream FlightData -> stream PutResult}; a reply is given as its app_metadata. */
+  public static final MethodDescriptor<FlightOut, byte[]> DO_PUT =
+      method("DoPut", MethodType.BIDI_STREAMING, new OutMarshaller(), new BytesMarshaller());
+
+  /** {@code Ticket -> stream FlightData}; the ticket is given as its bytes. */
+  public static final MethodDescriptor<byte[], FlightIn> DO_GET =
+      method("DoGet", MethodType.SERVER_STREAMING, new BytesMarshaller(), new InMarshaller());
+
+  private FlightCalls() {}
+
+  private static <A, B> MethodDescriptor<A, B> method(String name, MethodType type, Marshaller<A> in, Marshaller<B> out) {
+    return MethodDescriptor.newBuilder(in, out)
+        .setType(type)
+        .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
+        .build();
+  }
+
+  private static final class OutMarshaller implements Marshaller<FlightOut> {
+    @Override
+    public InputStream stream(FlightOut message) {
+      return message.stream();
+    }
+
+    @Override
+    public FlightOut parse(InputStream stream) {
+      throw new UnsupportedOperationException("a client only sends these");
+    }
+  }
+
+  private static final class InMarshaller implements Marshaller<FlightIn> {
+    @Override
+    public InputStream stream(FlightIn message) {
+      throw new UnsupportedOperationException("a client only receives these");
+    }
+
+    @Override
+    public FlightIn parse(InputStream stream) {
+      try {
+        return FlightIn.parse(stream);
+      } catch (IOException e) {
+        throw Status.INTERNAL.withDescription(e.getMessage()).withCause(e).asRuntimeException();
+      }
+    }
+  }
+
+  /** {@code Ticket} and {@code PutResult}: messages whose only field, number 1, is bytes. */
+  private static final class BytesMarshaller implements Marshaller<byte[]> {
+    private static final int BYTES_FIELD_1 = 1 << 3 | 2;
+
+    @Override
+    public InputStream stream(byte[] value) {
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream(value.length + 8);
+      CodedOutputStream out = CodedOutputStream.newInstance(bytes);
+      try {
+        out.writeByteArray(1, value);
+        out.flush();
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+      return new ByteArrayInputStream(bytes.toByteArray());
+    }
+
+    @Override
+    public byte[] parse(InputStream stream) {
+      try {
+        CodedInputStream in = CodedInputStream.newInstance(stream);
+        ByteString value = ByteString.EMPTY;
+        int tag;
+        while ((tag = in.readTag()) != 0) {
+          if (tag == BYTES_FIELD_1) {
+            value = in.readBytes();
+          } else {
+            in.skipField(tag);
+          }
+        }
+        return value.toByteArray();
+      } catch (IOException e) {
+        throw Status.INTERNAL.withDescription("malformed reply: " + e.getMessage()).withCause(e).asRuntimeException();
+      }
+    }
+  }
+}
