@@ -1,0 +1,126 @@
+"""A Flight Shuffle server as a process of its own, the way a user runs it."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+READY = re.compile(r"^ready control=(\S+) data=(\S+)$")
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+class ServerFailed(Exception):
+    """The server did not start or did not stop; the message has its last words."""
+
+
+class ServerProcess:
+    """``flight-shuffle server`` on free ports of 127.0.0.1; a context manager, stopped with SIGTERM.
+
+    ``control`` and ``data`` are its addresses; ``log`` takes its standard error. Raises ServerFailed if it is not ready
+    within a minute.
+    """
+
+    def __init__(self, data_dir: Path, log: Path, arguments: Sequence[str] = ()) -> None:
+        self.data_dir, self.log = data_dir, log
+        self._arguments = tuple(arguments)
+        self._start("127.0.0.1:0")
+
+    def kill(self) -> None:
+        """``kill -9``: the process has no chance to do anything."""
+        self._client.close()
+        self._kill()
+
+    def restart(self) -> None:
+        """Start again after `kill` or `stop`: same data, same control address; the data port may be another."""
+        self._start(self.control)
+
+    def _start(self, listen: str) -> None:
+        command = [sys.executable, "-m", "shuffle_server", "server", "--listen", listen]
+        with self.log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, "--data-dir", str(self.data_dir), *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C goes to whoever started us, who stops us in order
+            )
+        try:
+            self.control, self.data = self._await_ready()
+            self._client = ControlClient(self.control, client="flight-shuffle-bench")
+        except BaseException:
+            self._kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def status(self) -> pb.StatusReply:
+        """Counters and what the server holds now."""
+        reply: pb.StatusReply = self._client.call("Status", pb.StatusRequest())
+        return reply
+
+    def stop(self) -> None:
+        """SIGTERM, then wait; idempotent. Raises ServerFailed if it does not end or ends with an error."""
+        self._client.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            raise ServerFailed(
+                f"the server did not stop within {STOP_TIMEOUT_S:g} s; killed.{self._last_words()}"
+            ) from None
+        self._stdout().close()
+        if status != 0:
+            raise ServerFailed(f"the server ended with status {status}.{self._last_words()}")
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _await_ready(self) -> tuple[str, str]:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        line = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout(), selectors.EVENT_READ)
+            while not line.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise ServerFailed(f"the server was not ready after {START_TIMEOUT_S:g} s.{self._last_words()}")
+                piece = self._stdout().read1(4096)  # type: ignore[attr-defined]
+                if not piece:
+                    raise ServerFailed(f"the server ended before it was ready.{self._last_words()}")
+                line += piece
+        ready = READY.match(line.decode().strip())
+        if ready is None:
+            raise ServerFailed(f"the server's first line is not its ready line: {line.decode()!r}.{self._last_words()}")
+        return ready[1], ready[2]
+
+    def _stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+        self._stdout().close()
+
+    def _last_words(self) -> str:
+        said = self.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n" + "\n".join(said) if said else ""

@@ -1,0 +1,52 @@
+"""What several tests of the server need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.interfaces import ShufflePlugin
+from shuffle_api.values import ShuffleHandle, ShuffleSpec
+from shuffle_transport.blocks import Block, BlockBatch, table_rows
+from shuffle_transport.checksum import crc32c
+
+SPEC = ShuffleSpec(ShuffleId("app", 3), 8, 4, codec="none")
+
+
+def block(partition: int, payload: bytes, records: int = 1) -> Block:
+    return Block(partition, crc32c(payload), len(payload), records, payload)
+
+
+def batch(blocks: Sequence[Block]) -> BlockBatch:
+    return BlockBatch(table_rows(blocks), memoryview(b"".join(bytes(memoryview(b.payload)) for b in blocks)))
+
+
+def write_map(
+    plugin: ShufflePlugin, handle: ShuffleHandle, map_id: int, records: int = 200, attempt: int = 0
+) -> list[tuple[int, bytes]]:
+    """Write and commit one map; its (partition, record) pairs, sorted."""
+    rng = np.random.default_rng(map_id * 1000 + attempt)
+    written = [
+        (int(p), f"{map_id}.{attempt}.{i} ".encode() + rng.bytes(int(n)))
+        for i, (p, n) in enumerate(
+            zip(rng.integers(0, handle.spec.partitions, records), rng.integers(0, 300, records), strict=True)
+        )
+    ]
+    with plugin.writer(handle, MapAttempt(map_id, attempt)) as writer:
+        for partition, record in written:
+            writer.write(partition, record)
+        writer.commit()
+    return sorted(written)
+
+
+def read_all(plugin: ShufflePlugin, handle: ShuffleHandle, maps: range | None = None) -> list[tuple[int, bytes]]:
+    with plugin.reader(handle, range(handle.spec.partitions), maps) as reader:
+        return sorted(reader)
+
+
+def output_files(data_dir: Path) -> list[Path]:
+    """Everything below the worker's directory that is a file, committed or not."""
+    return sorted(p for p in (data_dir / "worker").rglob("*") if p.is_file())

@@ -1,0 +1,64 @@
+"""The file of a map output."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shuffle_server.store.format import Description, TornFile, build_index, encode_tail
+from shuffle_server.store.output_file import load
+from shuffle_transport.blocks import table_rows, totals_of
+from shuffle_transport.checksum import BLOCK_ROW
+from tests.shuffle_server.helpers import SPEC, block
+
+BLOCKS = [block(3, b"ccc"), block(1, b"a"), block(3, b"dddd"), block(0, b"")]
+
+
+def write_file(path: Path) -> None:
+    rows = table_rows(BLOCKS)
+    description = Description("app", 3, 1, 2, SPEC.partitions, "none", totals_of(rows))
+    payload = b"".join(bytes(memoryview(b.payload)) for b in BLOCKS)
+    path.write_bytes(payload + encode_tail(build_index([rows[:1], rows[1:]]), description))
+
+
+def test_index_is_by_partition_and_keeps_the_order_within_one() -> None:
+    index = build_index([table_rows(BLOCKS)])
+    assert index["partition"].tolist() == [0, 1, 3, 3]
+    assert index["offset"].tolist() == [8, 3, 0, 4]
+
+
+def test_index_of_nothing_is_empty() -> None:
+    assert len(build_index([])) == 0
+    assert len(build_index([np.empty(0, BLOCK_ROW)])) == 0
+
+
+def test_file_reads_back_as_written(tmp_path: Path) -> None:
+    write_file(tmp_path / "1.out")
+    file = load(tmp_path / "1.out")
+    assert file.description.output.attempt == 2
+    assert file.description.totals == totals_of(table_rows(BLOCKS))
+    assert file.entries(3, 8)["length"].tolist() == [3, 4]
+    assert len(file.entries(4, 8)) == 0
+
+
+@pytest.mark.parametrize("keep", [0, 1, 31, 32, 40, -1])
+def test_a_file_cut_anywhere_is_torn(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "1.out"
+    write_file(path)
+    os.truncate(path, keep if keep >= 0 else path.stat().st_size - 1)
+    with pytest.raises(TornFile):
+        load(path)
+
+
+def test_a_flipped_bit_in_index_description_or_trailer_is_found_at_every_position(tmp_path: Path) -> None:
+    path = tmp_path / "1.out"
+    write_file(path)
+    whole = path.read_bytes()
+    payload_bytes = sum(b.length for b in BLOCKS)
+    for at in range(payload_bytes, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with pytest.raises(TornFile):
+            load(path)

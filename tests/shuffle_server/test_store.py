@@ -1,0 +1,143 @@
+"""The store of a worker, without a network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
+from shuffle_api.ids import MapAttempt
+from shuffle_server.store.output_file import corrupt_blocks
+from shuffle_server.store.store import Store, lock_directory
+from tests.shuffle_server.helpers import SPEC, batch, block
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path)
+    store.add_shuffle(SPEC.id)
+    return store
+
+
+def commit(store: Store, output: MapAttempt, *payloads: bytes) -> bool:
+    staged = store.stage(SPEC, output, "none")
+    turn = staged.take_turn()
+    staged.append(turn, batch([block(i, p) for i, p in enumerate(payloads)]))
+    return store.publish(staged, turn) is not None
+
+
+def files(store_root: Path) -> list[str]:
+    return sorted(p.name for p in store_root.rglob("*") if p.is_file())
+
+
+def test_nothing_is_visible_before_publish(store: Store, tmp_path: Path) -> None:
+    output = MapAttempt(0, 0)
+    staged = store.stage(SPEC, output, "none")
+    staged.append(staged.take_turn(), batch([block(0, b"x")]))
+    with pytest.raises(MapOutputLost):
+        store.open_output(SPEC.id, output)
+    assert files(tmp_path) == ["0.0.partial"]
+    store.close()
+
+
+def test_first_attempt_to_publish_wins_and_the_other_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    assert commit(store, MapAttempt(0, 0), b"first")
+    assert not commit(store, MapAttempt(0, 1), b"second")
+    file, fd = store.open_output(SPEC.id, MapAttempt(0, 0))
+    assert os.pread(fd, 5, int(file.index["offset"][0])) == b"first"
+    os.close(fd)
+    with pytest.raises(MapOutputLost, match="holds attempt 0"):
+        store.open_output(SPEC.id, MapAttempt(0, 1))
+    assert files(tmp_path) == ["0.out"]
+
+
+def test_a_stream_that_was_taken_over_can_neither_append_nor_publish(store: Store) -> None:
+    staged = store.stage(SPEC, MapAttempt(0, 0), "none")
+    old, new = staged.take_turn(), staged.take_turn()
+    staged.append(new, batch([block(0, b"x")]))
+    with pytest.raises(AttemptSuperseded):
+        staged.append(old, batch([block(0, b"x")]))
+    with pytest.raises(AttemptSuperseded):
+        store.publish(staged, old)
+    assert store.publish(staged, new) is not None
+
+
+def test_another_codec_for_the_same_attempt_is_refused(store: Store) -> None:
+    store.stage(SPEC, MapAttempt(0, 0), "none")
+    with pytest.raises(InvalidArgument, match="'lz4'"):
+        store.stage(SPEC, MapAttempt(0, 0), "lz4")
+    store.close()
+
+
+def test_recovery_keeps_committed_drops_partial_and_sets_torn_files_aside(store: Store, tmp_path: Path) -> None:
+    commit(store, MapAttempt(0, 0), b"kept")
+    commit(store, MapAttempt(1, 0), b"torn")
+    store.stage(SPEC, MapAttempt(2, 0), "none").close()
+    torn = tmp_path / "apps/app/3/1.out"
+    os.truncate(torn, torn.stat().st_size - 3)
+    recovered = list(Store(tmp_path).recover())
+    assert [d.output for d in recovered] == [MapAttempt(0, 0)]
+    assert files(tmp_path) == ["0.out", "1.torn"]
+
+
+def test_a_crash_between_publishing_and_dropping_the_partial_name_is_harmless(store: Store, tmp_path: Path) -> None:
+    commit(store, MapAttempt(0, 0), b"kept")
+    os.link(tmp_path / "apps/app/3/0.out", tmp_path / "apps/app/3/0.0.partial")
+    assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
+    assert files(tmp_path) == ["0.out"]
+
+
+def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp_path: Path) -> None:
+    commit(store, MapAttempt(0, 0), b"x")
+    os.close(store.open_output(SPEC.id, MapAttempt(0, 0))[1])
+    (tmp_path / "apps/app/3/0.out").unlink()
+    with pytest.raises(MapOutputLost, match="No such file"):
+        store.open_output(SPEC.id, MapAttempt(0, 0))
+
+
+def test_scrub_finds_a_flipped_payload_bit(store: Store, tmp_path: Path) -> None:
+    commit(store, MapAttempt(0, 0), b"good", b"bad", b"good")
+    path = tmp_path / "apps/app/3/0.out"
+    data = bytearray(path.read_bytes())
+    data[5] ^= 1
+    path.write_bytes(data)
+    file, fd = store.open_output(SPEC.id, MapAttempt(0, 0))
+    assert corrupt_blocks(file, fd) == [1]
+    os.close(fd)
+
+
+def test_removed_shuffle_is_gone_at_once_and_its_writers_are_refused(store: Store, tmp_path: Path) -> None:
+    commit(store, MapAttempt(0, 0), b"x")
+    staged = store.stage(SPEC, MapAttempt(1, 0), "none")
+    turn = staged.take_turn()
+    store.remove_shuffle(SPEC.id)
+    with pytest.raises(AttemptSuperseded):
+        staged.append(turn, batch([block(0, b"late")]))
+    with pytest.raises(UnknownShuffle):
+        store.stage(SPEC, MapAttempt(2, 0), "none")
+    store.empty_trash()
+    assert files(tmp_path) == []
+    store.remove_shuffle(SPEC.id)
+
+
+def test_idle_attempts_are_dropped(store: Store, tmp_path: Path) -> None:
+    store.stage(SPEC, MapAttempt(0, 0), "none")
+    assert store.drop_idle(3600) == 0
+    assert store.drop_idle(-1) == 1
+    assert files(tmp_path) == []
+
+
+def test_a_data_directory_has_one_server(tmp_path: Path) -> None:
+    fd = lock_directory(tmp_path)
+    with pytest.raises(StorageFailed, match="another server"):
+        lock_directory(tmp_path)
+    os.close(fd)
+    os.close(lock_directory(tmp_path))
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailed, match="file/data"):
+        lock_directory(tmp_path / "file" / "data")
