@@ -1,0 +1,66 @@
+"""The driver process that `bench.spark_driver.SparkDriver` starts: ``python -m bench.spark_child PIPE``.
+
+It receives, over the inherited pipe: a dict (the settings of the session that the next call needs), a `Call`, or
+None (stop). It answers a call with ``(True, result)`` or ``(False, traceback text)``.
+"""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from bench.spark_driver import Call
+
+JVM_EXIT_TIMEOUT_S = 30
+
+
+def serve(pipe: Connection) -> None:
+    """Answer calls until None comes or the parent is gone."""
+    conf: dict[str, str] = {}
+    try:
+        while (message := pipe.recv()) is not None:
+            if isinstance(message, Call):
+                pipe.send(_answer(conf, message))
+            else:
+                _stop_session()
+                conf = message
+    except EOFError:
+        pass  # the parent ended: so do we
+    finally:
+        _stop_session()
+        _end_jvm()
+
+
+def _answer(conf: dict[str, str], call: Call) -> tuple[bool, Any]:
+    try:
+        spark = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        function: Callable[..., Any] = getattr(importlib.import_module(call.module), call.function)
+        return True, function(spark, **call.arguments)
+    except Exception:  # noqa: BLE001 - whatever it is, the caller is to learn of it
+        return False, traceback.format_exc()
+
+
+def _stop_session() -> None:
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+
+
+def _end_jvm() -> None:
+    # PySpark's JVM ends when its standard input closes; waiting for it leaves no process behind.
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait(JVM_EXIT_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,132 @@
+"""A PySpark driver in a process of its own that runs functions for us: for jobs with different settings side by side.
+
+PySpark keeps one JVM per process, and that JVM reads its class path and jars once. So every configuration that is
+tested or measured gets a process, in which `bench.spark_child` waits for calls.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE_ROOTS = (ROOT, *(ROOT / name for name in ("shuffle_api", "transport", "plugins", "remote_service")))
+
+CALL_TIMEOUT_S = 110.0
+STOP_TIMEOUT_S = 60.0
+
+
+class JobFailed(Exception):
+    """A call raised in the driver; the message is its traceback, with Java's inside. Also: the driver process died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What goes to the child: a function of an importable module, and its keyword arguments."""
+
+    module: str
+    function: str
+    arguments: dict[str, Any]
+
+
+class SparkDriver:
+    """One driver process. The first call starts Spark; standard output and error of everything go to ``log``."""
+
+    def __init__(self, conf: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        self._conf = dict(conf)
+        self._pipe, theirs = Pipe()
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "bench.spark_child", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                env=os.environ | _ENVIRONMENT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # so that its whole process group can be ended
+            )
+        theirs.close()
+        self._pipe.send(self._conf)
+
+    def call(self, function: Callable[..., Any], *, timeout: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
+        """Run ``function(spark, **arguments)`` there; its result.
+
+        :raises JobFailed: it raised, or the process ended.
+        :raises TimeoutError: no answer within ``timeout`` seconds; the driver is then of no more use.
+        """
+        self.begin(function, **arguments)
+        return self.result(timeout)
+
+    def begin(self, function: Callable[..., Any], **arguments: Any) -> None:
+        """Start a call without waiting. One call at a time: fetch the `result` before the next."""
+        self._send(Call(function.__module__, function.__qualname__, arguments))
+
+    def result(self, timeout: float = CALL_TIMEOUT_S) -> Any:
+        """The result of the call under way; raises as `call` does."""
+        try:
+            if not self._pipe.poll(timeout):
+                raise TimeoutError(f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}")
+            succeeded, result = self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise JobFailed(f"the Spark driver ended: {self.log.read_text(errors='replace')[-4000:]}") from None
+        if not succeeded:
+            raise JobFailed(result)
+        return result
+
+    def renew(self, changes: Mapping[str, str]) -> None:
+        """End the session; the next call starts one with the first settings and ``changes`` to them.
+
+        The JVM stays, so its memory and the jars can't change.
+        """
+        self._send(self._conf | dict(changes))
+
+    def close(self) -> None:
+        """Stop Spark and end the process, by force if it takes too long."""
+        try:
+            self._pipe.send(None)
+            self._process.wait(STOP_TIMEOUT_S)
+        except (ConnectionError, subprocess.TimeoutExpired):
+            pass  # whatever is left of it is ended below
+        finally:
+            self._pipe.close()
+            _kill_group(self._process)
+
+    def _send(self, message: Call | dict[str, str]) -> None:
+        try:
+            self._pipe.send(message)
+        except ConnectionError:
+            raise JobFailed(f"the Spark driver ended: {self.log.read_text(errors='replace')[-4000:]}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # all of it ended by itself
+    process.wait(STOP_TIMEOUT_S)
+
+
+_ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)),
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+    "SPARK_LOCAL_IP": "127.0.0.1",
+}
