@@ -102,7 +102,12 @@ def get_batch(
     schema: pa.Schema, maps: np.ndarray, attempts: np.ndarray, rows: np.ndarray, payload: Buffer
 ) -> pa.RecordBatch:
     """A pull batch; `maps` and `attempts` are int64 arrays as long as `rows`."""
-    arrays = [pa.array(maps), pa.array(attempts), *_table_arrays(rows), payload_array(rows["length"], payload)]
+    arrays = [
+        _primitive(maps, pa.int64()),
+        _primitive(attempts, pa.int64()),
+        *_table_arrays(rows),
+        payload_array(rows["length"], payload),
+    ]
     return pa.record_batch(arrays, schema=schema)
 
 
@@ -134,7 +139,7 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
         raise InvalidArgument(f"malformed block batch: {error}", remedy="send valid Arrow record batches") from None
     rows = np.empty(batch.num_rows, BLOCK_ROW)
     for name in TABLE_FIELDS:
-        rows[name] = batch.column(name).to_numpy()
+        rows[name] = _values(batch.column(name), BLOCK_ROW[name])
     column = batch.column("payload")
     _, offset_buffer, data = column.buffers()
     if batch.num_rows == 0:
@@ -149,12 +154,23 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
     whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
     if "map" not in schema.names:
         return BlockBatch(rows, whole)
-    outputs = [
-        MapAttempt(m, a)
-        for m, a in zip(batch.column("map").to_pylist(), batch.column("attempt").to_pylist(), strict=True)
-    ]
+    ids = (_values(batch.column(name), np.dtype("<i8")).tolist() for name in ("map", "attempt"))
+    outputs = [MapAttempt(map_id, attempt) for map_id, attempt in zip(*ids, strict=True)]
     return BlockBatch(rows, whole, outputs)
 
 
 def _table_arrays(rows: np.ndarray) -> list[pa.Array]:
-    return [pa.array(np.ascontiguousarray(rows[name])) for name in TABLE_FIELDS]
+    return [_primitive(rows[name], PUT_SCHEMA.field(name).type) for name in TABLE_FIELDS]
+
+
+def _primitive(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """An Arrow array over a numpy array. `pa.array` would do, but imports pandas when that is installed: seconds."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _values(column: pa.Array, kind: np.dtype) -> np.ndarray:
+    """A numpy view of a primitive column without nulls; not `to_numpy`, for the same reason."""
+    _, data = column.buffers()
+    if data is None:
+        return np.empty(0, kind)
+    return np.frombuffer(data, kind, len(column), column.offset * kind.itemsize)
