@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)")
+_AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)")
 _SIZES = {"": 1, "b": 1} | {
     suffix: 1024**power for power, letter in enumerate("kmgt", 1) for suffix in (letter, letter + "b", letter + "ib")
 }
@@ -115,7 +115,7 @@ def _parse(field: Field[Any], kind: type, value: str | int | float | bool) -> An
     try:
         parsed = _convert(kind, field.metadata.get("unit", ""), value)
         _check(field, parsed)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"option {field.name!r} cannot be {value!r}", remedy=str(error)) from None
     return parsed
 
@@ -131,7 +131,7 @@ def _convert(kind: type, unit: str, value: str | int | float | bool) -> Any:
         raise ValueError("expected a number")
     if isinstance(value, str):
         value = _number(kind, unit, value)
-    if kind is int and value != int(value):
+    if kind is int and isinstance(value, float) and not value.is_integer():
         raise ValueError("expected a whole number")
     return kind(value)
 

@@ -47,8 +47,11 @@ class HandleTests(PluginTestBase):
                 oracle.write(task, handle, WORKLOAD, attempt)
             oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(3)), oracle.read(plugin, handle))
 
-    def test_chosen_numbers_differ_even_from_those_of_shuffles_that_are_gone(self, master: ShuffleMaster) -> None:
-        handles = [master.register_shuffle(1, 1), master.register_shuffle(1, 1, shuffle=50)]
+    def test_chosen_numbers_differ_from_given_ones_and_from_those_of_shuffles_that_are_gone(
+        self, master: ShuffleMaster
+    ) -> None:
+        handles = [master.register_shuffle(1, 1)]
+        handles.append(master.register_shuffle(1, 1, shuffle=handles[0].spec.id.shuffle + 1))
         for _ in range(3):
             handles.append(master.register_shuffle(1, 1))
             master.unregister_shuffle(handles[-1])

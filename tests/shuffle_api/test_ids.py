@@ -1,0 +1,48 @@
+"""Names: what is one, what is not, and that ids order and hash as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId, check_app
+
+
+@pytest.mark.parametrize("app", ["a", "_", "-x", "app_2026.11-21", "A" * 128])
+def test_valid_application_id_is_returned(app: str) -> None:
+    assert check_app(app) == app
+
+
+@pytest.mark.parametrize("app", ["", ".", "..", ".a", "a/b", "a b", "a\n", "é", "A" * 129, "a\0"])
+def test_application_id_that_could_be_a_path_or_is_no_name_is_refused(app: str) -> None:
+    with pytest.raises(InvalidArgument, match="application id"):
+        ShuffleId(app, 0)
+
+
+def test_application_id_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="7"):
+        ShuffleId(7, 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [-1, MAX_ID + 1, 1.0, "1", None])
+def test_numbers_outside_int64_or_of_another_type_are_refused_by_name(number: int) -> None:
+    with pytest.raises(InvalidArgument, match="shuffle number"):
+        ShuffleId("app", number)
+    with pytest.raises(InvalidArgument, match="map number"):
+        MapAttempt(number, 0)
+    with pytest.raises(InvalidArgument, match="attempt number"):
+        MapAttempt(0, number)
+
+
+def test_ids_are_values_that_hash_and_order() -> None:
+    assert {ShuffleId("a", 1), ShuffleId("a", 1)} == {ShuffleId("a", 1)}
+    assert sorted([MapAttempt(2, 0), MapAttempt(1, 5), MapAttempt(1, MAX_ID)]) == [
+        MapAttempt(1, 5),
+        MapAttempt(1, MAX_ID),
+        MapAttempt(2, 0),
+    ]
+
+
+def test_ids_read_as_people_write_them() -> None:
+    assert str(ShuffleId("app", 3)) == "app/3"
+    assert str(MapAttempt(4, 1)) == "map 4 attempt 1"

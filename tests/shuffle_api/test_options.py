@@ -1,0 +1,146 @@
+"""Options: texts and values in, one frozen dataclass out, errors that say what would fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shuffle_api.errors import InvalidArgument, UnknownOption
+from shuffle_api.options import OptionRow, option, options_table, parse_duration, parse_options, parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    server: str = option(help="where the server is")
+    codec: str = option("lz4", choices=("none", "lz4"), help="compression")
+    window: int = option(1 << 20, unit="bytes", minimum=1024, help="credit")
+    timeout: float = option(30.0, unit="seconds", minimum=0, help="wait")
+    retries: int = option(3, help="attempts")
+    verify: bool = option(True, help="check blocks")
+    limit: int | None = option(None, unit="bytes", help="quota")
+    tags: str = field(default_factory=lambda: "none")
+
+
+def parse(**given: str | int | float | bool) -> Options:
+    return parse_options(Options, {"server": "h:1", **given})
+
+
+def test_defaults_stand_where_nothing_is_given() -> None:
+    assert parse() == Options(server="h:1")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("window", "64m", 64 << 20),
+        ("window", 4096, 4096),
+        ("window", 4096.0, 4096),
+        ("timeout", "500ms", 0.5),
+        ("timeout", 7, 7.0),
+        ("timeout", "2.5", 2.5),
+        ("retries", "12", 12),
+        ("verify", "no", False),
+        ("verify", "TRUE", True),
+        ("verify", False, False),
+        ("limit", "1g", 1 << 30),
+        ("codec", "none", "none"),
+        ("tags", "a", "a"),
+    ],
+)
+def test_value_is_parsed_by_type_and_unit(name: str, given: Any, value: object) -> None:
+    parsed = getattr(parse(**{name: given}), name)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("codec", "gzip", "none, lz4"),
+        ("codec", 1, "a text"),
+        ("window", "64x", "a size such as"),
+        ("window", "lots", "a size such as"),
+        ("window", "12", "1024 or more"),
+        ("window", 2048.5, "a whole number"),
+        ("window", True, "a number"),
+        ("timeout", "5 parsecs", "a duration such as"),
+        ("timeout", "-1s", "a duration such as"),
+        ("timeout", -1, "0 or more"),
+        ("timeout", float("nan"), "a finite number"),
+        ("timeout", float("inf"), "a finite number"),
+        ("retries", "3.5", "a whole number"),
+        ("retries", float("inf"), "a whole number"),
+        ("window", "9" * 400, "infinity"),
+        ("timeout", 10**400, "too large"),
+        ("verify", "perhaps", "true or false"),
+        ("verify", 1, "true or false"),
+    ],
+)
+def test_value_that_does_not_fit_is_refused_with_what_would(name: str, given: Any, expected: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"option '{name}'") as raised:
+        parse(**{name: given})
+    assert expected in raised.value.remedy
+
+
+def test_unknown_option_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownOption, match="'widow'.*did you mean 'window'.*codec.*timeout") as raised:
+        parse(widow=1)
+    assert raised.value.known == tuple(sorted(row.name for row in options_table(Options)))
+
+
+def test_missing_option_is_named_with_its_help() -> None:
+    with pytest.raises(InvalidArgument, match="'server' is required.*where the server is"):
+        parse_options(Options, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("7", 7), ("7b", 7), ("1k", 1024), ("1.5 KiB", 1536), ("2gb", 2 << 30), (" 3T ", 3 << 40), (".5k", 512)],
+)
+def test_size_is_in_powers_of_1024(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@given(st.integers(0, 2**53))
+def test_size_in_bytes_is_exact(size: int) -> None:
+    assert parse_size(str(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30.0), ("500ms", 0.5), ("250us", 0.00025), ("5min", 300.0), ("5m", 300.0), ("2h", 7200.0), ("1d", 86400.0)],
+)
+def test_duration_is_in_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "m", "1e3", "-1", "1 2", "1mb s", "٣"])
+def test_text_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a size"):
+        parse_size(text)
+
+
+def test_table_has_a_row_per_option_in_order() -> None:
+    assert options_table(Options) == [
+        OptionRow("server", "str", "required", "", "where the server is"),
+        OptionRow("codec", "none | lz4", "lz4", "", "compression"),
+        OptionRow("window", "int", "1048576", "bytes", "credit"),
+        OptionRow("timeout", "float", "30.0", "seconds", "wait"),
+        OptionRow("retries", "int", "3", "", "attempts"),
+        OptionRow("verify", "bool", "true", "", "check blocks"),
+        OptionRow("limit", "int", "", "bytes", "quota"),
+        OptionRow("tags", "str", "none", "", ""),
+    ]
+
+
+def test_option_of_a_type_that_texts_cannot_give_is_a_programming_error() -> None:
+    @dataclass(frozen=True)
+    class Bad:
+        paths: list[str] = field(default_factory=list)
+
+    with pytest.raises(TypeError, match="list"):
+        options_table(Bad)
