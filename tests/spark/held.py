@@ -1,0 +1,61 @@
+"""Shuffled RDDs that a driver process keeps, so that a test can do something between their writing and their reading.
+
+Their content is known by arithmetic: record i of ``records`` has key ``i % KEYS`` and value ``i + salt``, and PySpark
+puts an integer key into partition ``key % partitions``.
+"""
+
+import gc
+from collections import Counter
+
+from pyspark import RDD
+from pyspark.sql import SparkSession
+
+KEYS = 97
+HELD: dict[str, "RDD[tuple[int, int]]"] = {}
+
+
+def write(spark: SparkSession, name: str, records: int, maps: int, partitions: int, salt: int = 0) -> None:
+    """Run the map stage of a new shuffle (and, since Spark has no other way, read it once)."""
+    source = spark.sparkContext.parallelize(range(records), maps)
+    HELD[name] = source.map(lambda i: (i % KEYS, i + salt)).partitionBy(partitions)
+    HELD[name].count()
+
+
+def read(spark: SparkSession, name: str) -> list[int]:
+    """The sum of the values in each partition, read from the shuffle again."""
+    return HELD[name].mapPartitions(lambda pairs: [sum(value for _, value in pairs)]).collect()
+
+
+def expected(records: int, partitions: int, salt: int = 0) -> list[int]:
+    """What `read` must return."""
+    sums: Counter[int] = Counter()
+    for i in range(records):
+        sums[i % KEYS % partitions] += i + salt
+    return [sums[partition] for partition in range(partitions)]
+
+
+def drop(spark: SparkSession, name: str) -> None:
+    """Forget an RDD in Python and in the JVM, whose cleaner then unregisters the shuffle."""
+    del HELD[name]
+    gc.collect()
+    spark._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+
+
+def app_key(spark: SparkSession) -> str:
+    """The application's name at the server, which the plugin writes into Spark's configuration."""
+    return spark.sparkContext.getConf().get("spark.shuffle.plugin.__config__.flight.app", "")
+
+
+def join_with_cached(spark: SparkSession) -> list[tuple[int, int]]:
+    """A stage whose partitions are half cached, half read from a shuffle: Spark places its tasks by both.
+
+    Returns keys with the number of joined pairs.
+    """
+    context = spark.sparkContext
+    cached = context.parallelize(range(4_000), 4).map(lambda i: (i % 50, i)).partitionBy(4).cache()
+    cached.count()
+    try:
+        other = context.parallelize(range(500), 4).map(lambda i: (i % 60, i)).partitionBy(4)
+        return sorted((key, len(list(pairs))) for key, pairs in other.join(cached).groupByKey().collect())
+    finally:
+        cached.unpersist()

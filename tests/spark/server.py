@@ -1,0 +1,75 @@
+"""A server process that tests may kill and start again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.server import ServerFailed, ServerProcess
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+GONE_TIMEOUT_S = 30.0
+
+
+class Server:
+    """The server of a directory; its address stays the same over `kill` and `start`, its data too."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data_dir = directory / "data"
+        self._directory = directory
+        self._starts = 0
+        self._process = self._start()
+        self.control = self._process.control
+
+    @property
+    def data(self) -> str:
+        """The Flight endpoint's address; it may change with a restart."""
+        return self._process.data
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def status(self) -> pb.StatusReply:
+        return self._process.status()
+
+    def kill(self) -> None:
+        """``kill -9``."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        with pytest.raises(ServerFailed):
+            self._process.stop()
+
+    def start(self) -> None:
+        """Start again after `kill`."""
+        self._process = self._start("--listen", self.control)
+
+    def output(self, app: str, shuffle: int, map_id: int) -> Path:
+        """The file of one committed map output. Spark's map ids are its task attempt ids."""
+        return self.data_dir / "worker" / "apps" / app / str(shuffle) / f"{map_id}.out"
+
+    def wait_until_gone(self, app: str, shuffle: int | None = None) -> None:
+        """Wait until no file of an application, or of one shuffle of it, is left.
+
+        Raises TimeoutError naming those that are.
+        """
+        directory = self.data_dir / "worker" / "apps" / app / ("" if shuffle is None else str(shuffle))
+        trash = self.data_dir / "worker" / "trash"
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while left := [path for place in (directory, trash) for path in place.rglob("*") if path.is_file()]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still there after {GONE_TIMEOUT_S:.0f} s: {', '.join(map(str, left))}")
+            time.sleep(0.1)
+
+    def _start(self, *arguments: str) -> ServerProcess:
+        self._starts += 1
+        return ServerProcess(self.data_dir, self._directory / f"server-{self._starts}.log", arguments)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.stop()

@@ -1,0 +1,109 @@
+"""What a lost or corrupt map output and a dying server cost: exactly the maps that are gone, never a wrong answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.spark import held, observe
+from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.server import Server
+
+pytestmark = pytest.mark.spark
+
+RECORDS, MAPS, PARTITIONS, OTHER_SALT = 8_000, 8, 4, 1_000_000
+EXPECTED = held.expected(RECORDS, PARTITIONS)
+OTHER_EXPECTED = held.expected(RECORDS, PARTITIONS, OTHER_SALT)
+
+
+@pytest.fixture(scope="module")
+def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
+    return start_driver("recovery", flight_conf(server) | observe.WITH_UI | {"spark.master": "local[4]"})
+
+
+@pytest.fixture
+def app(driver: SparkDriver) -> str:
+    """The application's name at the server, after two more shuffles were written: first "one", then "other"."""
+    driver.call(held.write, name="one", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    driver.call(held.write, name="other", records=RECORDS, maps=MAPS, partitions=PARTITIONS, salt=OTHER_SALT)
+    key: str = driver.call(held.app_key)
+    return key
+
+
+def delete(output: Path) -> None:
+    output.unlink()
+
+
+def flip_a_bit(output: Path) -> None:
+    data = bytearray(output.read_bytes())
+    data[len(data) // 4] ^= 0x10  # a quarter into the file: in a payload, the index lies at the end
+    output.write_bytes(data)
+
+
+def cut_in_half(output: Path) -> None:
+    with output.open("r+b") as file:
+        file.truncate(output.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [delete, flip_a_bit, cut_in_half])
+def test_damage_to_one_map_output_reruns_exactly_that_map(
+    driver: SparkDriver, server: Server, app: str, damage: Callable[[Path], None]
+) -> None:
+    one, other = newest_two_shuffles(server, app)
+    before = driver.call(observe.map_tasks)
+    tasks_of_one, tasks_of_other = before[-2 * MAPS : -MAPS], before[-MAPS:]
+    [victim] = [task for task in tasks_of_one if task.index == 5]
+    untouched = {
+        server.output(app, shuffle, task.task): server.output(app, shuffle, task.task).stat().st_mtime_ns
+        for shuffle, tasks in ((one, tasks_of_one), (other, tasks_of_other))
+        for task in tasks
+        if task != victim
+    }
+
+    damage(server.output(app, one, victim.task))
+
+    assert driver.call(held.read, name="one") == EXPECTED
+    assert driver.call(held.read, name="other") == OTHER_EXPECTED
+    rerun = driver.call(observe.map_tasks)[len(before) :]
+    assert [(task.stage, task.index) for task in rerun] == [(victim.stage, victim.index)]
+    assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
+
+
+def test_killed_and_restarted_server_costs_no_map(driver: SparkDriver, server: Server, app: str) -> None:
+    before = driver.call(observe.map_tasks)
+    server.kill()
+    server.start()
+    assert driver.call(held.read, name="one") == EXPECTED
+    assert driver.call(held.read, name="other") == OTHER_EXPECTED
+    assert driver.call(observe.map_tasks) == before
+
+
+def test_reduce_stage_that_starts_while_the_server_is_away_waits_for_it(
+    driver: SparkDriver, server: Server, app: str
+) -> None:
+    before = driver.call(observe.map_tasks)
+    server.kill()
+    driver.begin(held.read, name="one")
+    server.start()  # takes a second or two
+    assert driver.result() == EXPECTED
+    assert driver.call(observe.map_tasks) == before
+
+
+def test_new_shuffles_work_after_a_restart(driver: SparkDriver, server: Server, app: str) -> None:
+    server.kill()
+    server.start()
+    driver.call(held.write, name="later", records=RECORDS, maps=MAPS, partitions=PARTITIONS, salt=5)
+    assert driver.call(held.read, name="later") == held.expected(RECORDS, PARTITIONS, 5)
+
+
+def test_stage_of_cached_and_shuffled_partitions_does_not_hang(driver: SparkDriver) -> None:
+    """Spark places its tasks by the hosts of both; they would wait for ever for a host that has no executor."""
+    expected = [(key, 80 * len(range(key, 500, 60))) for key in range(50)]
+    assert driver.call(held.join_with_cached, timeout=60) == expected
+
+
+def newest_two_shuffles(server: Server, app: str) -> tuple[int, int]:
+    """Ids of the last two shuffles of an application, older one first."""
+    ids = sorted(shuffle.shuffle.shuffle for shuffle in server.status().shuffles if shuffle.shuffle.app == app)
+    return ids[-2], ids[-1]

@@ -1,0 +1,55 @@
+"""Every kind of job answers the same through the server as through Spark's own sort shuffle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.spark import jobs
+from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf, pushed_bytes
+from tests.spark.server import Server
+
+pytestmark = pytest.mark.spark
+
+Job = Callable[..., Any]
+JOBS = jobs.RDD_JOBS + jobs.SQL_JOBS
+
+COMMON = {"spark.master": "local[2, 2]"}  # a task may fail once
+
+# Spark chooses among three writers by the number of partitions and these settings.
+WRITERS = {
+    "default": {},
+    "no_bypass_spilling_kryo": {
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
+        "spark.shuffle.spill.numElementsForceSpillThreshold": "900",
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def one_jvm(start_driver: StartDriver, server: Server) -> SparkDriver:
+    """All sessions run in it, one after the other."""
+    return start_driver("same-answers", COMMON | flight_conf(server))
+
+
+@pytest.fixture(scope="module")
+def answers(one_jvm: SparkDriver) -> dict[Job, Any]:
+    """Sort shuffle's."""
+    one_jvm.renew(SORT_SHUFFLE)
+    return {job: one_jvm.call(job) for job in JOBS}
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def driver(one_jvm: SparkDriver, answers: dict[Job, Any], request: pytest.FixtureRequest) -> SparkDriver:
+    one_jvm.renew(WRITERS[request.param])
+    return one_jvm
+
+
+@pytest.mark.timeout(400)  # the first one includes all of sort shuffle's
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
+def test_answer_equals_sort_shuffles(job: Job, driver: SparkDriver, answers: dict[Job, Any], server: Server) -> None:
+    before = pushed_bytes(server)
+    assert driver.call(job) == answers[job]
+    assert pushed_bytes(server) > before or job is jobs.empty  # it did go through the server
