@@ -8,19 +8,38 @@ from pathlib import Path
 import pytest
 
 from bench.server import ServerProcess
+from shuffle_api.errors import MapOutputLost
+from shuffle_api.interfaces import OptionValue, ShufflePlugin
 from shuffle_api.testing import ShufflePluginTests
+from shuffle_api.values import MapOutput, ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     root: Path = tmp_path_factory.mktemp("server")
     with ServerProcess(root / "data", root / "log") as process:
-        yield process.control
+        yield process
 
 
 class TestRemoteShuffle(ShufflePluginTests):
+    plugin_class = RemoteShuffle
+    supports_blocks = True
+    can_lose = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server: ServerProcess) -> None:
+        self.server = server
+
     @pytest.fixture
-    def plugin(self, address: str) -> Iterator[RemoteShuffle]:
-        with RemoteShuffle({"server": address, "timeout": 30, "retry": 5}) as plugin:
-            yield plugin
+    def options(self, server: ServerProcess) -> dict[str, OptionValue]:
+        return {"server": server.control, "timeout": 30, "retry": 5}
+
+    def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
+        shuffle = handle.spec.id
+        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / str(shuffle.shuffle)).glob(
+            f"{output.output.map}.out"
+        )
+        path.unlink()
+        with plugin.reader(handle, range(handle.spec.partitions)) as reader, pytest.raises(MapOutputLost):
+            list(reader)

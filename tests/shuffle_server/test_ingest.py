@@ -157,14 +157,6 @@ def test_malformed_batches_are_refused_and_the_shuffle_goes_on(
     assert read_all(plugin, handle, range(1)) == written
 
 
-def test_a_sender_that_ignores_its_credit_is_refused(server: ServerProcess, handle: ShuffleHandle) -> None:
-    big = [block(0, bytes(40 << 20))]
-    first = put_batch(table_rows(BLOCKS), payload(BLOCKS))
-    items = [(first, b""), (put_batch(table_rows(big), payload(big)), b""), (None, end([*BLOCKS, *big]))]
-    reply = raw_push(server, command(handle), PUT_SCHEMA, items)
-    assert "credit" in reply.error.message
-
-
 def test_tickets_that_name_what_is_not_there_are_refused(server: ServerProcess, handle: ShuffleHandle) -> None:
     key = messages.key_of(handle.spec.id)
     with fl.connect(f"grpc://{server.data}") as client:

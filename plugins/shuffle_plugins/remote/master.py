@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import uuid
@@ -24,7 +23,8 @@ class RemoteMaster(ShuffleMaster):
 
     def __init__(self, app: str, connection: Connection, codec: str) -> None:
         self._app, self._connection, self._codec = check_app(app), connection, codec
-        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         connection.control.hello()
         reply = connection.control.call(
             "RegisterApp", pb.RegisterAppRequest(app=app, instance=uuid.uuid4().hex, name=app)
@@ -39,7 +39,9 @@ class RemoteMaster(ShuffleMaster):
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         if self._closed.is_set():
             raise InvalidArgument("the master is closed", remedy="open a new one")
-        number = next(self._numbers) if shuffle is None else shuffle
+        number = self._next_number() if shuffle is None else shuffle
+        with self._lock:
+            self._used.add(number)
         spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec)
         self._connection.learn(self._connection.control.call("RegisterShuffle", messages.spec_message(spec)).workers)
         return ShuffleHandle("remote", spec, self._connection.control.address)
@@ -65,6 +67,11 @@ class RemoteMaster(ShuffleMaster):
         except ShuffleError as error:
             # The server expires the application by itself; a driver that is done must not fail for it.
             log.warning("application %s could not be unregistered, the server will expire it: %s", self._app, error)
+
+    def _next_number(self) -> int:
+        """A number no shuffle of this application has had: late tasks of an old shuffle must not meet a new one."""
+        with self._lock:
+            return max(self._used, default=-1) + 1
 
     def _beat(self, seconds: int) -> None:
         while not self._closed.wait(seconds):

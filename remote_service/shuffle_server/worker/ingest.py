@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from shuffle_transport.credits import ReceiveWindow
 
 from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StreamBroken
 from shuffle_api.values import MapOutput, Totals
@@ -15,7 +14,9 @@ from shuffle_server.store.staged import StagedOutput
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
+from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.resume import HeldBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,59 +38,52 @@ class Ingest:
     def run(self, chunks: Iterable[Any]) -> None:
         """Take in the stream's messages. Raises a typed error when the push is refused; replies all else itself."""
         target = self._worker.open_attempt(self._command)
-        # The window is reserved as a whole before anything is read: what a sender may send has its place.
-        with self._worker.pool.reserve(self._options.window, self._options.overload_timeout):
+        # Reserved before anything is read: what a sender may send has its place.
+        with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
             if isinstance(target, MapOutput):
-                self._drain(chunks, target)
+                self._drain(chunks, granter, target)
             else:
-                self._take(chunks, target)
+                self._take(chunks, granter, target)
 
-    def _drain(self, chunks: Iterable[Any], winner: MapOutput) -> None:
+    def _drain(self, chunks: Iterable[Any], granter: Granter, winner: MapOutput) -> None:
         """The map has been committed: let the sender come to its end, then name the winner."""
-        window = ReceiveWindow(self._options.window)
-        for chunk in chunks:
-            control = _control(chunk)
-            size = chunk.data.nbytes if chunk.data is not None else 0
-            window = self._grant(window.received(size).consumed(size), 2**63 - 1)
+        for control, batch in self._messages(chunks):
+            if batch is not None:
+                self._grant(granter.received(batch.payload.nbytes, control.backlog or None), 0)
+                self._grant(granter.consumed(batch.payload.nbytes), 0)
             if control.HasField("end") or control.abort:
                 # A stream that only hands over blocks (no commit yet) is told that all of them are held.
-                blocks = 0 if control.commit else control.end.blocks
-                self._reply(
-                    pb.PutReply(
-                        granted=window.granted,
-                        blocks_held=blocks,
-                        committed=_committed(winner) if control.commit else None,
-                    )
-                )
+                committed = _committed(winner) if control.commit else None
+                self._reply(pb.PutReply(granted=granter.granted, blocks_held=control.end.blocks, committed=committed))
                 return
         raise _unfinished()
 
-    def _take(self, chunks: Iterable[Any], staged: StagedOutput) -> None:
+    def _take(self, chunks: Iterable[Any], granter: Granter, staged: StagedOutput) -> None:
         turn = staged.take_turn()
-        window = ReceiveWindow(self._options.window)
-        skip = staged.totals.blocks - self._command.first_block
-        window = self._grant(window, staged.totals.blocks)
-        for chunk in chunks:
-            if self._worker.stopping:
-                raise ShuttingDown(
-                    f"worker {self._worker.info.id} is stopping", remedy="retry; it or another worker will be back"
-                )
-            control = _control(chunk)
-            if chunk.data is not None and chunk.data.num_rows:
-                batch = parse_batch(chunk.data, PUT_SCHEMA)
+        place = HeldBlocks(staged.totals.blocks).open(self._command.first_block)
+        for control, batch in self._messages(chunks):
+            if batch is not None:
                 size = batch.payload.nbytes
-                window = window.received(size)
-                batch, skip = _skipped(batch, skip)
-                self._append(staged, turn, batch)
-                window = self._grant(window.consumed(size), staged.totals.blocks)
+                self._grant(granter.received(size, control.backlog or None), staged.totals.blocks)
+                skip, place = place.receive(len(batch.rows))
+                self._append(staged, turn, _without(batch, skip))
+                self._grant(granter.consumed(size), staged.totals.blocks)
             if control.abort:
                 self._worker.abort(staged)
                 self._reply(pb.PutReply())
                 return
             if control.HasField("end"):
-                self._end(staged, turn, control, window)
+                self._end(staged, turn, control, granter)
                 return
         raise _unfinished()
+
+    def _messages(self, chunks: Iterable[Any]) -> Iterator[tuple[pb.PutControl, BlockBatch | None]]:
+        """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
+        for chunk in chunks:
+            if self._worker.stopping:
+                raise ShuttingDown(f"worker {self._worker.info.id} is stopping")
+            has_blocks = chunk.data is not None and chunk.data.num_rows
+            yield _control(chunk), parse_batch(chunk.data, PUT_SCHEMA) if has_blocks else None
 
     def _append(self, staged: StagedOutput, turn: int, batch: BlockBatch) -> None:
         if not len(batch.rows):
@@ -103,7 +97,7 @@ class Ingest:
         staged.append(turn, batch)
         self._worker.pushed(batch.payload.nbytes)
 
-    def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, window: ReceiveWindow) -> None:
+    def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granter: Granter) -> None:
         stated = messages.totals(control.end)
         if stated != staged.totals:
             self._worker.abort(staged)
@@ -115,15 +109,11 @@ class Ingest:
             )
         held = staged.totals.blocks
         committed = _committed(self._worker.commit(staged, turn)) if control.commit else None
-        self._reply(pb.PutReply(granted=window.granted, blocks_held=held, committed=committed))
+        self._reply(pb.PutReply(granted=granter.granted, blocks_held=held, committed=committed))
 
-    def _grant(self, window: ReceiveWindow, held: int) -> ReceiveWindow:
-        """Reply with what the window says is worth a grant."""
-        after = window.grant()
-        if after is None:
-            return window
-        self._reply(pb.PutReply(granted=after.granted, blocks_held=held))
-        return after
+    def _grant(self, granted: int | None, held: int) -> None:
+        if granted is not None:
+            self._reply(pb.PutReply(granted=granted, blocks_held=held))
 
 
 def _control(chunk: Any) -> pb.PutControl:
@@ -132,13 +122,11 @@ def _control(chunk: Any) -> pb.PutControl:
     return messages.parse(pb.PutControl, chunk.app_metadata.to_pybytes())
 
 
-def _skipped(batch: BlockBatch, skip: int) -> tuple[BlockBatch, int]:
-    """Without the first `skip` blocks, which the worker holds from an earlier stream; and how many are left to skip."""
+def _without(batch: BlockBatch, skip: int) -> BlockBatch:
+    """The batch without its first `skip` blocks, which the worker holds from an earlier stream."""
     if not skip:
-        return batch, 0
-    if skip >= len(batch.rows):
-        return BlockBatch(batch.rows[:0], batch.payload[:0]), skip - len(batch.rows)
-    return BlockBatch(batch.rows[skip:], batch.payload[int(np.sum(batch.rows["length"][:skip])) :]), 0
+        return batch
+    return BlockBatch(batch.rows[skip:], batch.payload[int(np.sum(batch.rows["length"][:skip])) :])
 
 
 def _committed(winner: MapOutput) -> pb.Committed:
