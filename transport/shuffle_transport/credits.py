@@ -1,0 +1,209 @@
+"""Credit in bytes: who may send how much, and when more is granted. Values only: no I/O, no lock, no clock.
+
+A sender may have sent INITIAL_CREDIT payload bytes before it hears anything, and `granted` bytes after that. Grants
+are cumulative, per stream and never fall, so a late or repeated grant does no harm: the highest one counts.
+Only payload costs credit. Control messages and empty batches always pass, so the end, an error or an abort can be
+said at any time.
+
+**The sender** (:class:`SendWindow`). A batch of n bytes goes out if n <= granted - sent. A batch larger than the
+whole window would wait for ever, so it goes out alone: when everything before it has been granted again, which the
+sender sees by `granted - sent` being back at `window`, the largest value it ever had.
+
+**The receiver** (:class:`ReceiveWindow`). Credit is given back for what was *consumed* (written to disk, handed to
+the task), not for what arrived. `target` is how far granted may run ahead of consumed. The rules, in their order:
+
+1. *Coalesce.* A grant is due when it would give back at least half of the target. A message per batch would double
+   the traffic of small batches; waiting for the whole target would let the sender run dry. Half keeps one half
+   under way while the other is granted (h2 and most HTTP/2 stacks do the same).
+2. *Never leave a sender waiting for a grant that nothing will cause.* Once everything that arrived is consumed, no
+   further arrival will make rule 1 fire, and the sender may be waiting with a batch larger than what is left. So a
+   drained window is restored to `peak`, the largest credit ever outstanding, because the sender's idea of "nothing
+   outstanding" is measured against that. This holds for every sender that keeps to docs/protocol.md. With
+   `announced` both ends have agreed that the sender announces its backlog before it waits; then rule 2 acts only on
+   a backlog above the credit left, and a consumer that keeps up grants as seldom as a slow one.
+3. *Grow* (`elastic` only). A window starts at INITIAL_CREDIT; a backlog larger than the target doubles it, and a
+   batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. Many idle
+   streams then promise little, and one busy stream gets what its bandwidth and delay need.
+4. *Shrink* (`elastic` and `announced`). A grant to a sender that announces an empty backlog halves the target, down
+   to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. Both ends
+   forget the peak at that announcement (:meth:`SendWindow.idle`), which is what makes the smaller window safe under
+   rule 2.
+5. *Under memory pressure no growth.* With `pressed`, credit is restored up to the peak and not beyond.
+
+`charge` is what a stream must hold reserved of the memory budget: all that was granted or has arrived and is not
+consumed, and never less than the peak. Because the peak stays reserved, rule 2 never has to wait for memory:
+streams that hold memory never wait for more of it, and so cannot deadlock over it. Growth is asked for without
+waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shuffle_api.errors import InvalidArgument
+
+INITIAL_CREDIT = 1 << 20
+"""Payload bytes a sender may send before the first grant (docs/protocol.md)."""
+
+DEFAULT_MAXIMUM = 8 << 20
+"""Largest window, in bytes: 10 Gbit/s times 6 ms, and four batches of the usual 2 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendWindow:
+    """What the sending end of one stream may send. All fields in payload bytes.
+
+    :ivar granted: highest grant heard of, cumulative.
+    :ivar sent: sent on this stream so far.
+    :ivar window: largest `available` there has been. Batches of at most half of it keep the stream flowing.
+    """
+
+    granted: int = INITIAL_CREDIT
+    sent: int = 0
+    window: int = INITIAL_CREDIT
+
+    @property
+    def available(self) -> int:
+        """Credit left; below zero after a batch that was larger than the window."""
+        return self.granted - self.sent
+
+    def try_send(self, n: int) -> SendWindow | None:
+        """The window after a batch of `n` bytes, or None: wait for a grant.
+
+        :raises InvalidArgument: `n` is negative.
+        """
+        if _size(n) > self.available and n > 0 and not (n > self.window <= self.available):
+            return None
+        return replace(self, sent=self.sent + n)
+
+    def granted_to(self, granted: int) -> SendWindow:
+        """The window after a grant. Grants are cumulative; one below an earlier one is late and changes nothing."""
+        if granted <= self.granted:
+            return self
+        return replace(self, granted=granted, window=max(self.window, granted - self.sent))
+
+    def idle(self) -> SendWindow:
+        """The window of a sender that announces an empty backlog to an `announced` receiver: the peak is forgotten."""
+        return replace(self, window=INITIAL_CREDIT)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveWindow:
+    """What the receiving end of one stream has granted, got and consumed. Sizes in payload bytes.
+
+    After every :meth:`received` and :meth:`consumed` the owner asks :meth:`grant`, and sends what it answers.
+
+    :ivar maximum: largest target; at least INITIAL_CREDIT.
+    :ivar elastic: the target starts at INITIAL_CREDIT and follows the need; without, it is always `maximum`.
+    :ivar announced: the sender announces its backlog before it waits, and forgets its peak when that is empty.
+    :ivar granted: highest grant given, cumulative.
+    :ivar arrived: payload that has arrived.
+    :ivar released: payload that has been consumed.
+    :ivar peak: largest `granted - arrived` there has been (since the sender was idle, if `announced`).
+    :ivar target: how far `granted` may run ahead of `released`, if `elastic`.
+    :ivar backlog: what the sender announced last.
+    :ivar largest: largest batch since the last grant.
+    """
+
+    maximum: int = DEFAULT_MAXIMUM
+    elastic: bool = False
+    announced: bool = False
+    granted: int = INITIAL_CREDIT
+    arrived: int = 0
+    released: int = 0
+    peak: int = INITIAL_CREDIT
+    target: int = INITIAL_CREDIT
+    backlog: int = 0
+    largest: int = 0
+
+    def __post_init__(self) -> None:
+        if self.maximum < INITIAL_CREDIT:
+            raise InvalidArgument(
+                f"a credit window of {self.maximum} bytes",
+                remedy=f"give at least {INITIAL_CREDIT}: every sender may send that before it hears of a window",
+            )
+
+    @property
+    def charge(self) -> int:
+        """Bytes of the memory budget that this stream must hold reserved."""
+        return max(self.granted - self.released, self.arrived - self.released, self.peak)
+
+    def received(self, n: int, backlog: int | None = None) -> ReceiveWindow:
+        """The window after a batch of `n` bytes (0 for a control message) that announced `backlog` (None: nothing).
+
+        A batch above the credit is legal when at least INITIAL_CREDIT was left: the sender's window may be no larger.
+
+        :raises InvalidArgument: the sender overspent its credit, or `n` or `backlog` is negative.
+        """
+        available = self.granted - self.arrived
+        if _size(n) > available and n > 0 and available < INITIAL_CREDIT:
+            raise InvalidArgument(
+                f"a batch of {n} payload bytes came with {available} bytes of credit left "
+                f"({self.granted} granted, {self.arrived} received before it)",
+                remedy="send at most what PutReply.granted allows; a batch above the window only when nothing is out",
+            )
+        arrived = self.arrived + n
+        peak = self.peak
+        if self.announced and backlog == 0:
+            peak = max(INITIAL_CREDIT, self.granted - arrived)
+        return replace(
+            self,
+            arrived=arrived,
+            peak=peak,
+            backlog=self.backlog if backlog is None else _size(backlog),
+            largest=max(self.largest, n),
+        )
+
+    def consumed(self, n: int) -> ReceiveWindow:
+        """The window after `n` bytes that had arrived are no longer held.
+
+        :raises InvalidArgument: that is more than is held, or negative.
+        """
+        if _size(n) > self.arrived - self.released:
+            raise InvalidArgument(
+                f"{n} bytes consumed of {self.arrived - self.released} held", remedy="consume each batch once"
+            )
+        return replace(self, released=self.released + n)
+
+    def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
+        """The window with more credit granted (send its `granted`), or None: nothing is due.
+
+        :param pressed: memory is short; the `charge` will not rise.
+        """
+        target = self._next_target()
+        goal = self.released + (min(target, self.peak) if pressed else target)
+        if self._may_be_stuck():
+            goal = max(goal, self.released + (min(self.peak, self.backlog) if self.announced else self.peak))
+            due = goal > self.granted
+        else:
+            due = 2 * (goal - self.granted) >= target
+        if not due:
+            return None
+        return replace(
+            self,
+            granted=goal,
+            peak=max(self.peak, goal - self.arrived),
+            target=min(target, self.peak) if pressed else target,
+            largest=0,
+        )
+
+    def _may_be_stuck(self) -> bool:
+        """Nothing is held whose consumption would bring a grant, and the sender may be waiting for one."""
+        drained = self.arrived == self.released
+        return drained and (not self.announced or self.backlog > self.granted - self.arrived)
+
+    def _next_target(self) -> int:
+        if not self.elastic:
+            return self.maximum
+        target = self.target
+        if self.backlog > target:
+            target *= 2
+        elif self.announced and self.backlog == 0:
+            target //= 2
+        return min(self.maximum, max(INITIAL_CREDIT, target, 2 * self.largest))
+
+
+def _size(n: int) -> int:
+    if n < 0:
+        raise InvalidArgument(f"a size of {n} bytes", remedy="sizes are not negative")
+    return n

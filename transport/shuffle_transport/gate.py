@@ -1,0 +1,161 @@
+"""The one class that waits for credit.
+
+The rules are :class:`~shuffle_transport.credits.SendWindow`'s; this adds a lock, a deadline and the order of those who
+wait. The writing thread calls `acquire` before each batch, the thread that reads replies calls `granted`, and
+whoever finds the stream broken calls `fail`. The lock guards decisions only: the announcement is sent outside of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
+from shuffle_transport.credits import SendWindow
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    """A gate at one moment. Sizes in payload bytes."""
+
+    granted: int  # cumulative
+    sent: int
+    available: int  # credit left; below zero after a batch larger than the window
+    window: int  # largest credit there has been
+    waiting: int  # callers of acquire that wait now
+    backlog: int  # what they wait with, and what they said stands behind it
+    oldest_wait_seconds: float
+    waits: int  # waits so far
+    stall_seconds: float  # waits that have ended, summed
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    size: int
+    queued: int
+    since: float
+
+
+class CreditGate:
+    """Lets batches of one stream pass while there is credit, in the order in which they came.
+
+    :param peer: who grants, for error messages ("worker w1 at 10.0.0.1:9000, map 3 attempt 0").
+    :param announce: sends the peer a backlog in bytes, in stream order; called by the thread that starts to wait.
+    """
+
+    def __init__(self, peer: str, announce: Callable[[int], None] | None = None) -> None:
+        self._peer, self._announce = peer, announce
+        self._window = SendWindow()
+        self._changed = threading.Condition()
+        # Held while an announcement is made, so that they reach the peer in the order in which they were true.
+        self._announcing = threading.Lock()
+        self._queue: deque[_Waiter] = deque()
+        self._error: ShuffleError | None = None
+        self._waits = 0
+        self._stalled = 0.0
+
+    def acquire(self, n: int, timeout: float, *, queued: int = 0) -> None:
+        """Take credit for a batch of `n` payload bytes, waiting up to `timeout` seconds for it.
+
+        :param queued: bytes that stand behind this batch; announced along with it.
+        :raises DeadlineExceeded: no credit in time; nothing is taken.
+        :raises ShuffleError: what `fail` was given, or StreamBroken after `close`.
+        :raises InvalidArgument: `n` is negative.
+        """
+        with self._changed:
+            self._check()
+            if not self._queue and self._pass(n):
+                return
+            waiter = _Waiter(n, queued, time.monotonic())
+            self._queue.append(waiter)
+            self._waits += 1
+        try:
+            self._announce_backlog()
+            with self._changed:
+                self._wait(waiter, timeout)
+        finally:
+            with self._changed:
+                self._queue.remove(waiter)
+                self._stalled += time.monotonic() - waiter.since
+                self._changed.notify_all()
+
+    def granted(self, granted: int) -> None:
+        """A grant came: payload bytes that may have been sent on this stream, cumulative."""
+        with self._changed:
+            self._window = self._window.granted_to(granted)
+            self._changed.notify_all()
+
+    def idle(self) -> None:
+        """Tell the peer that nothing waits, so that it may shrink the window. Only where both ends agreed on that
+        (`ReceiveWindow.announced`). Does nothing while somebody waits."""
+        with self._announcing:
+            with self._changed:
+                if self._queue or self._error:
+                    return
+                self._window = self._window.idle()
+            if self._announce is not None:
+                self._announce(0)
+
+    def fail(self, error: ShuffleError) -> None:
+        """The stream is broken: whoever waits or comes later gets `error`. The first one counts."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """The stream has ended; as `fail` with StreamBroken. Idempotent."""
+        self.fail(StreamBroken(f"the stream to {self._peer} is closed"))
+
+    def statistics(self) -> GateStatistics:
+        with self._changed:
+            return GateStatistics(
+                granted=self._window.granted,
+                sent=self._window.sent,
+                available=self._window.available,
+                window=self._window.window,
+                waiting=len(self._queue),
+                backlog=self._backlog(),
+                oldest_wait_seconds=time.monotonic() - self._queue[0].since if self._queue else 0.0,
+                waits=self._waits,
+                stall_seconds=self._stalled,
+            )
+
+    def _announce_backlog(self) -> None:
+        if self._announce is None:
+            return
+        with self._announcing:
+            with self._changed:
+                backlog = self._backlog()
+            self._announce(backlog)
+
+    # The rest is called with the condition's lock held.
+
+    def _wait(self, waiter: _Waiter, timeout: float) -> None:
+        def done() -> bool:
+            return self._error is not None or (self._queue[0] is waiter and self._pass(waiter.size))
+
+        done_in_time = self._changed.wait_for(done, timeout - (time.monotonic() - waiter.since))
+        self._check()
+        if done_in_time:
+            return
+        raise DeadlineExceeded(
+            f"{self._peer} granted no credit for a batch of {waiter.size} bytes within {timeout:g} s: "
+            f"{self._window.sent} of {self._window.granted} granted bytes are sent"
+        )
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _pass(self, n: int) -> bool:
+        after = self._window.try_send(n)
+        if after is None:
+            return False
+        self._window = after
+        return True
+
+    def _backlog(self) -> int:
+        return sum(waiter.size + waiter.queued for waiter in self._queue)
