@@ -1,0 +1,88 @@
+"""docs/options.md, made from the options' own dataclasses and, for Spark, from the table in FlightConf.java."""
+
+import re
+import sys
+from pathlib import Path
+
+from shuffle_api.options import OptionRow, options_table
+from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_server.options import ServerOptions
+
+ROOT = Path(__file__).parents[1]
+FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/FlightConf.java"
+SPARK_OPTION = re.compile(r'new Option\(PREFIX \+ "(\w+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
+SPARK_PREFIX = "spark.shuffle.flight."
+
+HEAD = """\
+# Options
+
+Written by `scripts/generate-options` from the code; a test compares them.
+
+Sizes are bytes and take suffixes, powers of 1024 (`64m`, `2g`); durations are seconds and take suffixes
+(`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones.
+"""
+SERVER = """\
+## Server: `flight-shuffle server`
+"""
+REMOTE = """\
+## Python: `open_plugin("remote", {...})`
+"""
+SPARK = f"""\
+## Spark: `{SPARK_PREFIX}*`
+
+Set by `spark_conf(server, fallback=..., options={{...}})` or
+`flight-shuffle spark-conf --server ... --option NAME=VALUE`, there without the prefix. They are Spark settings: sizes and durations are written as Spark takes them.
+"""
+
+
+def document() -> str:
+    """The whole file."""
+    server = [row_text(f"--{row.name.replace('_', '-')}", row) for row in options_table(ServerOptions)]
+    remote = [row_text(row.name, row) for row in options_table(RemoteOptions)]
+    spark = [cells(f"{SPARK_PREFIX}{name}", default, text) for name, default, text in spark_options()]
+    full, short = ("option", "type", "default", "what"), ("option", "default", "what")
+    parts = [HEAD, SERVER, table(full, server), REMOTE, table(full, remote), SPARK, table(short, spark)]
+    return "\n".join(parts)
+
+
+def spark_options() -> list[tuple[str, str, str]]:
+    """Name, default and help of each option that FlightConf.java declares. Raises ValueError if it finds none."""
+    found = SPARK_OPTION.findall(FLIGHT_CONF.read_text())
+    if not found:
+        raise ValueError(f"no options found in {FLIGHT_CONF}")
+    return [
+        (name, "required" if default == "null" else default.strip('"'), "".join(re.findall(r'"([^"]*)"', text)))
+        for name, default, text in found
+    ]
+
+
+def row_text(name: str, row: OptionRow) -> str:
+    kind = f"{row.type}, {row.unit}" if row.unit else row.type
+    return f"| `{name}` | {escaped(kind)} | {default_text(row)} | {escaped(row.help)} |"
+
+
+def default_text(row: OptionRow) -> str:
+    if row.unit != "bytes" or not row.default.isdigit():
+        return f"`{row.default}`" if row.default else ""
+    value, suffixes = int(row.default), "kmgt"
+    power = 0
+    while value >= 1024 and value % 1024 == 0 and power < len(suffixes):
+        value, power = value // 1024, power + 1
+    return f"`{value}{suffixes[power - 1] if power else ''}`"
+
+
+def cells(name: str, default: str, text: str) -> str:
+    return f"| `{name}` | `{default}` | {escaped(text)} |"
+
+
+def table(head: tuple[str, ...], rows: list[str]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *rows]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(document())
