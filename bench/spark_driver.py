@@ -91,7 +91,9 @@ class SparkDriver:
         self._send(self._conf | dict(changes))
 
     def close(self) -> None:
-        """Stop Spark and end the process, by force if it takes too long."""
+        """Stop Spark and end the process, by force if it takes too long; idempotent."""
+        if self._pipe.closed:
+            return
         try:
             self._pipe.send(None)
             self._process.wait(STOP_TIMEOUT_S)

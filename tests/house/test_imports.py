@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "shuffle_plugins": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
     "shuffle_server": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
 }
-# Beyond that: the conformance kit is pytest classes (extra "testing"), the way into Spark may look at a running PySpark.
+# Beyond that: the conformance kit is pytest classes, the way into Spark may look at a running PySpark.
 ALSO = {
     "shuffle_api/shuffle_api/testing": {"pytest", "hypothesis"},
     "plugins/shuffle_plugins/spark": {"pyspark", "py4j"},
