@@ -28,9 +28,11 @@ import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 abstract class FlightManagerBase {
   private static final String DATA_IO = "spark.shuffle.sort.io.plugin.class";
 
+  private record Sorts(SortShuffleManager pushing, SortShuffleManager fallback) {}
+
+  private final SparkConf conf;
   private final FlightExecutor executor;
-  private final SortShuffleManager pushing;
-  private final SortShuffleManager fallback;
+  private Sorts sorts;
 
   FlightManagerBase(SparkConf conf) {
     BuildInfo build = BuildInfo.read().checkFor(BuildInfo.runningSpark());
@@ -40,8 +42,19 @@ abstract class FlightManagerBase {
               + ": the driver registers the application there");
     }
     this.executor = new FlightExecutor(FlightConf.parse(conf), build.client());
-    this.pushing = new SortShuffleManager(executor.named(conf));
-    this.fallback = new SortShuffleManager(conf.clone().set(DATA_IO, LocalDiskShuffleDataIO.class.getName()));
+    this.conf = conf;
+  }
+
+  /**
+   * Spark's managers, made with the first shuffle. On the driver this object is made before the application has an id, and
+   * their copies of the configuration have to hold it.
+   */
+  private synchronized Sorts sorts() {
+    if (sorts == null) {
+      SparkConf local = conf.clone().set(DATA_IO, LocalDiskShuffleDataIO.class.getName());
+      sorts = new Sorts(new SortShuffleManager(executor.named(conf)), new SortShuffleManager(local));
+    }
+    return sorts;
   }
 
   public <K, V, C> ShuffleHandle registerShuffle(int shuffleId, ShuffleDependency<K, V, C> dependency) {
@@ -51,9 +64,9 @@ abstract class FlightManagerBase {
     Optional<WorkerAddress> worker =
         partitions == 0 ? Optional.empty() : ((FlightDriverComponents) driver).register(shuffleId, partitions, maps);
     if (worker.isEmpty()) {
-      return fallback.registerShuffle(shuffleId, dependency);
+      return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
-    BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) pushing.registerShuffle(shuffleId, dependency);
+    BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
     return new FlightShuffleHandle(inner, ((FlightDriverComponents) driver).app(), partitions, worker.get());
   }
 
@@ -61,9 +74,9 @@ abstract class FlightManagerBase {
       ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
     if (handle instanceof FlightShuffleHandle flight) {
       MapOutputPush push = executor.open(flight, mapId, context);
-      return new FlightShuffleWriter<>(pushing.getWriter(flight.inner(), mapId, context, metrics), push);
+      return new FlightShuffleWriter<>(sorts().pushing().getWriter(flight.inner(), mapId, context, metrics), push);
     }
-    return fallback.getWriter(handle, mapId, context, metrics);
+    return sorts().fallback().getWriter(handle, mapId, context, metrics);
   }
 
   public <K, C> ShuffleReader<K, C> getReader(
@@ -78,23 +91,23 @@ abstract class FlightManagerBase {
       boolean mayBatchFetch = SortShuffleManager.canUseBatchFetch(startPartition, endPartition, context);
       return new FlightShuffleReader<>(flight, blocks, context, metrics, executor, mayBatchFetch);
     }
-    return fallback.getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
+    return sorts().fallback().getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
   }
 
   /** Frees what this process keeps of a shuffle; the server's data goes with {@code removeShuffle} on the driver. */
   public boolean unregisterShuffle(int shuffleId) {
-    pushing.unregisterShuffle(shuffleId);
-    return fallback.unregisterShuffle(shuffleId);
+    sorts().pushing().unregisterShuffle(shuffleId);
+    return sorts().fallback().unregisterShuffle(shuffleId);
   }
 
   /** Serves the local blocks of shuffles that fell back; the others have none. */
   public ShuffleBlockResolver shuffleBlockResolver() {
-    return fallback.shuffleBlockResolver();
+    return sorts().fallback().shuffleBlockResolver();
   }
 
   public void stop() {
     executor.close();
-    pushing.stop();
-    fallback.stop();
+    sorts().pushing().stop();
+    sorts().fallback().stop();
   }
 }

@@ -16,7 +16,12 @@ public final class FlightException extends IOException {
   private static final long serialVersionUID = 1L;
 
   /** The trailing metadata in which a failed control call carries its {@code Error} (docs/protocol.md). */
-  private static final Metadata.Key<byte[]> ERROR = Metadata.Key.of("flight-shuffle-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
+  private static final Metadata.Key<byte[]> CONTROL_ERROR =
+      Metadata.Key.of("flight-shuffle-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
+  /** Where Arrow's Flight puts the extra info of an error: an {@code Error} when a worker refuses a whole call. */
+  private static final Metadata.Key<byte[]> DATA_ERROR =
+      Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
 
   private final ErrorCode code;
   private final boolean passing;
@@ -38,7 +43,10 @@ public final class FlightException extends IOException {
 
   /** The error behind the gRPC status a call ended with. */
   public static FlightException ended(String peer, Status status, Metadata trailers) {
-    byte[] encoded = trailers == null ? null : trailers.get(ERROR);
+    byte[] encoded = trailers == null ? null : trailers.get(CONTROL_ERROR);
+    if (encoded == null && trailers != null) {
+      encoded = trailers.get(DATA_ERROR);
+    }
     if (encoded != null) {
       try {
         return reported(peer, Error.parseFrom(encoded));

@@ -1,0 +1,131 @@
+package org.apache.spark.shuffle.flight.net;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.spark.shuffle.flight.proto.Error;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.GetControl;
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
+import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.apache.spark.shuffle.flight.wire.PulledBatch;
+import org.apache.spark.shuffle.flight.wire.Pulls;
+import org.apache.spark.shuffle.flight.wire.Pulls.Served;
+import org.junit.jupiter.api.Test;
+
+class BlockAssemblerTest {
+  private static final byte[] A = {1, 2};
+  private static final byte[] B = {3};
+
+  private static BlockAssembler wanting(String... ids) {
+    return new BlockAssembler("worker w", Stream.of(ids).map(WantedBlock::parse).toList(), MemorySink::new);
+  }
+
+  private static void serve(BlockAssembler assembler, Served... blocks) throws IOException {
+    assembler.accept(PulledBatch.of(Pulls.message(List.of(blocks))));
+  }
+
+  private static GetControl end(Served... blocks) {
+    BlockTotals totals = new BlockTotals();
+    for (Served block : blocks) {
+      totals.add(block.partition(), block.checksum(), block.payload().length, block.payload().length, 0);
+    }
+    return GetControl.newBuilder().setEnd(totals.toMessage()).build();
+  }
+
+  private static GetControl lost(long map) {
+    return GetControl.newBuilder()
+        .setError(
+            Error.newBuilder().setCode(ErrorCode.MAP_OUTPUT_LOST).setOutput(MapAttempt.newBuilder().setMap(map)))
+        .build();
+  }
+
+  private static byte[] bytes(BlockAssembler.Outcome outcome) throws IOException {
+    assertNull(outcome.failure());
+    assertEquals(outcome.buffer().size(), outcome.buffer().nioByteBuffer().remaining());
+    return outcome.buffer().createInputStream().readAllBytes();
+  }
+
+  @Test
+  void joinsTheStoredBlocksOfAWantedOne() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1_3", "shuffle_0_6_1");
+    Served[] blocks = {new Served(5, 1, A), new Served(5, 1, B), new Served(5, 2, A), new Served(6, 1, B)};
+    serve(assembler, blocks[0], blocks[1]);
+    serve(assembler, blocks[2], blocks[3]);
+    assembler.accept(end(blocks));
+    assertTrue(assembler.ended());
+    List<BlockAssembler.Outcome> outcomes = assembler.outcomes();
+    assertArrayEquals(new byte[] {1, 2, 3, 1, 2}, bytes(outcomes.get(0)));
+    assertArrayEquals(B, bytes(outcomes.get(1)));
+  }
+
+  @Test
+  void errorOfOneMapLeavesTheOthers() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1", "shuffle_0_5_2", "shuffle_0_6_1");
+    Served block = new Served(6, 1, B);
+    assembler.accept(lost(5));
+    serve(assembler, block);
+    assembler.accept(end(block));
+    List<BlockAssembler.Outcome> outcomes = assembler.outcomes();
+    assertEquals(ErrorCode.MAP_OUTPUT_LOST, outcomes.get(0).failure().code());
+    assertEquals(ErrorCode.MAP_OUTPUT_LOST, outcomes.get(1).failure().code());
+    assertArrayEquals(B, bytes(outcomes.get(2)));
+  }
+
+  @Test
+  void corruptBlockFailsAlone() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1", "shuffle_0_6_1");
+    Served[] blocks = {new Served(5, 1, A, 12345), new Served(6, 1, B)};
+    serve(assembler, blocks);
+    assembler.accept(end(blocks));
+    assertEquals(ErrorCode.BLOCK_CORRUPT, assembler.outcomes().get(0).failure().code());
+  }
+
+  @Test
+  void blockOfWhichNothingCameIsLost() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1", "shuffle_0_6_1");
+    Served block = new Served(6, 1, B);
+    serve(assembler, block);
+    assembler.accept(end(block));
+    assertEquals(ErrorCode.MAP_OUTPUT_LOST, assembler.outcomes().get(0).failure().code());
+  }
+
+  @Test
+  void missingBlockIsNoticedByTheTotals() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1_3");
+    serve(assembler, new Served(5, 1, A));
+    FlightException failure =
+        assertThrows(FlightException.class, () -> assembler.accept(end(new Served(5, 1, A), new Served(5, 2, A))));
+    assertTrue(failure.passing());
+    assertFalse(assembler.ended());
+  }
+
+  @Test
+  void blockThatWasNotAskedForIsRefused() {
+    assertThrows(IOException.class, () -> serve(wanting("shuffle_0_5_1"), new Served(5, 2, A)));
+    assertThrows(IOException.class, () -> serve(wanting("shuffle_0_5_1"), new Served(4, 1, A)));
+  }
+
+  @Test
+  void errorWithoutAMapOutputFailsThePull() {
+    GetControl control =
+        GetControl.newBuilder().setError(Error.newBuilder().setCode(ErrorCode.UNKNOWN_SHUFFLE)).build();
+    FlightException failure = assertThrows(FlightException.class, () -> wanting("shuffle_0_5_1").accept(control));
+    assertEquals(ErrorCode.UNKNOWN_SHUFFLE, failure.code());
+    assertFalse(failure.passing());
+  }
+
+  @Test
+  void namesOfBlocksAreSparks() {
+    assertEquals(new WantedBlock("shuffle_3_7_9", 7, 9, 10), WantedBlock.parse("shuffle_3_7_9"));
+    assertEquals(new WantedBlock("shuffle_3_7_9_12", 7, 9, 12), WantedBlock.parse("shuffle_3_7_9_12"));
+    assertThrows(IllegalArgumentException.class, () -> WantedBlock.parse("rdd_1_2_3"));
+  }
+}
