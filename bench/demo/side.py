@@ -23,7 +23,7 @@ from bench.demo.folder import find_tables
 from bench.demo.query import Query
 from bench.spark import session
 
-ERROR_CHARACTERS = 2000
+ERROR_LINES, ERROR_CHARACTERS = 5, 1000
 FAILURES = (PySparkException, Py4JError, OSError, ValueError)
 
 
@@ -89,7 +89,9 @@ def reply(replies: IO[str], **message: object) -> None:
 
 
 def short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+    """The error without its Java stack, which is in the log."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\tat ")]
+    return f"{type(error).__name__}: {' '.join(lines[:ERROR_LINES])}"[:ERROR_CHARACTERS]
 
 
 if __name__ == "__main__":
