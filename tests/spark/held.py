@@ -35,8 +35,13 @@ def expected(records: int, partitions: int, salt: int = 0) -> list[int]:
 
 
 def drop(spark: SparkSession, name: str) -> None:
-    """Forget an RDD in Python and in the JVM, whose cleaner then unregisters the shuffle."""
+    """Forget an RDD, so that Spark's cleaner may unregister its shuffle."""
     del HELD[name]
+    collect_garbage(spark)
+
+
+def collect_garbage(spark: SparkSession) -> None:
+    """In Python, whose proxies keep objects of the JVM alive, and then there."""
     gc.collect()
     spark._jvm.java.lang.System.gc()  # type: ignore[union-attr]
 

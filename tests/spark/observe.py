@@ -13,12 +13,10 @@ TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class MapTask:
-    """A successful task that wrote to a shuffle: its position among the tasks of its stage, and where it ran."""
+    """A successful task that wrote to a shuffle: which map it was, where it ran, and what it wrote."""
 
-    task: int
-    stage: int
-    stage_attempt: int
-    index: int
+    id: int
+    map: int
     executor: str
     bytes: int
 
@@ -32,9 +30,8 @@ def map_tasks(spark: SparkSession) -> list[MapTask]:
         for task in _get(spark, f"stages/{stage['stageId']}/{stage['attemptId']}/taskList?length=100000"):
             written = task.get("taskMetrics", {}).get("shuffleWriteMetrics", {}).get("bytesWritten", 0)
             if task["status"] == "SUCCESS" and written:
-                place = (task["taskId"], stage["stageId"], stage["attemptId"], task["index"], task["executorId"])
-                found.append(MapTask(*place, written))
-    return sorted(found, key=lambda task: task.task)
+                found.append(MapTask(task["taskId"], task["partitionId"], task["executorId"], written))
+    return sorted(found, key=lambda task: task.id)
 
 
 def _get(spark: SparkSession, path: str) -> Any:

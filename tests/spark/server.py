@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,10 @@ class Server:
         """The file of one committed map output. Spark's map ids are its task attempt ids."""
         return self.data_dir / "worker" / "apps" / app / str(shuffle) / f"{map_id}.out"
 
-    def wait_until_gone(self, app: str, shuffle: int | None = None) -> None:
-        """Wait until no file of an application, or of one shuffle of it, is left.
+    def wait_until_gone(
+        self, app: str, shuffle: int | None = None, *, meanwhile: Callable[[], object] | None = None
+    ) -> None:
+        """Wait until no file of an application, or of one shuffle of it, is left; repeat ``meanwhile`` all the time.
 
         Raises TimeoutError naming those that are.
         """
@@ -62,7 +65,9 @@ class Server:
         while left := [path for place in (directory, trash) for path in place.rglob("*") if path.is_file()]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still there after {GONE_TIMEOUT_S:.0f} s: {', '.join(map(str, left))}")
-            time.sleep(0.1)
+            if meanwhile is not None:
+                meanwhile()
+            time.sleep(0.2)
 
     def _start(self, *arguments: str) -> ServerProcess:
         self._starts += 1

@@ -51,7 +51,7 @@ def test_stock_client_reads_a_running_jobs_shuffle_and_nothing_is_left_after_it(
 
     shuffle = int(listed.descriptor.path[1])
     driver.call(held.drop, name="seen")
-    server.wait_until_gone(app, shuffle)  # Spark's cleaner unregistered it, the application goes on
+    server.wait_until_gone(app, shuffle, meanwhile=lambda: driver.call(held.collect_garbage))
     driver.call(held.write, name="last", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     driver.close()
     server.wait_until_gone(app)

@@ -53,20 +53,21 @@ def test_damage_to_one_map_output_reruns_exactly_that_map(
     one, other = newest_two_shuffles(server, app)
     before = driver.call(observe.map_tasks)
     tasks_of_one, tasks_of_other = before[-2 * MAPS : -MAPS], before[-MAPS:]
-    [victim] = [task for task in tasks_of_one if task.index == 5]
+    [victim] = [task for task in tasks_of_one if task.map == 5]
     untouched = {
-        server.output(app, shuffle, task.task): server.output(app, shuffle, task.task).stat().st_mtime_ns
+        server.output(app, shuffle, task.id): server.output(app, shuffle, task.id).stat().st_mtime_ns
         for shuffle, tasks in ((one, tasks_of_one), (other, tasks_of_other))
         for task in tasks
         if task != victim
     }
 
-    damage(server.output(app, one, victim.task))
+    damage(server.output(app, one, victim.id))
 
     assert driver.call(held.read, name="one") == EXPECTED
     assert driver.call(held.read, name="other") == OTHER_EXPECTED
-    rerun = driver.call(observe.map_tasks)[len(before) :]
-    assert [(task.stage, task.index) for task in rerun] == [(victim.stage, victim.index)]
+    [rerun] = driver.call(observe.map_tasks)[len(before) :]
+    assert rerun.map == victim.map
+    assert server.output(app, one, rerun.id).exists()
     assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
 
 
