@@ -128,8 +128,7 @@ final class AppRegistration implements AutoCloseable {
       if (workers.isEmpty()) {
         throw FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null);
       }
-      Worker worker = workers.get(0);
-      return Optional.of(new WorkerAddress(worker.getId(), worker.getHost(), worker.getPort()));
+      return Optional.of(WorkerAddress.of(workers.get(0)));
     } catch (IOException e) {
       unusable(e);
       throw e;

@@ -12,7 +12,7 @@ import scala.Tuple2;
  * @param host of the server's control endpoint; null when every shuffle falls back
  * @param connectTimeout how long a connection or a control call is tried
  * @param ioTimeout how long a stream may be silent
- * @param retryWindow how long a reader repeats a broken pull before its task fails
+ * @param retryWindow how long a worker that cannot be reached is tried again before the task fails
  * @param blockSize bytes after which a partition is cut into another block
  * @param batchSize payload bytes of one message, and of the buffer of a map task
  */
@@ -34,7 +34,7 @@ record FlightConf(
   static final Option IO_TIMEOUT =
       new Option(PREFIX + "ioTimeout", "120s", "how long a stream may be silent before it counts as broken");
   static final Option RETRY_WINDOW =
-      new Option(PREFIX + "retryWindow", "60s", "how long a reader repeats a broken pull before its task fails");
+      new Option(PREFIX + "retryWindow", "60s", "how long a worker that cannot be reached is tried again before the task fails");
   static final Option BLOCK_SIZE =
       new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
   static final Option BATCH_SIZE =

@@ -75,7 +75,6 @@ final class FlightExecutor implements AutoCloseable {
 
   /** What one reduce task fetches with; closed when the task ends. */
   BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context) {
-    connections().learn(handle.worker());
     BlockFetcher fetcher = new BlockFetcher(connections(), handle.key(), conf.ioTimeout(), conf.retryWindow());
     context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
     return fetcher;

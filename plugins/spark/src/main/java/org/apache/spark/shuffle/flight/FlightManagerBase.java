@@ -105,9 +105,11 @@ abstract class FlightManagerBase {
     return sorts().fallback().shuffleBlockResolver();
   }
 
-  public void stop() {
+  public synchronized void stop() {
     executor.close();
-    sorts().pushing().stop();
-    sorts().fallback().stop();
+    if (sorts != null) {
+      sorts.pushing().stop();
+      sorts.fallback().stop();
+    }
   }
 }

@@ -1,6 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.flight.net.Connections;
@@ -14,6 +16,8 @@ import org.apache.spark.shuffle.flight.proto.PutCommand;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.apache.spark.storage.BlockManagerId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The output of one map task on its way to a worker: partitions are cut into blocks, blocks gathered into batches,
@@ -25,6 +29,9 @@ import org.apache.spark.storage.BlockManagerId;
  * <p>Spark's map id is the task attempt id, so a retry has a name of its own and the protocol's attempt is always 0.
  */
 final class MapOutputPush implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(MapOutputPush.class);
+  private static final int REOPEN_PAUSE_MILLIS = 200;
+
   private final Connections connections;
   private final FlightConf conf;
   private final FlightShuffleHandle handle;
@@ -82,18 +89,42 @@ final class MapOutputPush implements AutoCloseable {
     batch.clear();
   }
 
+  /** Opens the stream; while the worker cannot be reached, again until the retry window closes: it may be restarting. */
   private PutStream open() throws IOException {
-    connections.learn(handle.worker());
     PutCommand.Builder command =
         PutCommand.newBuilder()
             .setShuffle(handle.key())
             .setOutput(output)
             .setPartitions(handle.partitions())
             .setCodec("none");
-    WorkerAddress worker = connections.locate(handle.worker());
-    return PutStream.open(
-        connections.channel(worker), worker, command, conf.connectTimeout(), conf.ioTimeout(),
-        context::killTaskIfInterrupted);
+    long giveUp = System.nanoTime() + conf.retryWindow().toNanos();
+    while (true) {
+      WorkerAddress worker = connections.locate(handle.worker());
+      try {
+        return PutStream.open(
+            connections.channel(worker), worker, command, conf.connectTimeout(), conf.ioTimeout(),
+            context::killTaskIfInterrupted);
+      } catch (FlightException e) {
+        if (!e.passing() || System.nanoTime() > giveUp) {
+          throw e;
+        }
+        LOG.info("{}; opening the push of map {} again", e.getMessage(), output.getMap());
+      }
+      pauseAndRefresh();
+    }
+  }
+
+  private void pauseAndRefresh() throws IOException {
+    try {
+      TimeUnit.MILLISECONDS.sleep(REOPEN_PAUSE_MILLIS);
+      context.killTaskIfInterrupted();
+      connections.refresh();
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted while opening the push of map " + output.getMap());
+    } catch (FlightException e) {
+      LOG.info("{}; trying the last known address of {}", e.getMessage(), handle.worker().id());
+    }
   }
 
   /** Returns when the worker has made the output visible. */

@@ -4,7 +4,6 @@ import io.grpc.ManagedChannel;
 import io.grpc.netty.NettyChannelBuilder;
 import java.io.IOException;
 import java.time.Duration;
-import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ExecutorService;
@@ -59,23 +58,16 @@ public final class Connections implements AutoCloseable {
     return timer;
   }
 
-  /** Notes where workers are, as the server or a shuffle's handle says. */
-  public void learn(WorkerAddress worker) {
-    workers.put(worker.id(), worker);
-  }
-
-  public void learn(List<Worker> replied) {
-    replied.forEach(worker -> learn(WorkerAddress.of(worker)));
-  }
-
-  /** Where {@code worker} was last, or where the caller knows it to have been. */
+  /** Where the server said last that {@code worker} is; where the caller knows it to be until then. */
   public WorkerAddress locate(WorkerAddress worker) {
     return workers.getOrDefault(worker.id(), worker);
   }
 
   /** Greets the server and learns where its workers are now: one that restarted may have another port. */
   public void refresh() throws IOException {
-    learn(control.hello(client).getWorkersList());
+    for (Worker worker : control.hello(client).getWorkersList()) {
+      workers.put(worker.getId(), WorkerAddress.of(worker));
+    }
     channels.values().forEach(ManagedChannel::resetConnectBackoff);
   }
 

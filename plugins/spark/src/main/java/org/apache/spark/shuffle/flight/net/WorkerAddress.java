@@ -5,7 +5,7 @@ import org.apache.spark.shuffle.flight.proto.Worker;
 
 /** A worker and where its Flight endpoint is. The id stays the same when the worker restarts, the address may change. */
 public record WorkerAddress(String id, String host, int port) implements Serializable {
-  static WorkerAddress of(Worker worker) {
+  public static WorkerAddress of(Worker worker) {
     return new WorkerAddress(worker.getId(), worker.getHost(), worker.getPort());
   }
 
