@@ -1,0 +1,232 @@
+"""The registry under random operations, held against a model that keeps history instead of state.
+
+After every operation: a refusal changed nothing, repeating it changes nothing, the snapshot rebuilds the state (and so
+does the log of what was accepted, at the end), and every map is answered for as its history says.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from shuffle_api.errors import (
+    AppExpired,
+    MapOutputLost,
+    MapOutputNotWritten,
+    ShuffleError,
+    UnknownShuffle,
+)
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry import (
+    AppRemoved,
+    CommitMapOutput,
+    Event,
+    ExpireApps,
+    Heartbeat,
+    LoseMapOutput,
+    LoseWorker,
+    LostOutput,
+    MapOutputCommitted,
+    Operation,
+    RegisterApp,
+    RegisterShuffle,
+    RegisterWorker,
+    Registry,
+    ShuffleRemoved,
+    UnregisterApp,
+    UnregisterShuffle,
+    WorkerLost,
+)
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
+
+# Few names, so that operations meet.
+APPS, MAPS = st.sampled_from("ab"), st.integers(0, 2)
+TIMES = st.integers(0, 9).map(float)
+IDS = st.builds(ShuffleId, APPS, st.integers(0, 1))
+ATTEMPTS = st.builds(MapAttempt, MAPS, st.integers(0, 2))
+WORKERS = st.sampled_from(["w1", "w2"])
+OUTPUTS = st.builds(MapOutput, ATTEMPTS, WORKERS, st.builds(Totals, records=st.integers(0, 1)))
+REASONS = st.sampled_from(["disk", "power"])
+ALL_IDS = [ShuffleId(app, number) for app in "ab" for number in range(2)]
+
+COMMITS = st.builds(CommitMapOutput, IDS, OUTPUTS)
+SETTING_UP = st.one_of(
+    st.builds(RegisterApp, APPS, st.sampled_from(["run-1", "run-2"]), st.just(""), TIMES),
+    st.builds(RegisterShuffle, st.builds(ShuffleSpec, IDS, st.integers(1, 2), st.just(3))),
+    st.builds(RegisterWorker, st.builds(WorkerInfo, WORKERS, st.just("host"), st.integers(0, 1))),
+    st.builds(Heartbeat, APPS, TIMES),
+)
+LOSING = st.one_of(
+    st.builds(LoseMapOutput, IDS, ATTEMPTS, REASONS),
+    st.builds(LoseWorker, WORKERS, REASONS),
+    st.builds(UnregisterShuffle, IDS),
+    st.builds(UnregisterApp, APPS),
+    st.builds(ExpireApps, TIMES),
+)
+
+
+@dataclass
+class History:
+    """Of one shuffle, by map: the outputs that were committed, and of these the ones that were lost."""
+
+    committed: dict[int, list[MapOutput]] = field(default_factory=dict)
+    lost: dict[int, list[MapOutput]] = field(default_factory=dict)
+
+    def winner(self, map: int) -> MapOutput | None:
+        living = [each for each in self.committed.get(map, []) if each not in self.lost.get(map, [])]
+        assert len(living) <= 1, f"map {map} has several winners: {living}"
+        return living[0] if living else None
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = Registry()
+        self.log: list[Operation] = []
+        self.shuffles: dict[ShuffleId, History] = {}
+        self.expired: set[str] = set()
+
+    @initialize()
+    def begin(self) -> None:
+        for worker in ("w1", "w2"):
+            self.apply(RegisterWorker(WorkerInfo(worker, "host", 0)))
+        self.apply(RegisterApp("a", "run-1", "", at=5.0))
+        self.apply(RegisterShuffle(ShuffleSpec(ShuffleId("a", 0), 1, 3)))
+
+    @rule(operation=SETTING_UP)
+    def set_up(self, operation: Operation) -> None:
+        self.apply(operation)
+
+    @rule(operation=COMMITS)
+    def commit(self, operation: Operation) -> None:
+        self.apply(operation)
+
+    @precondition(lambda self: self.shuffles)
+    @rule(data=st.data(), outputs=st.lists(OUTPUTS, max_size=3))
+    def commit_where_it_counts(self, data: st.DataObject, outputs: list[MapOutput]) -> None:
+        id = data.draw(st.sampled_from(sorted(self.shuffles)))
+        for output in outputs:
+            self.apply(CommitMapOutput(id, output))
+
+    @rule(operation=LOSING)
+    def lose(self, operation: Operation) -> None:
+        self.apply(operation)
+
+    @precondition(lambda self: self.winners())
+    @rule(data=st.data(), reason=REASONS)
+    def lose_a_winner(self, data: st.DataObject, reason: str) -> None:
+        id, output = data.draw(st.sampled_from(self.winners()))
+        self.apply(LoseMapOutput(id, output.output, reason))
+
+    @precondition(lambda self: self.ever_committed())
+    @rule(data=st.data())
+    def commit_again(self, data: st.DataObject) -> None:
+        id, output = data.draw(st.sampled_from(self.ever_committed()))
+        self.apply(CommitMapOutput(id, output))
+
+    def ever_committed(self) -> list[tuple[ShuffleId, MapOutput]]:
+        return [
+            (id, output) for id, h in self.shuffles.items() for outputs in h.committed.values() for output in outputs
+        ]
+
+    def winners(self) -> list[tuple[ShuffleId, MapOutput]]:
+        return [
+            (id, output)
+            for id, output in self.ever_committed()
+            if self.shuffles[id].winner(output.output.map) == output
+        ]
+
+    def apply(self, operation: Operation) -> None:
+        before = copy.deepcopy(self.registry)
+        try:
+            events = self.registry.apply(operation)
+        except ShuffleError:
+            assert self.registry == before
+            return
+        self.log.append(operation)
+        if isinstance(operation, RegisterApp):
+            self.expired.discard(operation.app)
+        if isinstance(operation, RegisterShuffle):
+            self.shuffles.setdefault(operation.spec.id, History())
+        for event in events:
+            self.note(event)
+        self.check_repeating(operation)
+
+    def note(self, event: Event) -> None:
+        match event:
+            case MapOutputCommitted(id, output):
+                assert self.shuffles[id].winner(output.output.map) is None
+                assert output not in self.shuffles[id].lost.get(output.output.map, [])
+                self.shuffles[id].committed.setdefault(output.output.map, []).append(output)
+            case LostOutput(id, output, _):
+                assert self.shuffles[id].winner(output.output.map) == output
+                self.shuffles[id].lost.setdefault(output.output.map, []).append(output)
+            case ShuffleRemoved(id):
+                del self.shuffles[id]
+            case AppRemoved(app, reason):
+                assert not [id for id in self.shuffles if id.app == app]
+                if reason == "expired":
+                    self.expired.add(app)
+            case WorkerLost(worker, _):
+                living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
+                assert worker.id not in {output.worker for output in living if output}
+
+    def check_repeating(self, operation: Operation) -> None:
+        after = copy.deepcopy(self.registry)
+        assert self.registry.apply(operation) == ()
+        assert self.registry == after
+
+    @invariant()
+    def every_map_is_answered_for_as_its_history_says(self) -> None:
+        for id in ALL_IDS:
+            for map in range(3):
+                assert self.answer(id, map) == self.expectation(id, map)
+
+    def answer(self, id: ShuffleId, map: int) -> object:
+        try:
+            return self.registry.map_output(id, map)
+        except ShuffleError as error:
+            return type(error)
+
+    def expectation(self, id: ShuffleId, map: int) -> object:
+        if id.app in self.expired:
+            return AppExpired
+        if id not in self.shuffles:
+            return UnknownShuffle
+        history = self.shuffles[id]
+        return history.winner(map) or (MapOutputLost if map in history.lost else MapOutputNotWritten)
+
+    @invariant()
+    def lists_agree_with_single_answers(self) -> None:
+        for id, history in self.shuffles.items():
+            winners = [history.winner(map) for map in range(3)]
+            assert self.registry.map_outputs(id) == ([each for each in winners if each], None)
+            lost = [event.output.output.map for event in self.registry.lost(id)]
+            assert lost == [map for map in sorted(history.lost) if history.winner(map) is None]
+        assert {spec.id for spec in self.registry.shuffles()} == set(self.shuffles)
+
+    @invariant()
+    def snapshot_rebuilds_it(self) -> None:
+        assert rebuilt(self.registry.operations()) == self.registry
+
+    def teardown(self) -> None:
+        assert rebuilt(self.log) == self.registry
+
+
+def rebuilt(operations: Iterable[Operation]) -> Registry:
+    registry = Registry()
+    for operation in operations:
+        registry.apply(operation)
+    return registry
+
+
+TestRegistryMachine = RegistryMachine.TestCase
+# Without shrinking, which takes minutes here: thirty steps with these few names can be read as they are.
+TestRegistryMachine.settings = settings(
+    max_examples=80, stateful_step_count=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
