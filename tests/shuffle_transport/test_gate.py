@@ -1,0 +1,185 @@
+"""The gate that waits for credit: order, deadlines, failure, and what it tells the peer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StorageFull, StreamBroken
+from shuffle_transport.gate import CreditGate
+
+MIB = 1 << 20
+LONG = 30.0  # a deadline that only a failing test meets
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread to get somewhere; the test's own timeout is the deadline."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.001)
+
+
+def waiting(gate: CreditGate, count: int) -> None:
+    until(lambda: gate.statistics().waiting == count)
+
+
+def test_the_initial_credit_passes_without_waiting() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB - 1, 0)
+    gate.acquire(1, 0)
+    statistics = gate.statistics()
+    assert (statistics.sent, statistics.available, statistics.waits) == (MIB, 0, 0)
+
+
+def test_a_batch_waits_for_its_grant() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    with ThreadPoolExecutor(1) as threads:
+        batch = threads.submit(gate.acquire, 10, LONG, queued=5)
+        waiting(gate, 1)
+        assert gate.statistics().backlog == 15
+        gate.granted(MIB + 9)
+        assert not batch.done()
+        gate.granted(MIB + 10)
+        batch.result(LONG)
+    statistics = gate.statistics()
+    assert (statistics.sent, statistics.waits, statistics.backlog, statistics.waiting) == (MIB + 10, 1, 0, 0)
+    assert statistics.stall_seconds > 0
+
+
+def test_no_grant_in_time_is_an_error_with_the_numbers_and_takes_nothing() -> None:
+    gate = CreditGate("worker w1, map 3")
+    gate.acquire(MIB, 0)
+    with pytest.raises(DeadlineExceeded) as caught:
+        gate.acquire(10, 0.01)
+    for part in ("worker w1, map 3", "10 bytes", f"{MIB} of {MIB} granted"):
+        assert part in str(caught.value)
+    assert gate.statistics().sent == MIB
+    assert gate.statistics().waiting == 0
+
+
+def test_a_grant_that_is_too_small_for_the_first_does_not_let_the_second_pass() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(gate.acquire, 100, LONG)
+        waiting(gate, 1)
+        second = threads.submit(gate.acquire, 1, 0.2)
+        waiting(gate, 2)
+        gate.granted(MIB + 3)
+        with pytest.raises(DeadlineExceeded):
+            second.result(LONG)
+        gate.granted(MIB + 100)
+        first.result(LONG)
+
+
+def test_one_grant_lets_all_pass_whom_it_covers() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    with ThreadPoolExecutor(3) as threads:
+        sends = [threads.submit(gate.acquire, size, LONG) for size in (100, 1, 2)]
+        waiting(gate, 3)
+        gate.granted(MIB + 103)
+        for future in sends:
+            future.result(LONG)
+    assert gate.statistics().available == 0
+
+
+def test_a_waiter_that_gives_up_lets_the_next_one_pass() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB - 5, 0)
+    with ThreadPoolExecutor(2) as threads:
+        large = threads.submit(gate.acquire, 10, 0.2)
+        waiting(gate, 1)
+        small = threads.submit(gate.acquire, 5, LONG)
+        with pytest.raises(DeadlineExceeded):
+            large.result(LONG)
+        small.result(LONG)
+
+
+def test_a_later_batch_does_not_pass_while_an_earlier_one_waits() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB - 5, 0)
+    with ThreadPoolExecutor(1) as threads:
+        large = threads.submit(gate.acquire, 10, LONG)
+        waiting(gate, 1)
+        with pytest.raises(DeadlineExceeded):
+            gate.acquire(5, 0.01)
+        gate.granted(2 * MIB)
+        large.result(LONG)
+
+
+def test_failure_wakes_those_who_wait_and_refuses_those_who_come() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    with ThreadPoolExecutor(1) as threads:
+        batch = threads.submit(gate.acquire, 1, LONG)
+        waiting(gate, 1)
+        gate.fail(StorageFull("no room on w1"))
+        gate.fail(StreamBroken("later"))
+        with pytest.raises(StorageFull, match="no room on w1"):
+            batch.result(LONG)
+    with pytest.raises(StorageFull):
+        gate.acquire(0, 0)
+
+
+def test_a_closed_gate_says_whose_stream_is_closed() -> None:
+    gate = CreditGate("worker w1")
+    gate.close()
+    gate.close()
+    with pytest.raises(StreamBroken, match="worker w1"):
+        gate.acquire(1, 0)
+
+
+def test_the_backlog_is_announced_before_a_wait_and_only_then() -> None:
+    announced: list[int] = []
+    gate = CreditGate("w1", announced.append)
+    gate.acquire(MIB, 0)
+    assert announced == []
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(gate.acquire, 10, LONG, queued=100)
+        until(lambda: announced == [110])
+        second = threads.submit(gate.acquire, 20, LONG)
+        until(lambda: announced == [110, 130])
+        gate.idle()  # somebody waits: nothing to say
+        gate.granted(2 * MIB)
+        first.result(LONG)
+        second.result(LONG)
+    gate.idle()
+    assert announced == [110, 130, 0]
+
+
+def test_an_idle_gate_forgets_its_largest_window() -> None:
+    gate = CreditGate("w1")
+    gate.granted(8 * MIB)
+    assert gate.statistics().window == 8 * MIB
+    gate.idle()
+    assert gate.statistics().window == MIB
+
+
+def test_a_grant_that_comes_while_the_backlog_is_announced_is_not_missed() -> None:
+    gate = CreditGate("w1", lambda backlog: gate.granted(MIB + backlog))
+    gate.acquire(MIB, 0)
+    gate.acquire(10, 0)
+    assert gate.statistics().available == 0
+
+
+def test_a_failing_announcement_reaches_the_caller_and_leaves_no_waiter() -> None:
+    def broken(backlog: int) -> None:
+        raise StreamBroken(f"could not announce {backlog}")
+
+    gate = CreditGate("w1", broken)
+    gate.acquire(MIB, 0)
+    with pytest.raises(StreamBroken, match="announce 10"):
+        gate.acquire(10, LONG)
+    assert gate.statistics().waiting == 0
+
+
+def test_negative_sizes_are_refused() -> None:
+    gate = CreditGate("w1")
+    with pytest.raises(InvalidArgument, match="-1"):
+        gate.acquire(-1, 0)
+    assert gate.statistics().waiting == 0
