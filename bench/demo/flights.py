@@ -91,7 +91,8 @@ def queries(spark: SparkSession, directory: Path) -> list[Query]:
 
 
 def _miles_by_plane(spark: SparkSession) -> DataFrame:
-    miles = spark.table("flights").rdd.map(lambda row: (row.tailnum, row.distance)).reduceByKey(add)
+    flown = spark.table("flights").select("tailnum", "distance")
+    miles = flown.rdd.map(lambda row: (row.tailnum, row.distance)).reduceByKey(add)
     return spark.createDataFrame(miles, "tailnum string, miles long")
 
 
@@ -102,5 +103,6 @@ def _routes_by_plane(spark: SparkSession) -> DataFrame:
     def pair(row: Row) -> tuple[str, tuple[str, str]]:
         return row.tailnum, (row.origin, row.dest)
 
-    grouped = spark.table("flights").rdd.map(pair).groupByKey().mapValues(routes)
+    flown = spark.table("flights").select("tailnum", "origin", "dest")
+    grouped = flown.rdd.map(pair).groupByKey().mapValues(routes)
     return spark.createDataFrame(grouped, "tailnum string, routes array<string>")
