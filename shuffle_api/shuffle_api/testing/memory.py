@@ -126,6 +126,10 @@ class MemoryWriter(ShuffleWriter):
         self._aborted = False
 
     def write(self, partition: int, record: Buffer) -> None:
+        if self._spec.content != "records":
+            raise InvalidArgument(
+                f"a shuffle of content {self._spec.content!r} has no records", remedy="use write_block()"
+            )
         self.write_block(partition, frame(record), 1)
 
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
