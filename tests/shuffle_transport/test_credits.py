@@ -1,5 +1,7 @@
 """The rules of credits.py one by one, each with the numbers at its edge."""
 
+from dataclasses import replace
+
 import pytest
 
 from shuffle_api.errors import InvalidArgument
@@ -156,6 +158,21 @@ def test_an_announced_backlog_above_the_credit_left_restores_a_drained_window() 
 def test_an_announced_backlog_within_the_credit_left_does_not() -> None:
     left = MIB - 400_000
     assert elastic_announced().received(400_000, left).consumed(400_000).grant() is None
+
+
+def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_credit() -> None:
+    window = ReceiveWindow(8 * MIB, elastic=True, announced=True, granted=5 * MIB, peak=5 * MIB)
+    waiting = window.received(4 * MIB).consumed(4 * MIB)
+    assert granted(waiting.received(0, 3 * MIB)).granted == 12 * MIB  # grows to two batches of 4 MiB
+    small = replace(waiting, largest=0)
+    assert granted(small.received(0, 3 * MIB)).granted == 7 * MIB
+    assert granted(small.received(0, 6 * MIB)).granted == 9 * MIB
+
+
+def test_an_empty_backlog_does_not_forget_the_peak_of_a_sender_that_does_not_announce() -> None:
+    window = ReceiveWindow(8 * MIB, elastic=True, granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
+    drained = window.received(6 * MIB, 0).consumed(6 * MIB)
+    assert granted(drained, pressed=True).granted == 14 * MIB
 
 
 def test_a_backlog_above_the_target_doubles_it() -> None:

@@ -65,9 +65,10 @@ class PushMachine(RuleBasedStateMachine):
     elastic = False
     announced = False
 
-    @initialize(maximum=st.sampled_from([MIB, MIB + 1, 3 * MIB, 8 * MIB]))
-    def start(self, maximum: int) -> None:
+    @initialize(maximum=st.sampled_from([MIB, MIB + 1, 3 * MIB, 8 * MIB]), start=st.sampled_from([MIB, 8 * MIB]))
+    def begin(self, maximum: int, start: int) -> None:
         self.maximum = maximum
+        self.target = min(maximum, start)  # where an elastic window starts
         self.blocks: list[int] = []  # all blocks written so far
         self.batches: list[int] = []  # blocks per batch not yet sent for the first time
         self.place, self.held = SentBlocks(), HeldBlocks()
@@ -80,7 +81,9 @@ class PushMachine(RuleBasedStateMachine):
         self.wires = Wires()
         self.send_window = SendWindow()
         self.ledger = Ledger()
-        self.receive_window = ReceiveWindow(self.maximum, elastic=self.elastic, announced=self.announced)
+        self.receive_window = ReceiveWindow(
+            self.maximum, elastic=self.elastic, announced=self.announced, target=self.target
+        )
         self.holding: deque[int] = deque()  # sizes of batches that arrived and are not consumed
         self.place = self.place.reconnect()
         self.held = self.held.open(self.place.next)
@@ -94,7 +97,7 @@ class PushMachine(RuleBasedStateMachine):
         self.batches.append(len(sizes))
 
     @precondition(lambda self: self.place.next < len(self.blocks))
-    @rule(backlog=st.one_of(st.none(), st.integers(0, 50 * MIB)))
+    @rule(backlog=st.sampled_from([None, 0, 1, MIB, 50 * MIB]))
     def send(self, backlog: int | None) -> None:
         count, again = self.next_batch()
         assert not again or self.place.next in self.place.retained

@@ -17,10 +17,11 @@ the task), not for what arrived. `target` is how far granted may run ahead of co
    under way while the other is granted (h2 and most HTTP/2 stacks do the same).
 2. *Never leave a sender waiting for a grant that nothing will cause.* Once everything that arrived is consumed, no
    further arrival will make rule 1 fire, and the sender may be waiting with a batch larger than what is left. So a
-   drained window is restored to `peak`, the largest credit ever outstanding, because the sender's idea of "nothing
-   outstanding" is measured against that. This holds for every sender that keeps to docs/protocol.md. With
-   `announced` both ends have agreed that the sender announces its backlog before it waits; then rule 2 acts only on
-   a backlog above the credit left, and a consumer that keeps up grants as seldom as a slow one.
+   drained window is restored in full. This holds for every sender that keeps to docs/protocol.md. With `announced`
+   both ends have agreed that the sender announces its backlog before it waits; then rule 2 acts only on a backlog
+   above the credit left, and a consumer that keeps up grants as seldom as a slow one. In full means: to the
+   target, and, where the target has shrunk (rule 4), to the backlog as far as it lies below `peak`, the largest
+   credit there has been; for with such a backlog the sender may rightly wait until it has that much.
 3. *Grow* (`elastic` only). A window starts at INITIAL_CREDIT; a backlog larger than the target doubles it, and a
    batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. Many idle
    streams then promise little, and one busy stream gets what its bandwidth and delay need.
@@ -173,7 +174,7 @@ class ReceiveWindow:
         target = self._next_target()
         goal = self.released + (min(target, self.peak) if pressed else target)
         if self._may_be_stuck():
-            goal = max(goal, self.released + (min(self.peak, self.backlog) if self.announced else self.peak))
+            goal = max(goal, self.released + min(self.peak, self.backlog))
             due = goal > self.granted
         else:
             due = 2 * (goal - self.granted) >= target

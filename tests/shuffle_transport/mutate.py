@@ -1,0 +1,90 @@
+"""Does a test fail for each rule of the transport that is broken? Run as a program, from the project's root.
+
+    python tests/shuffle_transport/mutate.py [PART-OF-A-NAME ...]
+
+Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs tests/shuffle_transport there. Exits with 1
+when a mutation survives, or no longer applies. About ten seconds each.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "transport/shuffle_transport"
+TESTS = "tests/shuffle_transport"
+COPIED = ("shuffle_api", "transport", TESTS)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`old`, which occurs once in `module`, becomes `new`; `name` says which rule that breaks."""
+
+    module: str
+    name: str
+    old: str
+    new: str
+
+
+def read_mutations() -> list[Mutation]:
+    """The mutations in mutations.txt, in its order: `# module: name`, lines with `-` (old) and with `+` (new)."""
+    found = []
+    for entry in (Path(__file__).parent / "mutations.txt").read_text().strip().split("\n\n"):
+        title, *lines = entry.split("\n")
+        module, _, name = title.removeprefix("# ").partition(": ")
+        old, new = ("\n".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
+        found.append(Mutation(module, name, old, new))
+    return found
+
+
+def copy_tree(to: Path) -> None:
+    """What the tests need, with hypothesis told not to look for the shortest counterexample."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", to)
+    for test in (to / TESTS).glob("*.py"):
+        phases = "deadline=None, phases=list(__import__('hypothesis').Phase)[:3])"
+        test.write_text(test.read_text().replace("deadline=None)", phases))
+
+
+def survives(tree: Path, mutation: Mutation) -> str | None:
+    """What is wrong with the tests, or None if they find the mutation."""
+    source = tree / PACKAGE / f"{mutation.module}.py"
+    sound = source.read_text()
+    if sound.count(mutation.old) != 1:
+        return f"found {sound.count(mutation.old)} times: {mutation.old!r}"
+    source.write_text(sound.replace(mutation.old, mutation.new))
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", TESTS]
+        result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600)
+    finally:
+        source.write_text(sound)
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    print(f"{mutation.module}: {mutation.name}: {failed[0] if failed else result.stdout[-300:]}", flush=True)
+    # A thread that never ends makes the timeout end the whole run: that is a failing test as well.
+    hung = "Timeout" in result.stdout + result.stderr
+    return None if result.returncode and (failed or hung) else f"survives (exit status {result.returncode})"
+
+
+def main(wanted: list[str]) -> int:
+    problems = []
+    with tempfile.TemporaryDirectory(prefix="transport-mutations-") as name:
+        copy_tree(Path(name))
+        for mutation in read_mutations():
+            label = f"{mutation.module}: {mutation.name}"
+            if wanted and not any(word in label for word in wanted):
+                continue
+            problem = survives(Path(name), mutation)
+            if problem:
+                problems.append(f"{label}: {problem}")
+    print("\n".join(problems) or "every mutation was found")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
