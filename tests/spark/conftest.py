@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
+from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
 from shuffle_plugins.spark import spark_conf
 from tests.spark.server import Server
@@ -37,26 +37,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def start_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDriver]:
-    """``start_driver(name, conf)`` starts a driver process with small, quiet settings below ``conf``."""
+def start_driver(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[StartDriver]:
+    """``start_driver(name, conf)`` starts a driver process with small, quiet settings below ``conf``.
+
+    Drivers end before the server does: one that finds no server to unregister at waits for it.
+    """
     with ExitStack() as running:
 
         def start(name: str, conf: dict[str, str]) -> SparkDriver:
             directory = tmp_path_factory.mktemp(name)
-            return running.enter_context(SparkDriver(base_conf(directory) | conf, directory / "spark.log"))
+            base = local_conf(directory) | {"spark.master": "local[2]"}
+            return running.enter_context(SparkDriver(base | conf, directory / "spark.log"))
 
         yield start
-
-
-def base_conf(directory: Path) -> dict[str, str]:
-    """Settings that both shuffles share; everything that Spark writes lies below ``directory``."""
-    return {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "2g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(directory / "local"),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.sql.shuffle.partitions": "8",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }

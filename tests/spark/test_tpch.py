@@ -34,8 +34,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriver:
-    # Every join is to shuffle: at this scale Spark would broadcast nearly all of them.
-    driver = start_driver("tpch", flight_conf(server) | {"spark.sql.autoBroadcastJoinThreshold": "-1"})
+    driver = start_driver("tpch", flight_conf(server))
     driver.call(load, directory=str(tables))
     return driver
 

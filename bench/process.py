@@ -1,0 +1,30 @@
+"""Processor time of running processes, from ``/proc``."""
+
+import os
+import re
+from collections import defaultdict
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, all its threads, those that ended included."""
+    return _ticks(Path(f"/proc/{pid}/stat")) / TICKS
+
+
+def cpu_by_thread_name(pid: int) -> dict[str, float]:
+    """Seconds so far of the threads that live, summed by name without its numbers (names are cut at 15 characters)."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+            seconds[re.sub(r"[-#_ ]*\d+$", "", name)] += _ticks(task / "stat") / TICKS
+        except FileNotFoundError:
+            continue  # it has just ended
+    return seconds
+
+
+def _ticks(stat: Path) -> int:
+    fields = stat.read_text().rpartition(")")[2].split()  # the name before the bracket may contain anything
+    return int(fields[11]) + int(fields[12])
