@@ -185,7 +185,7 @@ def warm_up(sides: list[Side], directory: Path, options: argparse.Namespace) -> 
     """Check that both sides answer alike, and run each once. Returns the number of rows."""
     arguments = {"directory": str(directory), "partitions": options.partitions}
     checks = [side.driver.call(job.checksum, timeout=RUN_TIMEOUT_S, **arguments) for side in sides]
-    rows = sum(row[1] for row in checks[0])
+    rows: int = sum(row[1] for row in checks[0])
     if checks[0] != checks[1] or rows != options.rows:
         raise SystemExit(f"the two sides differ, or rows are missing: {rows} of {options.rows}")
     for side in sides:
