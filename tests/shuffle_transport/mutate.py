@@ -2,9 +2,11 @@
 
     python tests/shuffle_transport/mutate.py [PART-OF-A-NAME ...]
 
-Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs tests/shuffle_transport there. Exits with 1
-when a mutation survives, or no longer applies. About ten seconds each.
+Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs tests/shuffle_transport
+there. Exits with 1 when a mutation survives, or no longer applies. About ten seconds each.
 """
+
+# ruff: noqa: T201 - what it prints is what it is for
 
 from __future__ import annotations
 

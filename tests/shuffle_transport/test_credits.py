@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_transport.credits import INITIAL_CREDIT, ReceiveWindow, SendWindow
+from shuffle_transport.credits import INITIAL_CREDIT, GrantPolicy, ReceiveWindow, SendWindow
 
 MIB = 1 << 20
 
@@ -85,7 +85,7 @@ def test_negative_sizes_are_refused(n: int) -> None:
 
 def test_a_maximum_below_the_initial_credit_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=str(MIB - 1)):
-        ReceiveWindow(MIB - 1)
+        GrantPolicy(MIB - 1)
 
 
 def granted(window: ReceiveWindow, *, pressed: bool = False) -> ReceiveWindow:
@@ -96,11 +96,11 @@ def granted(window: ReceiveWindow, *, pressed: bool = False) -> ReceiveWindow:
 
 
 def test_a_fixed_window_grants_its_maximum_at_once() -> None:
-    assert granted(ReceiveWindow(8 * MIB)).granted == 8 * MIB
+    assert granted(ReceiveWindow(GrantPolicy(8 * MIB))).granted == 8 * MIB
 
 
 def test_an_elastic_window_starts_with_the_initial_credit() -> None:
-    assert ReceiveWindow(8 * MIB, elastic=True).grant() is None
+    assert ReceiveWindow(GrantPolicy(8 * MIB, elastic=True)).grant() is None
 
 
 def test_overspending_is_refused_with_the_numbers() -> None:
@@ -128,7 +128,7 @@ def test_consuming_what_is_not_held_is_refused() -> None:
 
 
 def elastic_announced() -> ReceiveWindow:
-    return ReceiveWindow(8 * MIB, elastic=True, announced=True)
+    return ReceiveWindow(GrantPolicy(8 * MIB, elastic=True, announced=True))
 
 
 def test_grants_are_coalesced_to_half_of_the_target() -> None:
@@ -145,7 +145,7 @@ def test_what_is_not_consumed_is_not_granted_again() -> None:
 
 
 def test_a_drained_window_is_restored_for_a_sender_that_does_not_announce() -> None:
-    window = ReceiveWindow(4 * MIB, granted=4 * MIB, peak=4 * MIB).received(1)
+    window = ReceiveWindow(GrantPolicy(4 * MIB), granted=4 * MIB, peak=4 * MIB).received(1)
     assert window.grant() is None
     assert granted(window.consumed(1)).granted == 4 * MIB + 1
 
@@ -161,7 +161,7 @@ def test_an_announced_backlog_within_the_credit_left_does_not() -> None:
 
 
 def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_credit() -> None:
-    window = ReceiveWindow(8 * MIB, elastic=True, announced=True, granted=5 * MIB, peak=5 * MIB)
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True, announced=True), granted=5 * MIB, peak=5 * MIB)
     waiting = window.received(4 * MIB).consumed(4 * MIB)
     assert granted(waiting.received(0, 3 * MIB)).granted == 12 * MIB  # grows to two batches of 4 MiB
     small = replace(waiting, largest=0)
@@ -170,7 +170,7 @@ def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_cr
 
 
 def test_an_empty_backlog_does_not_forget_the_peak_of_a_sender_that_does_not_announce() -> None:
-    window = ReceiveWindow(8 * MIB, elastic=True, granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True), granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
     drained = window.received(6 * MIB, 0).consumed(6 * MIB)
     assert granted(drained, pressed=True).granted == 14 * MIB
 
@@ -187,14 +187,16 @@ def test_a_backlog_above_the_target_doubles_it() -> None:
 
 
 def test_a_window_holds_two_batches() -> None:
-    window = ReceiveWindow(8 * MIB, elastic=True).received(2 * MIB)
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True)).received(2 * MIB)
     assert granted(window.consumed(2 * MIB)).target == 4 * MIB
-    window = ReceiveWindow(3 * MIB, elastic=True).received(2 * MIB)
+    window = ReceiveWindow(GrantPolicy(3 * MIB, elastic=True)).received(2 * MIB)
     assert granted(window.consumed(2 * MIB)).target == 3 * MIB
 
 
 def test_an_empty_backlog_halves_the_target_down_to_the_initial_credit() -> None:
-    window = ReceiveWindow(8 * MIB, elastic=True, announced=True, granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
+    window = ReceiveWindow(
+        GrantPolicy(8 * MIB, elastic=True, announced=True), granted=8 * MIB, peak=8 * MIB, target=8 * MIB
+    )
     targets = []
     for _ in range(60):
         window = window.received(MIB // 4, 0).consumed(MIB // 4)
@@ -208,7 +210,7 @@ def test_an_empty_backlog_halves_the_target_down_to_the_initial_credit() -> None
 
 
 def test_an_empty_backlog_does_not_shrink_the_window_of_a_sender_that_does_not_announce() -> None:
-    window = ReceiveWindow(8 * MIB, elastic=True, granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True), granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
     window = granted(window.received(MIB, 0).consumed(MIB))
     assert (window.target, window.granted) == (8 * MIB, 9 * MIB)
 
@@ -220,7 +222,7 @@ def test_memory_pressure_stops_growth() -> None:
 
 
 def test_charge_is_what_is_promised_or_held_and_at_least_the_peak() -> None:
-    window = ReceiveWindow(8 * MIB)
+    window = ReceiveWindow(GrantPolicy(8 * MIB))
     assert window.charge == MIB
     window = granted(window)
     assert window.charge == 8 * MIB

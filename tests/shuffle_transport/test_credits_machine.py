@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shuffle_transport.credits import INITIAL_CREDIT, ReceiveWindow, SendWindow
+from shuffle_transport.credits import INITIAL_CREDIT, GrantPolicy, ReceiveWindow, SendWindow
 from shuffle_transport.resume import HeldBlocks, SentBlocks
 
 MIB = 1 << 20
@@ -82,7 +82,7 @@ class PushMachine(RuleBasedStateMachine):
         self.send_window = SendWindow()
         self.ledger = Ledger()
         self.receive_window = ReceiveWindow(
-            self.maximum, elastic=self.elastic, announced=self.announced, target=self.target
+            GrantPolicy(self.maximum, elastic=self.elastic, announced=self.announced), target=self.target
         )
         self.holding: deque[int] = deque()  # sizes of batches that arrived and are not consumed
         self.place = self.place.reconnect()

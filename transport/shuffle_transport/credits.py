@@ -9,8 +9,9 @@ said at any time.
 whole window would wait for ever, so it goes out alone: when everything before it has been granted again, which the
 sender sees by `granted - sent` being back at `window`, the largest value it ever had.
 
-**The receiver** (:class:`ReceiveWindow`). Credit is given back for what was *consumed* (written to disk, handed to
-the task), not for what arrived. `target` is how far granted may run ahead of consumed. The rules, in their order:
+**The receiver** (:class:`ReceiveWindow`, :class:`GrantPolicy`). Credit is given back for what was *consumed*
+(written to disk, handed to the task), not for what arrived. `target` is how far granted may run ahead of consumed.
+The rules, in their order:
 
 1. *Coalesce.* A grant is due when it would give back at least half of the target. A message per batch would double
    the traffic of small batches; waiting for the whole target would let the sender run dry. Half keeps one half
@@ -75,17 +76,39 @@ class SendWindow:
         """
         if _size(n) > self.available and n > 0 and not (n > self.window <= self.available):
             return None
-        return replace(self, sent=self.sent + n)
+        return SendWindow(self.granted, self.sent + n, self.window)
 
     def granted_to(self, granted: int) -> SendWindow:
         """The window after a grant. Grants are cumulative; one below an earlier one is late and changes nothing."""
         if granted <= self.granted:
             return self
-        return replace(self, granted=granted, window=max(self.window, granted - self.sent))
+        return SendWindow(granted, self.sent, max(self.window, granted - self.sent))
 
     def idle(self) -> SendWindow:
         """The window of a sender that announces an empty backlog to an `announced` receiver: the peak is forgotten."""
-        return replace(self, window=INITIAL_CREDIT)
+        return SendWindow(self.granted, self.sent, INITIAL_CREDIT)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPolicy:
+    """How a receiver grants.
+
+    :ivar maximum: largest target in bytes; at least INITIAL_CREDIT.
+    :ivar elastic: the target starts at INITIAL_CREDIT and follows the need; without, it is always `maximum`.
+    :ivar announced: the sender announces its backlog before it waits, and forgets its peak when that is empty.
+    :raises InvalidArgument: `maximum` is too small.
+    """
+
+    maximum: int = DEFAULT_MAXIMUM
+    elastic: bool = False
+    announced: bool = False
+
+    def __post_init__(self) -> None:
+        if self.maximum < INITIAL_CREDIT:
+            raise InvalidArgument(
+                f"a credit window of {self.maximum} bytes",
+                remedy=f"give at least {INITIAL_CREDIT}: every sender may send that before it hears of a window",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +117,6 @@ class ReceiveWindow:
 
     After every :meth:`received` and :meth:`consumed` the owner asks :meth:`grant`, and sends what it answers.
 
-    :ivar maximum: largest target; at least INITIAL_CREDIT.
-    :ivar elastic: the target starts at INITIAL_CREDIT and follows the need; without, it is always `maximum`.
-    :ivar announced: the sender announces its backlog before it waits, and forgets its peak when that is empty.
     :ivar granted: highest grant given, cumulative.
     :ivar arrived: payload that has arrived.
     :ivar released: payload that has been consumed.
@@ -106,9 +126,7 @@ class ReceiveWindow:
     :ivar largest: largest batch since the last grant.
     """
 
-    maximum: int = DEFAULT_MAXIMUM
-    elastic: bool = False
-    announced: bool = False
+    policy: GrantPolicy = GrantPolicy()
     granted: int = INITIAL_CREDIT
     arrived: int = 0
     released: int = 0
@@ -116,13 +134,6 @@ class ReceiveWindow:
     target: int = INITIAL_CREDIT
     backlog: int = 0
     largest: int = 0
-
-    def __post_init__(self) -> None:
-        if self.maximum < INITIAL_CREDIT:
-            raise InvalidArgument(
-                f"a credit window of {self.maximum} bytes",
-                remedy=f"give at least {INITIAL_CREDIT}: every sender may send that before it hears of a window",
-            )
 
     @property
     def charge(self) -> int:
@@ -145,15 +156,11 @@ class ReceiveWindow:
             )
         arrived = self.arrived + n
         peak = self.peak
-        if self.announced and backlog == 0:
+        if self.policy.announced and backlog == 0:
             peak = max(INITIAL_CREDIT, self.granted - arrived)
-        return replace(
-            self,
-            arrived=arrived,
-            peak=peak,
-            backlog=self.backlog if backlog is None else _size(backlog),
-            largest=max(self.largest, n),
-        )
+        known = self.backlog if backlog is None else _size(backlog)
+        largest = max(self.largest, n)
+        return ReceiveWindow(self.policy, self.granted, arrived, self.released, peak, self.target, known, largest)
 
     def consumed(self, n: int) -> ReceiveWindow:
         """The window after `n` bytes that had arrived are no longer held.
@@ -164,7 +171,10 @@ class ReceiveWindow:
             raise InvalidArgument(
                 f"{n} bytes consumed of {self.arrived - self.released} held", remedy="consume each batch once"
             )
-        return replace(self, released=self.released + n)
+        released = self.released + n
+        return ReceiveWindow(
+            self.policy, self.granted, self.arrived, released, self.peak, self.target, self.backlog, self.largest
+        )
 
     def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
         """The window with more credit granted (send its `granted`), or None: nothing is due.
@@ -191,17 +201,18 @@ class ReceiveWindow:
     def _may_be_stuck(self) -> bool:
         """Nothing is held whose consumption would bring a grant, and the sender may be waiting for one."""
         drained = self.arrived == self.released
-        return drained and (not self.announced or self.backlog > self.granted - self.arrived)
+        return drained and (not self.policy.announced or self.backlog > self.granted - self.arrived)
 
     def _next_target(self) -> int:
-        if not self.elastic:
-            return self.maximum
+        policy = self.policy
+        if not policy.elastic:
+            return policy.maximum
         target = self.target
         if self.backlog > target:
             target *= 2
-        elif self.announced and self.backlog == 0:
+        elif policy.announced and self.backlog == 0:
             target //= 2
-        return min(self.maximum, max(INITIAL_CREDIT, target, 2 * self.largest))
+        return min(policy.maximum, max(INITIAL_CREDIT, target, 2 * self.largest))
 
 
 def _size(n: int) -> int:

@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import Self
 
-from shuffle_transport.credits import DEFAULT_MAXIMUM, ReceiveWindow
+from shuffle_transport.credits import DEFAULT_MAXIMUM, GrantPolicy, ReceiveWindow
 from shuffle_transport.pool import BufferPool
 
 
@@ -46,7 +46,7 @@ class Granter:
         self, pool: BufferPool, timeout: float, *, maximum: int = DEFAULT_MAXIMUM, announced: bool = False
     ) -> None:
         self._pool = pool
-        self._window = ReceiveWindow(maximum, elastic=True, announced=announced)
+        self._window = ReceiveWindow(GrantPolicy(maximum, elastic=True, announced=announced))
         self._lock = threading.Lock()
         self._grants = 0
         self._reservation = pool.reserve(self._window.charge, timeout)
@@ -101,8 +101,8 @@ class Granter:
     def _adopt(self, window: ReceiveWindow) -> int | None:
         # Bytes beyond the credit (a batch larger than the window) are here already: they count, room or not.
         self._reservation.cover(window.charge)
-        granting = window.grant(pressed=self._pool.pressed)
-        if granting is not None and not self._reservation.try_resize(granting.charge):
+        granting = window.grant()
+        if granting is not None and (self._pool.pressed or not self._reservation.try_resize(granting.charge)):
             granting = window.grant(pressed=True)
         self._window = granting or window
         self._reservation.try_resize(self._window.charge)
