@@ -51,3 +51,20 @@ def test_no_file_names_a_package_registry() -> None:
         if REGISTRY.search(path.read_text(errors="replace")):
             named.append(str(path.relative_to(ROOT)))
     assert not named
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    documents = [path.name for path in committed() if path.parent == ROOT / "docs" and path.suffix == ".md"]
+    assert "architecture.md" in documents
+    assert [name for name in documents if name != "README.md" and f"({name})" not in index] == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [path for path in committed() if path.suffix == ".md"]
+    broken = []
+    for path in documents:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text()):
+            if not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)} -> {target}")
+    assert not broken
