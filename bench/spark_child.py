@@ -1,7 +1,7 @@
 """The driver process that `bench.spark_driver.SparkDriver` starts: ``python -m bench.spark_child PIPE``.
 
-It receives, over the inherited pipe: a dict (the settings of the session that the next call needs), a `Call`, or
-None (stop). It answers a call with ``(True, result)`` or ``(False, traceback text)``.
+It receives, over the inherited pipe: a dict (end the session; these are the settings of the next), a `Call`, or
+None (stop). It answers the first two with ``(True, result)`` or ``(False, traceback text)``.
 """
 
 import importlib
@@ -29,6 +29,7 @@ def serve(pipe: Connection) -> None:
             else:
                 _stop_session()
                 conf = message
+                pipe.send((True, None))
     except EOFError:
         pass  # the parent ended: so do we
     finally:

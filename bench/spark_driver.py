@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -38,11 +39,16 @@ class Call:
 
 
 class SparkDriver:
-    """One driver process. The first call starts Spark; standard output and error of everything go to ``log``."""
+    """One driver process. The first call starts Spark; standard output and error of everything go to ``log``.
+
+    `usable` says whether the process still answers.
+    """
 
     def __init__(self, conf: Mapping[str, str], log: Path) -> None:
         self.log = log
         self._conf = dict(conf)
+        self.usable = True
+        self._answers_due = 0
         self._pipe, theirs = Pipe()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -56,7 +62,7 @@ class SparkDriver:
                 start_new_session=True,  # so that its whole process group can be ended
             )
         theirs.close()
-        self._pipe.send(self._conf)
+        self._send(self._conf)
 
     def call(self, function: Callable[..., Any], *, timeout: float = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """Run ``function(spark, **arguments)`` there; its result.
@@ -73,25 +79,36 @@ class SparkDriver:
 
     def result(self, timeout: float = CALL_TIMEOUT_S) -> Any:
         """The result of the call under way; raises as `call` does."""
+        deadline = time.monotonic() + timeout
         try:
-            if not self._pipe.poll(timeout):
-                raise TimeoutError(f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}")
-            succeeded, result = self._pipe.recv()
+            while self._answers_due:  # those before the last belong to calls whose result nobody fetched
+                if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
+                    self.usable = False
+                    raise TimeoutError(f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}")
+                succeeded, result = self._pipe.recv()
+                self._answers_due -= 1
         except (EOFError, ConnectionError):
-            raise JobFailed(f"the Spark driver ended: {self.log.read_text(errors='replace')[-4000:]}") from None
+            raise self._ended() from None
         if not succeeded:
             raise JobFailed(result)
         return result
 
     def renew(self, changes: Mapping[str, str]) -> None:
-        """End the session; the next call starts one with the first settings and ``changes`` to them.
+        """End the session; the next call starts one with the settings of `configure` and ``changes`` to them.
 
         The JVM stays, so its memory and the jars can't change.
         """
         self._send(self._conf | dict(changes))
+        self.result(STOP_TIMEOUT_S)
+
+    def configure(self, conf: Mapping[str, str]) -> None:
+        """End the session; the next call starts one with ``conf`` instead of all that was set before."""
+        self._conf = dict(conf)
+        self.renew({})
 
     def close(self) -> None:
         """Stop Spark and end the process, by force if it takes too long; idempotent."""
+        self.usable = False
         if self._pipe.closed:
             return
         try:
@@ -106,8 +123,13 @@ class SparkDriver:
     def _send(self, message: Call | dict[str, str]) -> None:
         try:
             self._pipe.send(message)
+            self._answers_due += 1
         except ConnectionError:
-            raise JobFailed(f"the Spark driver ended: {self.log.read_text(errors='replace')[-4000:]}") from None
+            raise self._ended() from None
+
+    def _ended(self) -> JobFailed:
+        self.usable = False
+        return JobFailed(f"the Spark driver ended: {self.log.read_text(errors='replace')[-4000:]}")
 
     def __enter__(self) -> Self:
         return self

@@ -1,16 +1,16 @@
 """Real Spark, a real server process. Every process that is started here is ended here."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
+from pyspark.sql import SparkSession
 
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
-from shuffle_plugins.spark import spark_conf
+from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark.server import Server
 
-StartDriver = Callable[..., SparkDriver]
+StartDriver = Callable[[dict[str, str]], SparkDriver]
 
 
 def flight_conf(server: Server, fallback: str = "never") -> dict[str, str]:
@@ -36,17 +36,52 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def idle_drivers() -> Iterator[list[SparkDriver]]:
+    """Driver processes with the plugin's jar, without a session. Starting a JVM takes longer than most tests."""
+    idle: list[SparkDriver] = []
+    yield idle
+    for driver in idle:
+        driver.close()
+
+
 @pytest.fixture(scope="module")
-def start_driver(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator[StartDriver]:
-    """``start_driver(name, conf)`` starts a driver process with small, quiet settings below ``conf``.
+def start_driver(
+    tmp_path_factory: pytest.TempPathFactory, server: Server, idle_drivers: list[SparkDriver]
+) -> Iterator[StartDriver]:
+    """``start_driver(conf)``: a driver process for this module, with small, quiet settings below ``conf``.
 
-    Drivers end before the server does: one that finds no server to unregister at waits for it.
+    Its session ends before the server does: one that finds no server to unregister at waits for it.
     """
-    with ExitStack() as running:
+    directory = tmp_path_factory.mktemp("drivers")
+    started: list[SparkDriver] = []
 
-        def start(name: str, conf: dict[str, str]) -> SparkDriver:
-            directory = tmp_path_factory.mktemp(name)
-            base = local_conf(directory) | {"spark.master": "local[2]"}
-            return running.enter_context(SparkDriver(base | conf, directory / "spark.log"))
+    def start(conf: dict[str, str]) -> SparkDriver:
+        scratch = directory / str(len(started))
+        scratch.mkdir()
+        base = local_conf(scratch) | {"spark.master": "local[2]"}
+        driver = idle_drivers.pop() if idle_drivers else new_driver(base, tmp_path_factory)
+        started.append(driver)
+        driver.configure(base | conf)
+        return driver
 
-        yield start
+    yield start
+    for driver in started:
+        if driver.usable:
+            driver.configure({})
+            idle_drivers.append(driver)
+        else:
+            driver.close()
+
+
+def new_driver(base: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> SparkDriver:
+    """A process whose JVM runs, started with nothing but what every module sets anew: it keeps those settings."""
+    directory = tmp_path_factory.mktemp("jvm")
+    own = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={directory}", "spark.jars": str(find_jar())}
+    driver = SparkDriver(base | own, directory / "spark.log")
+    driver.call(start_session)
+    return driver
+
+
+def start_session(spark: SparkSession) -> None:
+    """Nothing more than that there is one."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.spark import local_conf
 from bench.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark import held, strangers
@@ -35,7 +36,7 @@ def wrong_address(kind: str, server: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
-    return start_driver("bad-input", flight_conf(server) | IMPATIENT)
+    return start_driver(flight_conf(server) | IMPATIENT)
 
 
 def run_job(driver: SparkDriver) -> list[int]:
@@ -123,13 +124,14 @@ def test_stranger_at_either_port_harms_nobody(driver: SparkDriver, server: Serve
     assert server.pid == pid
 
 
-def test_jar_for_another_spark_refuses_to_load_and_names_both_versions(
-    start_driver: StartDriver, server: Server, tmp_path: Path
-) -> None:
+def test_jar_for_another_spark_refuses_to_load_and_names_both_versions(server: Server, tmp_path: Path) -> None:
     jar = tmp_path / "flight-shuffle-spark_4.1-0.1.0.jar"
     repack(find_jar(), jar, {"flight-shuffle-spark.properties": b"version=0.1.0\nspark.minor=4.1\n"})
-    driver = start_driver("other-jar", spark_conf(server.control, jar=jar))
-    with pytest.raises(JobFailed, match=r"jar for Spark 4\.1 loaded by Spark 4\.3"):
+    conf = local_conf(tmp_path) | spark_conf(server.control, jar=jar)
+    with (
+        SparkDriver(conf, tmp_path / "spark.log") as driver,
+        pytest.raises(JobFailed, match=r"jar for Spark 4\.1 loaded by Spark 4\.3"),
+    ):
         run_job(driver)
 
 

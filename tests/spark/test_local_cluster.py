@@ -34,7 +34,7 @@ def _grandparent() -> int:
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
     conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-    return start_driver("local-cluster", flight_conf(server) | observe.WITH_UI | conf)
+    return start_driver(flight_conf(server) | observe.WITH_UI | conf)
 
 
 def test_jobs_on_two_executors_equal_sort_shuffle_in_one_process(driver: SparkDriver) -> None:

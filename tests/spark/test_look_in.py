@@ -20,7 +20,7 @@ RECORDS, MAPS, PARTITIONS = 8_000, 6, 4
 
 @pytest.fixture
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
-    driver = start_driver("look-in", flight_conf(server) | observe.WITH_UI)
+    driver = start_driver(flight_conf(server) | observe.WITH_UI)
     driver.call(held.write, name="seen", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     return driver
 
@@ -53,7 +53,7 @@ def test_stock_client_reads_a_running_jobs_shuffle_and_nothing_is_left_after_it(
     driver.call(held.drop, name="seen")
     server.wait_until_gone(app, shuffle, meanwhile=lambda: driver.call(held.collect_garbage))
     driver.call(held.write, name="last", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
-    driver.close()
+    driver.renew({})  # ends the application
     server.wait_until_gone(app)
     assert not [info for info in client.list_flights() if info.descriptor.path[0] == app.encode()]
     assert server.status().apps == []

@@ -19,7 +19,7 @@ OTHER_EXPECTED = held.expected(RECORDS, PARTITIONS, OTHER_SALT)
 
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
-    return start_driver("recovery", flight_conf(server) | observe.WITH_UI | {"spark.master": "local[4]"})
+    return start_driver(flight_conf(server) | observe.WITH_UI | {"spark.master": "local[4]"})
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ WRITERS = {
 @pytest.fixture(scope="module")
 def one_jvm(start_driver: StartDriver, server: Server) -> SparkDriver:
     """All sessions run in it, one after the other."""
-    return start_driver("same-answers", COMMON | flight_conf(server))
+    return start_driver(COMMON | flight_conf(server))
 
 
 @pytest.fixture(scope="module")

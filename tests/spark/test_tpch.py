@@ -34,7 +34,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriver:
-    driver = start_driver("tpch", flight_conf(server))
+    driver = start_driver(flight_conf(server))
     driver.call(load, directory=str(tables))
     return driver
 
