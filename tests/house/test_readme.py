@@ -58,6 +58,7 @@ def test_python_program_runs_in_memory_too(server: ServerProcess, tmp_path: Path
     assert server.status().bytes_pushed == 0
 
 
+@pytest.mark.spark
 def test_pyspark_program_shuffles_through_the_server(server: ServerProcess, tmp_path: Path) -> None:
     said = run(program("SparkSession"), server, tmp_path)
     assert re.search(r"\|\s+0\|\s+499500000\|", said), said
