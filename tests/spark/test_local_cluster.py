@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,20 +33,29 @@ def _grandparent() -> int:
 
 
 @pytest.fixture(scope="module")
-def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
+def idle_cluster(start_driver: StartDriver, server: Server) -> SparkDriver:
     conf = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
     return start_driver(flight_conf(server) | observe.WITH_UI | conf)
 
 
-def test_jobs_on_two_executors_equal_sort_shuffle_in_one_process(driver: SparkDriver) -> None:
-    driver.renew(SORT_SHUFFLE | {"spark.master": "local[2]"})
-    answers = [driver.call(job) for job in JOBS]
-    driver.renew({})
+@pytest.fixture(scope="module")
+def answers(idle_cluster: SparkDriver) -> list[Any]:
+    """Sort shuffle's, of one process."""
+    idle_cluster.renew(SORT_SHUFFLE | {"spark.master": "local[2]"})
+    return [idle_cluster.call(job) for job in JOBS]
+
+
+@pytest.fixture(scope="module")
+def driver(idle_cluster: SparkDriver, answers: list[Any]) -> SparkDriver:
+    idle_cluster.renew({})
+    return idle_cluster
+
+
+def test_jobs_on_two_executors_equal_sort_shuffle_in_one_process(driver: SparkDriver, answers: list[Any]) -> None:
     assert [driver.call(job) for job in JOBS] == answers
 
 
 def test_killed_executor_costs_no_map(driver: SparkDriver) -> None:
-    driver.renew({})
     driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     before = driver.call(observe.map_tasks)
     assert len({task.executor for task in before}) == 2
