@@ -39,7 +39,7 @@ def serve(pipe: Connection) -> None:
 
 def _answer(conf: dict[str, str], call: Call) -> tuple[bool, Any]:
     try:
-        spark = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+        spark = SparkSession.getActiveSession() or SparkSession.builder.config(map=dict(conf)).getOrCreate()
         function: Callable[..., Any] = getattr(importlib.import_module(call.module), call.function)
         return True, function(spark, **call.arguments)
     except Exception:  # noqa: BLE001 - whatever it is, the caller is to learn of it
