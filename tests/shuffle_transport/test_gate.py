@@ -13,6 +13,7 @@ from shuffle_transport.gate import CreditGate
 
 MIB = 1 << 20
 LONG = 30.0  # a deadline that only a failing test meets
+FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -38,7 +39,7 @@ def test_a_batch_waits_for_its_grant() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB, 0)
     with ThreadPoolExecutor(1) as threads:
-        batch = threads.submit(gate.acquire, 10, LONG, queued=5)
+        batch = threads.submit(gate.acquire, 10, FOREVER, queued=5)
         waiting(gate, 1)
         assert gate.statistics().backlog == 15
         gate.granted(MIB + 9)
@@ -65,7 +66,7 @@ def test_a_grant_that_is_too_small_for_the_first_does_not_let_the_second_pass() 
     gate = CreditGate("w1")
     gate.acquire(MIB, 0)
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(gate.acquire, 100, LONG)
+        first = threads.submit(gate.acquire, 100, FOREVER)
         waiting(gate, 1)
         second = threads.submit(gate.acquire, 1, 0.2)
         waiting(gate, 2)
@@ -80,7 +81,7 @@ def test_one_grant_lets_all_pass_whom_it_covers() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB, 0)
     with ThreadPoolExecutor(3) as threads:
-        sends = [threads.submit(gate.acquire, size, LONG) for size in (100, 1, 2)]
+        sends = [threads.submit(gate.acquire, size, FOREVER) for size in (100, 1, 2)]
         waiting(gate, 3)
         gate.granted(MIB + 103)
         for future in sends:
@@ -94,7 +95,7 @@ def test_a_waiter_that_gives_up_lets_the_next_one_pass() -> None:
     with ThreadPoolExecutor(2) as threads:
         large = threads.submit(gate.acquire, 10, 0.2)
         waiting(gate, 1)
-        small = threads.submit(gate.acquire, 5, LONG)
+        small = threads.submit(gate.acquire, 5, FOREVER)
         with pytest.raises(DeadlineExceeded):
             large.result(LONG)
         small.result(LONG)
@@ -104,7 +105,7 @@ def test_a_later_batch_does_not_pass_while_an_earlier_one_waits() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB - 5, 0)
     with ThreadPoolExecutor(1) as threads:
-        large = threads.submit(gate.acquire, 10, LONG)
+        large = threads.submit(gate.acquire, 10, FOREVER)
         waiting(gate, 1)
         with pytest.raises(DeadlineExceeded):
             gate.acquire(5, 0.01)
@@ -116,7 +117,7 @@ def test_failure_wakes_those_who_wait_and_refuses_those_who_come() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB, 0)
     with ThreadPoolExecutor(1) as threads:
-        batch = threads.submit(gate.acquire, 1, LONG)
+        batch = threads.submit(gate.acquire, 1, FOREVER)
         waiting(gate, 1)
         gate.fail(StorageFull("no room on w1"))
         gate.fail(StreamBroken("later"))
@@ -140,9 +141,9 @@ def test_the_backlog_is_announced_before_a_wait_and_only_then() -> None:
     gate.acquire(MIB, 0)
     assert announced == []
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(gate.acquire, 10, LONG, queued=100)
+        first = threads.submit(gate.acquire, 10, FOREVER, queued=100)
         until(lambda: announced == [110])
-        second = threads.submit(gate.acquire, 20, LONG)
+        second = threads.submit(gate.acquire, 20, FOREVER)
         until(lambda: announced == [110, 130])
         gate.idle()  # somebody waits: nothing to say
         gate.granted(2 * MIB)
@@ -174,7 +175,7 @@ def test_a_failing_announcement_reaches_the_caller_and_leaves_no_waiter() -> Non
     gate = CreditGate("w1", broken)
     gate.acquire(MIB, 0)
     with pytest.raises(StreamBroken, match="announce 10"):
-        gate.acquire(10, LONG)
+        gate.acquire(10, FOREVER)
     assert gate.statistics().waiting == 0
 
 

@@ -13,6 +13,7 @@ from shuffle_transport.channel import Message
 from shuffle_transport.loopback import loopback
 
 LONG = 30.0  # a deadline that only a failing test meets
+FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -66,7 +67,7 @@ def test_a_full_channel_makes_the_sender_wait() -> None:
     with pytest.raises(DeadlineExceeded, match="2 waiting messages"):
         a.send(Message(b"lost"), 0.01)
     with ThreadPoolExecutor(1) as threads:
-        third = threads.submit(a.send, Message(b"3"), LONG)
+        third = threads.submit(a.send, Message(b"3"), FOREVER)
         assert b.receive(LONG) == Message(b"1")
         third.result(LONG)
     assert [b.receive(0) for _ in range(2)] == [Message(b"2"), Message(b"3")]
@@ -86,7 +87,7 @@ def test_a_cancel_ends_all_waits_of_both_ends_with_its_reason(canceller: int) ->
     a, b = ends
     a.send(Message(), 0)
     with ThreadPoolExecutor(2) as threads:
-        receive, send = threads.submit(a.receive, LONG), threads.submit(a.send, Message(), LONG)
+        receive, send = threads.submit(a.receive, FOREVER), threads.submit(a.send, Message(), FOREVER)
         until(lambda: receive.running() and send.running())
         ends[canceller].cancel("the disk is full")
         ends[1 - canceller].cancel("later")
@@ -98,10 +99,19 @@ def test_a_cancel_ends_all_waits_of_both_ends_with_its_reason(canceller: int) ->
     assert a.statistics().queued_messages == 0
 
 
+def test_sending_wakes_the_other_end() -> None:
+    a, b = loopback()
+    with ThreadPoolExecutor(1) as threads:
+        receive = threads.submit(b.receive, FOREVER)
+        until(receive.running)
+        a.send(Message(b"1"), 0)
+        assert receive.result(LONG) == Message(b"1")
+
+
 def test_half_closing_wakes_the_other_end() -> None:
     a, b = loopback()
     with ThreadPoolExecutor(1) as threads:
-        receive = threads.submit(b.receive, LONG)
+        receive = threads.submit(b.receive, FOREVER)
         until(receive.running)
         a.half_close()
         assert receive.result(LONG) is None

@@ -17,6 +17,7 @@ from shuffle_api.errors import InvalidArgument, Overloaded, ShuttingDown
 from shuffle_transport.pool import BufferPool, Reservation
 
 LONG = 30.0  # a deadline that only a failing test meets
+FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -72,7 +73,7 @@ def test_a_waiter_gets_what_is_given_back() -> None:
     pool = BufferPool(100)
     with ThreadPoolExecutor(1) as threads:
         first = pool.reserve(60, 0)
-        second = threads.submit(pool.reserve, 50, LONG)
+        second = threads.submit(pool.reserve, 50, FOREVER)
         waiting(pool, 1)
         assert pool.statistics().waiting_bytes == 50
         first.close()
@@ -84,9 +85,9 @@ def test_waiters_are_served_in_turn() -> None:
     pool = BufferPool(100)
     with ThreadPoolExecutor(2) as threads:
         first = pool.reserve(60, 0)
-        large: Future[Reservation] = threads.submit(pool.reserve, 90, LONG)
+        large: Future[Reservation] = threads.submit(pool.reserve, 90, FOREVER)
         waiting(pool, 1)
-        small: Future[Reservation] = threads.submit(pool.reserve, 10, LONG)
+        small: Future[Reservation] = threads.submit(pool.reserve, 10, FOREVER)
         waiting(pool, 2)
         # There is room for the small one now, but it came later.
         assert pool.try_reserve(1) is None
@@ -102,7 +103,7 @@ def test_a_waiter_that_gives_up_lets_the_next_one_pass() -> None:
     with ThreadPoolExecutor(2) as threads, pool.reserve(60, 0):
         large = threads.submit(pool.reserve, 90, 0.2)
         waiting(pool, 1)
-        small = threads.submit(pool.reserve, 10, LONG)
+        small = threads.submit(pool.reserve, 10, FOREVER)
         with pytest.raises(Overloaded):
             large.result(LONG)
         small.result(LONG).close()
@@ -113,7 +114,7 @@ def test_a_reservation_larger_than_the_budget_passes_alone() -> None:
     with ThreadPoolExecutor(1) as threads:
         first = pool.reserve(1, 0)
         assert pool.try_reserve(500) is None
-        large = threads.submit(pool.reserve, 500, LONG)
+        large = threads.submit(pool.reserve, 500, FOREVER)
         waiting(pool, 1)
         first.close()
         with large.result(LONG):
@@ -140,7 +141,7 @@ def test_growing_does_not_go_above_the_budget_even_alone() -> None:
 def test_shrinking_wakes_a_waiter() -> None:
     pool = BufferPool(100)
     with ThreadPoolExecutor(1) as threads, pool.reserve(60, 0) as first:
-        second = threads.submit(pool.reserve, 50, LONG)
+        second = threads.submit(pool.reserve, 50, FOREVER)
         waiting(pool, 1)
         assert first.try_resize(50)
         second.result(LONG).close()
@@ -179,7 +180,7 @@ def test_a_pool_that_somebody_waits_for_is_pressed() -> None:
     with ThreadPoolExecutor(1) as threads:
         first = pool.reserve(60, 0)
         seen = [pool.pressed]
-        second = threads.submit(pool.reserve, 50, LONG)
+        second = threads.submit(pool.reserve, 50, FOREVER)
         waiting(pool, 1)
         seen.append(pool.pressed)
         first.close()
@@ -190,7 +191,7 @@ def test_a_pool_that_somebody_waits_for_is_pressed() -> None:
 def test_closing_the_pool_ends_all_waits_and_refuses_new_ones() -> None:
     pool = BufferPool(100)
     with ThreadPoolExecutor(1) as threads, pool.reserve(60, 0) as first:
-        second = threads.submit(pool.reserve, 50, LONG)
+        second = threads.submit(pool.reserve, 50, FOREVER)
         waiting(pool, 1)
         pool.close()
         with pytest.raises(ShuttingDown):
