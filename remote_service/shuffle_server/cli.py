@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -66,5 +67,7 @@ def _server(parsed: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
     print(f"ready control={server.control_address} data={server.data_address}", flush=True)
-    server.run()
+    if not server.run():
+        logging.shutdown()
+        os._exit(0)  # threads of cut streams are still inside Arrow; everything that must be closed is
     return 0

@@ -10,7 +10,6 @@ import uuid
 from pathlib import Path
 
 import pyarrow as pa
-from shuffle_transport.pool import BufferPool
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, ShuffleRemoved
@@ -25,11 +24,13 @@ from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_server.worker.endpoint import FlightEndpoint, location
 from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.worker import Worker
+from shuffle_transport.pool import BufferPool
 
 log = logging.getLogger(__name__)
 
 HOUSEKEEPING_SECONDS = 5.0
 CONTROL_GRACE = 5.0
+DATA_GRACE = 10.0
 
 
 class Server:
@@ -55,8 +56,8 @@ class Server:
             self._master.apply(RegisterWorker(info))
             self._recover(worker_id)
             self._master.subscribe(self._clean_up)
-            pool = BufferPool(options.memory)
-            self.worker = Worker(info, self._store, LocalCoordinator(self._master), pool)
+            self._pool = BufferPool(options.memory)
+            self.worker = Worker(info, self._store, LocalCoordinator(self._master), self._pool)
             put = PutOptions(options.window, options.overload_timeout)
             try:
                 self._endpoint = FlightEndpoint(location(data_host, data_port), self.worker, put)
@@ -77,24 +78,31 @@ class Server:
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
         self._housekeeper.start()
 
-    def run(self) -> None:
-        """Serve until `stop`."""
+    def run(self) -> bool:
+        """Serve until `stop`. False when streams were still open at the end: they die with the process."""
         self._stop.wait()
-        self._shut_down()
+        return self._shut_down()
 
     def stop(self) -> None:
         """Ask the server to stop; returns at once."""
         self._stop.set()
 
-    def _shut_down(self) -> None:
-        self.worker.stopping = True
+    def _shut_down(self) -> bool:
+        self.worker.stopping = True  # pushes under way are refused at their next message, new ones at once
         self._control.stop(CONTROL_GRACE).wait()
-        self._endpoint.shutdown()
+        # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
+        ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
+        ending.start()
+        ending.join(DATA_GRACE)
+        if ending.is_alive():
+            log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
+        self._pool.close()
         self._housekeeper.join()
         self._store.close()
         self._store.empty_trash()
         self._master.close()
         os.close(self._lock_fd)
+        return not ending.is_alive()
 
     def _recover(self, worker_id: str) -> None:
         """Make registry and disk agree: what is complete on disk is committed, what is not there is lost."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +52,26 @@ def read_all(plugin: ShufflePlugin, handle: ShuffleHandle, maps: range | None = 
 def output_files(data_dir: Path) -> list[Path]:
     """Everything below the worker's directory that is a file, committed or not."""
     return sorted(p for p in (data_dir / "worker").rglob("*") if p.is_file())
+
+
+@contextmanager
+def mounted_tmpfs(path: Path, size: int) -> Iterator[Path]:
+    """A file system of `size` bytes of its own: a disk that can really fill up. Needs root, as a container has."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True, timeout=30)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=30)
+
+
+def fill(root: Path) -> Path:
+    """A file that takes all the room that is left."""
+    ballast = root / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            return ballast
+    raise AssertionError("the disk did not fill up")

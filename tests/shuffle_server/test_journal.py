@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import (
     CommitMapOutput,
@@ -23,6 +24,7 @@ from shuffle_api.registry.operations import (
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.master.journal import Journal, decode, encode, replay
 from shuffle_server.master.master import Master
+from tests.shuffle_server.helpers import fill, mounted_tmpfs
 
 SHUFFLE = ShuffleId("app", 1)
 OPERATIONS: list[Operation] = [
@@ -97,3 +99,18 @@ def test_a_master_that_is_not_closed_loses_nothing_it_has_acknowledged(tmp_path:
     assert again.epoch == master.epoch + 1
     master.close()
     again.close()
+
+
+def test_a_full_disk_leaves_no_half_record_and_writes_it_when_there_is_room(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", 1 << 20) as root:
+        journal = Journal(root / "j", OPERATIONS[:1])
+        ballast = fill(root)
+        with pytest.raises(StorageFailed, match="No space left"):
+            for i in range(100):
+                journal.flush(journal.append(RegisterApp(f"a{i}", "i", "x" * 1000, 0.0)))
+        assert next(iter(replay(root / "j"))) == OPERATIONS[0]
+        ballast.unlink()
+        journal.close()
+        names = [op.app for op in replay(root / "j") if isinstance(op, RegisterApp)]
+        assert names == ["app", *(f"a{i}" for i in range(len(names) - 1))]
+        assert len(names) > 1

@@ -25,13 +25,18 @@ from shuffle_api.errors import (
     MapOutputLost,
     ProtocolMismatch,
     ServerUnreachable,
+    StorageFailed,
+    StorageFull,
     UnknownCodec,
 )
 from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import OptionValue
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_transport import messages
+from shuffle_transport.blocks import PUT_SCHEMA, put_batch, table_rows
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.shuffle_server.helpers import output_files, read_all, write_map
+from tests.shuffle_server.helpers import block, fill, mounted_tmpfs, output_files, read_all, write_map
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -143,7 +148,7 @@ def test_a_deleted_output_is_lost_by_name_the_rest_is_read_and_a_new_attempt_men
         with pytest.raises(MapOutputLost, match="maps 1 "):
             read_all(plugin, handle)
         written[1] = write_map(plugin, handle, 1, attempt=1)
-        assert read_all(plugin, handle) == sorted(functools.reduce(operator.iadd, written, []))
+        assert read_all(plugin, handle) == sorted(record for records in written for record in records)
 
 
 def test_an_output_that_is_gone_when_the_server_starts_is_lost_not_unwritten(
@@ -181,7 +186,9 @@ def test_a_reader_that_started_before_kill_9_ends_with_every_record_once(
 ) -> None:
     with plugin.master("app") as master:
         handle = master.register_shuffle(4, 6)
-        expected = functools.reduce(operator.iadd, (write_map(plugin, handle, m, 6000) for m in range(6)), [])
+        expected: list[tuple[int, bytes]] = functools.reduce(
+            operator.iadd, (write_map(plugin, handle, m, 6000) for m in range(6)), []
+        )
         got = []
         with plugin.reader(handle, range(4)) as reader:
             for i, record in enumerate(reader):
@@ -203,6 +210,40 @@ def test_sigterm_ends_the_server_with_a_push_and_a_pull_open(server: ServerProce
         server.stop()
         server.restart()
         assert len(read_all(plugin, handle, range(1))) == 6000
+
+
+def test_sigterm_does_not_wait_for_a_sender_that_has_gone_silent(server: ServerProcess, plugin: RemoteShuffle) -> None:
+    with plugin.master("app") as master:
+        key = messages.key_of(master.register_shuffle(4, 1).spec.id)
+        command = pb.PutCommand(protocol=1, shuffle=key, output=pb.MapAttempt(), partitions=4, codec="lz4")
+        client = fl.connect(f"grpc://{server.data}")
+        descriptor = fl.FlightDescriptor.for_command(command.SerializeToString())
+        writer, _ = client.do_put(descriptor, PUT_SCHEMA)
+        writer.write(put_batch(table_rows([block(0, b"x")]), b"x"))
+        server.stop()
+        with pytest.raises(pa.ArrowException):
+            writer.close()
+        client.close()
+        server.restart()
+
+
+def test_a_full_disk_refuses_new_data_by_name_harms_nothing_and_recovers(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", 24 << 20) as root, ServerProcess(root / "data", tmp_path / "log") as server:
+        with RemoteShuffle({"server": server.control, "codec": "none"}) as plugin, plugin.master("app") as master:
+            handle = master.register_shuffle(8, 3)
+            kept = write_map(plugin, handle, 0)
+            with plugin.writer(handle, MapAttempt(1, 0)) as writer, pytest.raises(StorageFull, match=str(root)):
+                for _ in range(10):
+                    writer.write(0, os.urandom(9 << 20))
+            assert read_all(plugin, handle, range(1)) == kept
+            written = write_map(plugin, handle, 2)  # the refused attempt has given its space back
+            assert read_all(plugin, handle, range(2, 3)) == written
+            ballast = fill(root)
+            with pytest.raises((StorageFull, StorageFailed), match="No space left"):
+                write_map(plugin, handle, 1, attempt=1)
+            ballast.unlink()
+            again = write_map(plugin, handle, 1, attempt=2)
+            assert read_all(plugin, handle) == sorted(kept + written + again)
 
 
 def test_a_stock_flight_client_can_look_in(server: ServerProcess, plugin: RemoteShuffle) -> None:
@@ -264,7 +305,7 @@ def test_a_listener_of_another_protocol_is_named() -> None:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    options = {"server": f"127.0.0.1:{port}", "retry": 0, "timeout": 10}
+    options: dict[str, OptionValue] = {"server": f"127.0.0.1:{port}", "retry": 0, "timeout": 10}
     refused = pytest.raises((ProtocolMismatch, ServerUnreachable), match=str(port))
     with RemoteShuffle(options) as plugin, refused:
         plugin.master("app")

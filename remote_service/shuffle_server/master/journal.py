@@ -76,12 +76,16 @@ class Journal:
         self._pending: list[bytes] = []
         self._appended = self._written = 0
         fresh = path.with_suffix(".new")
-        with open(fresh, "wb") as file:
-            file.writelines(encode(operation) for operation in state)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            with open(fresh, "wb") as file:
+                file.writelines(encode(operation) for operation in state)
+                file.flush()
+                os.fsync(file.fileno())
+                self._size = file.tell()
+            fresh.replace(path)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def append(self, operation: Operation) -> int:
         """Queue one operation; its number, to be given to `flush`."""
@@ -97,18 +101,28 @@ class Journal:
             if self._written >= number:
                 return
             with self._lock:
-                records, self._pending, upto = self._pending, [], self._appended
-            data = memoryview(b"".join(records))
+                records, upto = list(self._pending), self._appended
             try:
-                while data:
-                    data = data[os.write(self._fd, data) :]
-                if self._sync:
-                    os.fdatasync(self._fd)
+                written = self._write(b"".join(records))
             except OSError as error:
-                raise StorageFailed(
-                    f"journal {self._path}: {error.strerror}", remedy="free space on the master's disk, then restart it"
-                ) from error
+                # Nothing half-written stays; the records stay queued and are written when the disk has room again.
+                os.ftruncate(self._fd, self._size)
+                raise self._failed(error) from error
+            with self._lock:
+                del self._pending[: len(records)]
+            self._size += written
             self._written = upto
+
+    def _write(self, data: bytes) -> int:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+        if self._sync:
+            os.fdatasync(self._fd)
+        return len(data)
+
+    def _failed(self, error: OSError) -> StorageFailed:
+        return StorageFailed(f"journal {self._path}: {error.strerror}", remedy="free space on the master's disk")
 
     def close(self) -> None:
         """Write what is queued and close; call once."""

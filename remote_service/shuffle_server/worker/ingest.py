@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StreamBroken
+from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull, StreamBroken
 from shuffle_api.values import MapOutput, Totals
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.worker.worker import Worker
@@ -94,7 +94,11 @@ class Ingest:
                 f"a block of partition {low if low < 0 else high} of a shuffle with {self._command.partitions}",
                 remedy="write only partitions that exist",
             )
-        staged.append(turn, batch)
+        try:
+            staged.append(turn, batch)
+        except (StorageFull, StorageFailed):
+            self._worker.abort(staged)  # its space is needed, and this attempt will not commit
+            raise
         self._worker.pushed(batch.payload.nbytes)
 
     def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granter: Granter) -> None:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from shuffle_transport.pool import BufferPool
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, ShuffleError, ShuttingDown
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -20,6 +19,7 @@ from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.serve import OutputRange, serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
+from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class Worker:
         try:
             winner = self._coordinator.commit(staged.shuffle, output)
         except ShuffleError:
+            # Refused, or not durable: an output the registry does not stand for must not be there after a restart.
+            self._coordinator.lose(staged.shuffle, description.output, "its commit could not be recorded")
             self._store.remove_output(staged.shuffle, description.output)
             raise
         log.info(
