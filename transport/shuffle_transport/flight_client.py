@@ -120,6 +120,9 @@ class FlightClient:
             )
             try:
                 reply = self._send(writer, replies, blocks, last)
+            except _NoAnswer:
+                writer.close()  # raises what ended the call: its deadline, a lost connection
+                raise StreamBroken(f"{self.address} ended the push without an answer") from None
             except BaseException:
                 _close_quietly(writer)
                 raise
@@ -228,10 +231,10 @@ def _verified(batch: BlockBatch) -> Iterator[Pulled]:
 
 
 def _reply(replies: Any) -> pb.PutReply:
-    """The next reply of the worker. Raises the error it carries, or StreamBroken at the end of the stream."""
+    """The next reply of the worker. Raises the error it carries, or _NoAnswer at the end of the stream."""
     data = replies.read()
     if data is None:
-        raise StreamBroken("the worker ended the push without an answer")
+        raise _NoAnswer
     reply = messages.parse(pb.PutReply, data.to_pybytes())
     if reply.HasField("error"):
         raise messages.typed_error(reply.error)
@@ -250,6 +253,10 @@ def _close_quietly(writer: Any) -> None:
         writer.close()
     except (pa.ArrowException, OSError) as error:
         log.debug("closing a failed push: %s", error)
+
+
+class _NoAnswer(Exception):
+    """The replies ended; Arrow says why when the stream is closed, not here."""
 
 
 class _Translated:

@@ -1,0 +1,106 @@
+"""The control client: addresses, deadlines, absences and strangers, each told apart."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import grpc
+import pytest
+
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, UnknownApp
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
+
+
+class ScriptedMaster(rpc.ShuffleControlServicer):
+    def __init__(self) -> None:
+        self.protocol = messages.PROTOCOL
+        self.release = threading.Event()
+
+    def Hello(self, request: Any, context: Any) -> pb.HelloReply:
+        return pb.HelloReply(protocol=self.protocol)
+
+    def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatReply:
+        error = messages.error_message(UnknownApp("no app 'x'", remedy="register it"))
+        context.set_trailing_metadata([(messages.ERROR_METADATA, error.SerializeToString())])
+        context.abort(grpc.StatusCode.NOT_FOUND, "no app 'x'")
+        raise AssertionError("abort raises")
+
+    def Status(self, request: Any, context: Any) -> pb.StatusReply:
+        self.release.wait(60)
+        return pb.StatusReply()
+
+
+@pytest.fixture
+def master() -> Iterator[tuple[ScriptedMaster, str]]:
+    servicer = ScriptedMaster()
+    server = grpc.server(ThreadPoolExecutor(4))
+    rpc.add_ShuffleControlServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"127.0.0.1:{port}"
+    servicer.release.set()
+    server.stop(5).wait()
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:port", "host:0", "host:65536", "host:-1"])
+def test_an_address_that_is_none_is_named(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not HOST:PORT"):
+        ControlClient(address, client="test")
+
+
+def test_a_typed_error_arrives_as_itself(master: tuple[ScriptedMaster, str]) -> None:
+    with closing(ControlClient(master[1], client="test")) as client, pytest.raises(UnknownApp, match="register it"):
+        client.call("Heartbeat", pb.HeartbeatRequest())
+
+
+def test_a_call_has_a_deadline(master: tuple[ScriptedMaster, str]) -> None:
+    with closing(ControlClient(master[1], client="test", timeout=0.3)) as client:
+        with pytest.raises(DeadlineExceeded, match=r"did not answer Status within 0\.3 s"):
+            client.call("Status", pb.StatusRequest())
+
+
+def test_another_version_is_refused_at_the_greeting(master: tuple[ScriptedMaster, str]) -> None:
+    master[0].protocol = 9
+    with closing(ControlClient(master[1], client="test")) as client, pytest.raises(ProtocolMismatch, match="version 9"):
+        client.hello()
+
+
+def test_a_server_that_is_away_is_waited_for_as_long_as_asked() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    with closing(ControlClient(address, client="test")) as client, pytest.raises(ServerUnreachable, match=address):
+        client.hello()
+    patient = ControlClient(address, client="test", retry=60)
+    with closing(patient), ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(patient.hello)
+        server = grpc.server(ThreadPoolExecutor(1))
+        rpc.add_ShuffleControlServicer_to_server(ScriptedMaster(), server)
+        server.add_insecure_port(address)
+        server.start()
+        assert answer.result(60).protocol == messages.PROTOCOL
+        server.stop(5).wait()
+
+
+def test_a_stranger_that_answers_http_is_not_an_absence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        stranger = threading.Thread(target=answer)
+        stranger.start()
+        client = ControlClient(f"127.0.0.1:{listener.getsockname()[1]}", client="test")
+        with closing(client), pytest.raises(ProtocolMismatch, match="does not answer as a Flight Shuffle"):
+            client.hello()
+        stranger.join()

@@ -1,0 +1,55 @@
+"""The edge between protobuf and values: everything survives the way there and back, nothing else gets in."""
+
+from __future__ import annotations
+
+import pytest
+
+from shuffle_api.errors import ErrorCode, InvalidArgument, ProtocolMismatch, ShuffleError, error_class
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_every_typed_error_arrives_as_itself(code: ErrorCode) -> None:
+    sent = error_class(code)(
+        "what happened", remedy="what to do", worker="w", shuffle=ShuffleId("app", 3), output=MapAttempt(1, 2)
+    )
+    got = messages.typed_error(pb.Error.FromString(messages.error_message(sent).SerializeToString()))
+    assert type(got) is type(sent)
+    assert (got.message, got.remedy, got.worker, got.shuffle, got.output) == (
+        "what happened", "what to do", "w", ShuffleId("app", 3), MapAttempt(1, 2),
+    )  # fmt: skip
+
+
+def test_every_code_has_a_place_in_the_protocol() -> None:
+    assert {code.value for code in ErrorCode} <= set(pb.ErrorCode.values())
+
+
+def test_a_code_of_a_later_release_is_an_internal_error_with_its_text() -> None:
+    error = messages.typed_error(pb.Error(code=4711, message="the moon is full"))  # type: ignore[arg-type]
+    assert isinstance(error, ShuffleError)
+    assert error.code is ErrorCode.INTERNAL
+    assert "the moon is full" in str(error)
+
+
+def test_values_survive_the_way_there_and_back() -> None:
+    totals = Totals(1, 2, 3, 4, 5)
+    output = MapOutput(MapAttempt(7, 8), "w", totals)
+    assert messages.map_output(messages.output_message(output)) == output
+    worker = WorkerInfo("w", "host", 1234, 99)
+    assert messages.worker_info(messages.worker_message(worker)) == worker
+    spec = ShuffleSpec(ShuffleId("app", 1), 8, 4, "zstd:3", "records")
+    assert messages.shuffle_spec(messages.spec_message(spec)) == spec
+
+
+def test_bytes_that_are_no_message_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="3 bytes that are no PutCommand"):
+        messages.parse(pb.PutCommand, b"\xff\xff\xff")
+
+
+def test_another_version_is_named_with_both_numbers() -> None:
+    messages.check_protocol(messages.PROTOCOL, "x")
+    with pytest.raises(ProtocolMismatch, match=f"the peer speaks protocol version 9, .* {messages.PROTOCOL}"):
+        messages.check_protocol(9, "the peer")
