@@ -4,7 +4,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+JVM_EXIT_TIMEOUT_S = 30
 
 
 def local_conf(scratch: Path, *, memory: str = "2g", partitions: int = 8) -> dict[str, str]:
@@ -34,3 +37,17 @@ def local_conf(scratch: Path, *, memory: str = "2g", partitions: int = 8) -> dic
 def session(app: str, conf: Mapping[str, str]) -> SparkSession:
     """A new session; the JVM starts with these settings, so there must not be one in this process yet."""
     return SparkSession.builder.appName(app).config(map=dict(conf)).getOrCreate()
+
+
+def end_jvm() -> None:
+    """End this process's JVM and wait for it; call it last.
+
+    PySpark's JVM ends by itself when its standard input closes, but somewhat later than the process that started it.
+    """
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait(JVM_EXIT_TIMEOUT_S)

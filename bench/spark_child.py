@@ -11,12 +11,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from bench.spark import end_jvm
 from bench.spark_driver import Call
-
-JVM_EXIT_TIMEOUT_S = 30
 
 
 def serve(pipe: Connection) -> None:
@@ -34,7 +32,7 @@ def serve(pipe: Connection) -> None:
         pass  # the parent ended: so do we
     finally:
         _stop_session()
-        _end_jvm()
+        end_jvm()
 
 
 def _answer(conf: dict[str, str], call: Call) -> tuple[bool, Any]:
@@ -50,17 +48,6 @@ def _stop_session() -> None:
     session = SparkSession.getActiveSession()
     if session is not None:
         session.stop()
-
-
-def _end_jvm() -> None:
-    # PySpark's JVM ends when its standard input closes; waiting for it leaves no process behind.
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if gateway is None or process is None:
-        return
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait(JVM_EXIT_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from bench.demo import benchmark, flights, own
 from bench.demo.folder import find_tables
 from bench.demo.query import Query
-from bench.spark import session
+from bench.spark import end_jvm, session
 
 ERROR_LINES, ERROR_CHARACTERS = 5, 1000
 FAILURES = (PySparkException, Py4JError, OSError, ValueError)
@@ -30,11 +30,14 @@ FAILURES = (PySparkException, Py4JError, OSError, ValueError)
 def main() -> int:
     with protocol() as replies:
         spec = json.loads(sys.stdin.readline())
-        spark = session(spec["app"], spec["conf"])
         try:
-            serve(spark, spec, replies)
+            spark = session(spec["app"], spec["conf"])
+            try:
+                serve(spark, spec, replies)
+            finally:
+                spark.stop()
         finally:
-            spark.stop()
+            end_jvm()
     return 0
 
 
