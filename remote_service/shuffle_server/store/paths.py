@@ -4,6 +4,7 @@ DATA_DIR/lock                                  held by the running server
 DATA_DIR/worker/apps/APP/SHUFFLE/MAP.out       a committed map output
 DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.partial   one that is being written
 DATA_DIR/worker/trash/                         removed, being deleted in the background
+DATA_DIR/worker/spares/APP/                    removed, kept to be written over
 DATA_DIR/master/                               the registry's journal
 """
 
@@ -31,6 +32,10 @@ class StorePaths:
     @property
     def trash(self) -> Path:
         return self.root / "trash"
+
+    @property
+    def spares(self) -> Path:
+        return self.root / "spares"
 
     def app(self, app: str) -> Path:
         return self.apps / app

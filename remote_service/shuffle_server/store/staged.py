@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,27 @@ class StagedOutput:
     its turn, so no block is held twice. The caller serializes nothing: `lock` does.
     """
 
-    def __init__(self, path: Path, shuffle: ShuffleId, output: MapAttempt, partitions: int, codec: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        shuffle: ShuffleId,
+        output: MapAttempt,
+        partitions: int,
+        codec: str,
+        *,
+        fd: int | None = None,
+        make_room: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """
+        :param fd: a file with old contents at `path`, to be written over.
+        :param make_room: what to try when the disk is full; False when that was in vain.
+        """
         self.shuffle, self.output, self.codec = shuffle, output, codec
         self._path, self._partitions = path, partitions
         self._lock = threading.Lock()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._make_room = make_room
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o640) if fd is None else fd
         self._tables: list[np.ndarray] = []
         self._turn = 0
         self._open = True
@@ -50,12 +67,7 @@ class StagedOutput:
         """
         with self._lock:
             self._check(turn)
-            start = self.totals.bytes
-            try:
-                _write_all(self._fd, batch.payload, start)
-            except OSError as error:
-                os.ftruncate(self._fd, start)
-                raise self._storage_error(error) from error
+            self._write(batch.payload, self.totals.bytes)
             self._tables.append(batch.rows)
             self.totals = add_rows(self.totals, batch.rows)
             self.touched = time.monotonic()
@@ -74,14 +86,26 @@ class StagedOutput:
                 self.codec,
                 self.totals,
             )
+            tail = encode_tail(build_index(self._tables), description)
+            self._write(memoryview(tail), self.totals.bytes)
             try:
-                _write_all(self._fd, memoryview(encode_tail(build_index(self._tables), description)), self.totals.bytes)
+                # What is left of the file's former contents goes: the trailer is where the file ends.
+                os.ftruncate(self._fd, self.totals.bytes + len(tail))
                 if sync:
                     os.fdatasync(self._fd)
             except OSError as error:
-                os.ftruncate(self._fd, self.totals.bytes)
                 raise self._storage_error(error) from error
             return description
+
+    def _write(self, data: memoryview, start: int) -> None:
+        for again in (True, False):
+            try:
+                _write_all(self._fd, data, start)
+                return
+            except OSError as error:
+                os.ftruncate(self._fd, start)
+                if not again or error.errno not in _FULL or not self._make_room():
+                    raise self._storage_error(error) from error
 
     def close(self) -> None:
         """Close the file, leaving it where it is; idempotent."""

@@ -19,9 +19,11 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import OutputFile, identity_of, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL, StorePaths
+from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
 
 INDEX_CACHE_BYTES = 64 << 20
+SPARE_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +35,11 @@ class Store:
     fails when another attempt has that name. So there is no moment, and no crash, at which two attempts are visible.
     """
 
-    def __init__(self, root: Path, *, sync: bool = False) -> None:
+    def __init__(self, root: Path, *, sync: bool = False, recycle: int = 0) -> None:
+        """`recycle`: bytes of removed outputs whose files are kept for the next ones."""
         self._paths = StorePaths(root)
         self._sync = sync
+        self._spares = SpareFiles(self._paths.spares, recycle)
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
         self._indexes: OrderedDict[tuple[ShuffleId, int], OutputFile] = OrderedDict()
@@ -58,8 +62,17 @@ class Store:
         with self._lock:
             staged = self._staged.get(key)
             if staged is None:
+                partial = self._paths.partial(spec.id, output)
                 try:
-                    staged = StagedOutput(self._paths.partial(spec.id, output), spec.id, output, spec.partitions, codec)
+                    staged = StagedOutput(
+                        partial,
+                        spec.id,
+                        output,
+                        spec.partitions,
+                        codec,
+                        fd=self._spares.take(spec.id.app, partial),
+                        make_room=self._make_room,
+                    )
                 except FileNotFoundError:
                     raise _gone(spec.id) from None
                 except OSError as error:
@@ -71,6 +84,9 @@ class Store:
                 remedy="keep one codec per attempt",
             )
         return staged
+
+    def _make_room(self) -> bool:
+        return self._spares.drop() > 0
 
     def publish(self, staged: StagedOutput, turn: int) -> Description | None:
         """Make a complete attempt visible; None when another attempt of this map was first (this one is then dropped).
@@ -134,6 +150,8 @@ class Store:
         except OSError as error:
             raise _lost(shuffle, output, f"{path.name}: {error.strerror}") from None
         try:
+            # As long as it is held, the file is not written over, even if it is removed meanwhile.
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             file = self._index_of(shuffle, output.map, path, identity_of(os.fstat(fd)))
             if file.description.output != output:
                 raise _lost(shuffle, output, f"the worker holds attempt {file.description.attempt} of this map")
@@ -170,7 +188,8 @@ class Store:
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
-        self._remove(self._paths.shuffle(shuffle), lambda s: s == shuffle)
+        removed = self._remove(self._paths.shuffle(shuffle), lambda s: s == shuffle)
+        self._recycle(shuffle.app, removed)
         try:
             self._paths.app(shuffle.app).rmdir()  # the last shuffle takes the app's directory along
         except OSError:
@@ -179,11 +198,22 @@ class Store:
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
         self._remove(self._paths.app(app), lambda s: s.app == app)
+        self._spares.drop(app)
 
-    def _remove(self, path: Path, concerned: Callable[[ShuffleId], bool]) -> None:
-        self._paths.trash.mkdir(parents=True, exist_ok=True)
+    def _recycle(self, app: str, removed: Path) -> None:
         try:
-            path.rename(self._paths.trash / uuid.uuid4().hex)
+            for path in removed.glob(f"*{COMMITTED}"):
+                if not self._spares.keep(app, path):
+                    return
+        except OSError as error:
+            log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
+
+    def _remove(self, path: Path, concerned: Callable[[ShuffleId], bool]) -> Path:
+        """Move a directory to the trash; where it lies there."""
+        self._paths.trash.mkdir(parents=True, exist_ok=True)
+        removed = self._paths.trash / uuid.uuid4().hex
+        try:
+            path.rename(removed)
         except FileNotFoundError:
             pass
         with self._lock:
@@ -191,6 +221,7 @@ class Store:
         for output in staged:
             output.close()
         self._forget_indexes(lambda s, _: concerned(s))
+        return removed
 
     def _forget_indexes(self, concerned: Callable[[ShuffleId, int], bool]) -> None:
         with self._lock:
@@ -199,6 +230,7 @@ class Store:
 
     def empty_trash(self) -> None:
         """Really delete what was removed; takes as long as the file system needs."""
+        self._spares.drop(idle=SPARE_SECONDS)
         if self._paths.trash.exists():
             for entry in list(self._paths.trash.iterdir()):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -226,14 +258,15 @@ class Store:
         return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(self._paths.apps.glob("*/*")) if p.is_dir()]
 
     def free_bytes(self) -> int:
-        return shutil.disk_usage(self._paths.root).free
+        return shutil.disk_usage(self._paths.root).free + self._spares.bytes
 
     def close(self) -> None:
-        """Drop what is staged. Committed outputs stay."""
+        """Drop what is staged or spare. Committed outputs stay."""
         with self._lock:
             staged = list(self._staged)
         for shuffle, output in staged:
             self.drop_staged(shuffle, output)
+        self._spares.drop()
 
 
 def lock_directory(root: Path) -> int:

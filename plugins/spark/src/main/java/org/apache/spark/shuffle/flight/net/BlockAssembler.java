@@ -20,28 +20,37 @@ import org.apache.spark.shuffle.flight.wire.PulledBatch;
  * Puts the blocks of one pull together and judges them: no I/O of its own, no threads.
  *
  * <p>The worker serves what was asked for in that order (docs/protocol.md, Pull), so one cursor finds the place of each
- * block. Nothing is given out before the totals at the end agree with what arrived: a block that is a stored piece short
- * must not reach a deserializer.
+ * block. A wanted block is whole when a block behind it has arrived, on the same ordered stream, and is given out then: the
+ * task works on it while the rest is on its way. The last one is whole when the totals at the end agree with what arrived.
+ * If they do not, it fails, for good: so does the task, and with it whatever it made of the blocks before.
  */
 final class BlockAssembler {
   /** What became of one wanted block: {@code buffer}, or {@code failure}. */
   record Outcome(WantedBlock wanted, ManagedBuffer buffer, FlightException failure) {}
 
+  /** Hears of each wanted block once, in their order. */
+  interface Listener {
+    void settled(Outcome outcome);
+  }
+
   private final String peer;
   private final List<WantedBlock> wanted;
   private final BlockSink[] sinks;
   private final Supplier<BlockSink> newSink;
+  private final Listener listener;
   private final BlockTotals totals = new BlockTotals();
   private final Map<Long, FlightException> failedMaps = new HashMap<>();
   private final Set<WantedBlock> corrupt = new HashSet<>();
   private int cursor;
+  private int settled;
   private boolean ended;
 
-  BlockAssembler(String peer, List<WantedBlock> wanted, Supplier<BlockSink> newSink) {
+  BlockAssembler(String peer, List<WantedBlock> wanted, Supplier<BlockSink> newSink, Listener listener) {
     this.peer = peer;
     this.wanted = wanted;
     this.sinks = new BlockSink[wanted.size()];
     this.newSink = newSink;
+    this.listener = listener;
   }
 
   /** Takes the blocks of one message. */
@@ -63,12 +72,20 @@ final class BlockAssembler {
   }
 
   private void advanceTo(long map, int partition) throws IOException {
-    while (cursor < wanted.size() && !wanted.get(cursor).holds(map, partition)) {
-      cursor++;
+    int next = cursor;
+    while (next < wanted.size() && !wanted.get(next).holds(map, partition)) {
+      next++;
     }
-    if (cursor == wanted.size()) {
-      throw FlightException.broken(peer, "served partition " + partition + " of map " + map + " out of turn", null);
+    if (next == wanted.size()) {
+      throw contradiction("served partition " + partition + " of map " + map + " out of turn");
     }
+    cursor = next;
+    settleBefore(cursor);
+  }
+
+  /** Repeating a pull mends a worker's contradiction only as long as nothing of that pull was given out. */
+  private FlightException contradiction(String what) {
+    return settled == 0 ? FlightException.broken(peer, what, null) : FlightException.found(peer, ErrorCode.INTERNAL, what);
   }
 
   /** Takes a control message: the end, or the error of one map output. */
@@ -84,10 +101,11 @@ final class BlockAssembler {
     if (control.hasEnd()) {
       Totals arrived = totals.toMessage();
       if (!arrived.equals(control.getEnd())) {
-        throw FlightException.broken(
-            peer, "the totals of a pull differ: sent " + text(control.getEnd()) + ", arrived " + text(arrived), null);
+        throw contradiction(
+            "the totals of a pull differ: sent " + text(control.getEnd()) + ", arrived " + text(arrived));
       }
       ended = true;
+      settleBefore(wanted.size());
     }
   }
 
@@ -100,22 +118,23 @@ final class BlockAssembler {
     return ended;
   }
 
-  /** What became of each wanted block, in their order; call once, after the end. */
-  List<Outcome> outcomes() throws IOException {
-    List<Outcome> outcomes = new ArrayList<>(wanted.size());
-    for (int i = 0; i < sinks.length; i++) {
-      FlightException failure = failure(wanted.get(i), sinks[i]);
-      if (failure == null) {
-        outcomes.add(new Outcome(wanted.get(i), sinks[i].finish(), null));
-      } else {
-        outcomes.add(new Outcome(wanted.get(i), null, failure));
-        if (sinks[i] != null) {
-          sinks[i].discard();
-        }
+  /** How many of the wanted blocks were given out. */
+  int settled() {
+    return settled;
+  }
+
+  private void settleBefore(int end) throws IOException {
+    while (settled < end) {
+      WantedBlock block = wanted.get(settled);
+      BlockSink sink = sinks[settled];
+      FlightException failure = failure(block, sink);
+      ManagedBuffer buffer = failure == null ? sink.finish() : null;
+      if (failure != null && sink != null) {
+        sink.discard();
       }
-      sinks[i] = null;
+      sinks[settled++] = null;
+      listener.settled(new Outcome(block, buffer, failure));
     }
-    return outcomes;
   }
 
   private FlightException failure(WantedBlock block, BlockSink sink) {

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.GetTicket;
@@ -16,12 +17,12 @@ import org.slf4j.LoggerFactory;
 
 /**
  * One request of Spark's fetcher: a bounded list of blocks of one worker, fetched with one pull, and again when that
- * breaks. Each block is answered once, as fetched or as failed. Never blocks the task thread.
+ * breaks. Each block is answered once, as fetched or as failed, as soon as that is known. Never blocks the task thread.
  *
  * <p>A pull that breaks is repeated with growing pauses until the retry window closes, so that a worker may restart in
  * the middle of a job. A corrupt block is fetched a second time: the fault may have been the wire's.
  */
-final class BlockFetch implements Pull.Listener {
+final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
   private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
@@ -30,7 +31,11 @@ final class BlockFetch implements Pull.Listener {
   private final WorkerAddress worker;
   private final BlockFetchingListener listener;
   private final Supplier<BlockSink> sinks;
+  private final List<WantedBlock> again = new ArrayList<>();
+  private final List<MapAttempt> lost = new ArrayList<>();
+  private String whyLost;
   private List<WantedBlock> wanted;
+  private BlockAssembler blocks;
   private long pause = FIRST_PAUSE.toNanos();
   private long giveUp;
   private boolean repeatedForCorruption;
@@ -50,7 +55,7 @@ final class BlockFetch implements Pull.Listener {
     WorkerAddress now = fetcher.connections().locate(worker);
     GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
     wanted.forEach(block -> ticket.addRanges(block.toMessage()));
-    BlockAssembler blocks = new BlockAssembler(now.toString(), wanted, sinks);
+    blocks = new BlockAssembler(now.toString(), wanted, sinks, this);
     pull =
         new Pull(
             fetcher.connections().channel(now), now.toString(), blocks, this, fetcher.ioTimeout(),
@@ -69,37 +74,38 @@ final class BlockFetch implements Pull.Listener {
   }
 
   @Override
-  public void pulled(List<BlockAssembler.Outcome> outcomes) {
-    List<WantedBlock> again = new ArrayList<>();
-    List<MapAttempt> lost = new ArrayList<>();
-    FlightException reason = null;
-    for (BlockAssembler.Outcome outcome : outcomes) {
-      WantedBlock block = outcome.wanted();
-      if (outcome.failure() == null) {
-        listener.onBlockFetchSuccess(block.blockId(), outcome.buffer());
-      } else if (outcome.failure().code() == ErrorCode.BLOCK_CORRUPT && !repeatedForCorruption) {
-        LOG.warn("{}; fetching it again", outcome.failure().getMessage());
-        again.add(block);
-      } else {
-        reason = outcome.failure();
-        lost.add(MapAttempt.newBuilder().setMap(block.map()).setAttempt(WantedBlock.ATTEMPT).build());
-        listener.onBlockFetchFailure(block.blockId(), reason);
-      }
+  public void settled(BlockAssembler.Outcome outcome) {
+    WantedBlock block = outcome.wanted();
+    FlightException failure = outcome.failure();
+    if (failure == null) {
+      listener.onBlockFetchSuccess(block.blockId(), outcome.buffer());
+    } else if (failure.code() == ErrorCode.BLOCK_CORRUPT && !repeatedForCorruption) {
+      LOG.warn("{}; fetching it again", failure.getMessage());
+      again.add(block);
+    } else {
+      whyLost = failure.getMessage();
+      lost.add(MapAttempt.newBuilder().setMap(block.map()).setAttempt(WantedBlock.ATTEMPT).build());
+      listener.onBlockFetchFailure(block.blockId(), failure);
     }
-    if (!lost.isEmpty()) {
-      fetcher.reportLost(lost, reason.getMessage());
-    }
+  }
+
+  @Override
+  public void pulled() {
+    reportLost();
     if (again.isEmpty()) {
       fetcher.done(this);
     } else {
       repeatedForCorruption = true;
-      wanted = again;
+      wanted = List.copyOf(again);
+      again.clear();
       start();
     }
   }
 
   @Override
   public void failed(FlightException failure) {
+    wanted = Stream.concat(again.stream(), wanted.subList(blocks.settled(), wanted.size()).stream()).toList();
+    again.clear();
     long now = System.nanoTime();
     if (giveUp == 0) {
       giveUp = now + fetcher.retryWindow().toNanos();
@@ -127,7 +133,15 @@ final class BlockFetch implements Pull.Listener {
     start();
   }
 
+  private void reportLost() {
+    if (!lost.isEmpty()) {
+      fetcher.reportLost(List.copyOf(lost), whyLost);
+      lost.clear();
+    }
+  }
+
   private void failAll(FlightException failure) {
+    reportLost();
     wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), failure));
     fetcher.done(this);
   }

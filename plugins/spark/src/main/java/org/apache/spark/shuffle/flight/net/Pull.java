@@ -7,7 +7,6 @@ import io.grpc.Metadata;
 import io.grpc.Status;
 import java.io.IOException;
 import java.time.Duration;
-import java.util.List;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
@@ -19,13 +18,15 @@ import org.apache.spark.shuffle.flight.wire.PulledBatch;
 
 /**
  * One {@code DoGet} stream. Its callbacks run one after the other on the connections' pool; exactly one of the listener's
- * methods is called, once.
+ * methods is called, once, when it is over.
  */
 final class Pull extends ClientCall.Listener<FlightIn> {
   /** Who hears how a pull went. */
   interface Listener {
-    void pulled(List<BlockAssembler.Outcome> outcomes);
+    /** All blocks are settled. */
+    void pulled();
 
+    /** Those blocks are not settled that the assembler has not given out. */
     void failed(FlightException failure);
   }
 
@@ -106,14 +107,10 @@ final class Pull extends ClientCall.Listener<FlightIn> {
               : FlightException.ended(peer, status, trailers);
     }
     if (failure == null) {
-      try {
-        listener.pulled(blocks.outcomes());
-        return;
-      } catch (IOException e) {
-        failure = FlightException.broken(peer, "cannot store a fetched block: " + e.getMessage(), e);
-      }
+      listener.pulled();
+    } else {
+      blocks.discard();
+      listener.failed(failure);
     }
-    blocks.discard();
-    listener.failed(failure);
   }
 }

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 import org.apache.spark.shuffle.flight.proto.Error;
@@ -24,8 +25,11 @@ class BlockAssemblerTest {
   private static final byte[] A = {1, 2};
   private static final byte[] B = {3};
 
-  private static BlockAssembler wanting(String... ids) {
-    return new BlockAssembler("worker w", Stream.of(ids).map(WantedBlock::parse).toList(), MemorySink::new);
+  private final List<BlockAssembler.Outcome> outcomes = new ArrayList<>();
+
+  private BlockAssembler wanting(String... ids) {
+    List<WantedBlock> wanted = Stream.of(ids).map(WantedBlock::parse).toList();
+    return new BlockAssembler("worker w", wanted, MemorySink::new, outcomes::add);
   }
 
   private static void serve(BlockAssembler assembler, Served... blocks) throws IOException {
@@ -61,7 +65,6 @@ class BlockAssemblerTest {
     serve(assembler, blocks[2], blocks[3]);
     assembler.accept(end(blocks));
     assertTrue(assembler.ended());
-    List<BlockAssembler.Outcome> outcomes = assembler.outcomes();
     assertArrayEquals(new byte[] {1, 2, 3, 1, 2}, bytes(outcomes.get(0)));
     assertArrayEquals(B, bytes(outcomes.get(1)));
   }
@@ -73,7 +76,6 @@ class BlockAssemblerTest {
     assembler.accept(lost(5));
     serve(assembler, block);
     assembler.accept(end(block));
-    List<BlockAssembler.Outcome> outcomes = assembler.outcomes();
     assertEquals(ErrorCode.MAP_OUTPUT_LOST, outcomes.get(0).failure().code());
     assertEquals(ErrorCode.MAP_OUTPUT_LOST, outcomes.get(1).failure().code());
     assertArrayEquals(B, bytes(outcomes.get(2)));
@@ -85,7 +87,7 @@ class BlockAssemblerTest {
     Served[] blocks = {new Served(5, 1, A, 12345), new Served(6, 1, B)};
     serve(assembler, blocks);
     assembler.accept(end(blocks));
-    assertEquals(ErrorCode.BLOCK_CORRUPT, assembler.outcomes().get(0).failure().code());
+    assertEquals(ErrorCode.BLOCK_CORRUPT, outcomes.get(0).failure().code());
   }
 
   @Test
@@ -94,7 +96,7 @@ class BlockAssemblerTest {
     Served block = new Served(6, 1, B);
     serve(assembler, block);
     assembler.accept(end(block));
-    assertEquals(ErrorCode.MAP_OUTPUT_LOST, assembler.outcomes().get(0).failure().code());
+    assertEquals(ErrorCode.MAP_OUTPUT_LOST, outcomes.get(0).failure().code());
   }
 
   @Test
@@ -105,6 +107,34 @@ class BlockAssemblerTest {
         assertThrows(FlightException.class, () -> assembler.accept(end(new Served(5, 1, A), new Served(5, 2, A))));
     assertTrue(failure.passing());
     assertFalse(assembler.ended());
+  }
+
+  @Test
+  void blockIsGivenOutWhenOneBehindItHasArrived() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1", "shuffle_0_6_1", "shuffle_0_7_1");
+    serve(assembler, new Served(5, 1, A), new Served(5, 1, B));
+    assertEquals(0, outcomes.size());
+    serve(assembler, new Served(6, 1, A));
+    assertEquals(1, assembler.settled());
+    assertArrayEquals(new byte[] {1, 2, 3}, bytes(outcomes.get(0)));
+    Served[] all = {new Served(5, 1, A), new Served(5, 1, B), new Served(6, 1, A), new Served(7, 1, A)};
+    serve(assembler, all[3]);
+    assertEquals(2, outcomes.size());
+    assembler.accept(end(all));
+    assertEquals(3, outcomes.size());
+  }
+
+  @Test
+  void contradictionAfterABlockWasGivenOutIsFinal() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1", "shuffle_0_6_1");
+    serve(assembler, new Served(5, 1, A), new Served(6, 1, A));
+    assertEquals(1, outcomes.size());
+    FlightException totals =
+        assertThrows(FlightException.class, () -> assembler.accept(end(new Served(5, 1, A), new Served(6, 1, B))));
+    assertFalse(totals.passing());
+    FlightException turn = assertThrows(FlightException.class, () -> serve(assembler, new Served(5, 1, B)));
+    assertFalse(turn.passing());
+    assertEquals(1, outcomes.size());
   }
 
   @Test

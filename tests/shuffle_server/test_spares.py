@@ -1,0 +1,117 @@
+"""Files that are written over: always the same application's, never one that is being read, gone in the end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import ShuffleSpec
+from shuffle_server.store.store import Store
+from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
+
+
+def spec(shuffle: int, app: str = SPEC.id.app) -> ShuffleSpec:
+    return replace(SPEC, id=ShuffleId(app, shuffle))
+
+
+def write(store: Store, of: ShuffleSpec, payload: bytes, map_id: int = 0) -> int:
+    """Commit one map output of one block; the inode it lies in."""
+    store.add_shuffle(of.id)
+    staged = store.stage(of, MapAttempt(map_id, 0), "none")
+    turn = staged.take_turn()
+    staged.append(turn, batch([block(0, payload)]))
+    assert store.publish(staged, turn) is not None
+    file, fd = store.open_output(of.id, MapAttempt(map_id, 0))
+    os.close(fd)
+    return file.identity[0]
+
+
+def read(store: Store, of: ShuffleSpec, map_id: int = 0) -> bytes:
+    file, fd = store.open_output(of.id, MapAttempt(map_id, 0))
+    try:
+        return os.pread(fd, int(file.index["length"][0]), int(file.index["offset"][0]))
+    finally:
+        os.close(fd)
+
+
+def files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("length", [1, 100, 5000])
+def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path, length: int) -> None:
+    store = Store(tmp_path, recycle=1 << 20)
+    inode = write(store, spec(0), b"old" * 1000)
+    store.remove_shuffle(spec(0).id)
+    new = bytes(range(256)) * length
+    assert write(store, spec(1), new) == inode
+    assert read(store, spec(1)) == new
+    assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
+
+
+def test_another_application_never_gets_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 20)
+    inode = write(store, spec(0), b"mine")
+    store.remove_shuffle(spec(0).id)
+    assert write(store, spec(0, app="other"), b"theirs") != inode
+
+
+def test_a_file_that_is_being_read_is_left_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 20)
+    inode = write(store, spec(0), b"old data")
+    file, fd = store.open_output(spec(0).id, MapAttempt(0, 0))
+    store.remove_shuffle(spec(0).id)
+    assert write(store, spec(1), b"new data") != inode
+    assert os.pread(fd, 8, int(file.index["offset"][0])) == b"old data"
+    os.close(fd)
+
+
+def test_a_crash_in_the_middle_of_writing_over_leaves_nothing_visible(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 20)
+    write(store, spec(0), b"old" * 1000)
+    store.remove_shuffle(spec(0).id)
+    store.add_shuffle(spec(1).id)
+    staged = store.stage(spec(1), MapAttempt(0, 0), "none")
+    staged.append(staged.take_turn(), batch([block(0, b"new")]))  # the old trailer is still at the end of the file
+    again = Store(tmp_path)
+    assert list(again.recover()) == []
+    assert files(tmp_path) == []
+
+
+def test_the_budget_is_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=10_000)
+    for map_id in range(4):
+        write(store, spec(0), bytes(4000), map_id)
+    store.remove_shuffle(spec(0).id)
+    store.empty_trash()
+    kept = files(tmp_path)
+    assert len(kept) == 2
+    assert sum(path.stat().st_size for path in kept) <= 10_000
+
+
+def test_they_go_with_the_application_and_with_the_store(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 20)
+    for app in ("a", "b"):
+        write(store, spec(0, app), b"x")
+        store.remove_shuffle(spec(0, app).id)
+    store.remove_app("a")
+    store.empty_trash()
+    assert [path.parent.name for path in files(tmp_path)] == ["b"]
+    store.close()
+    assert files(tmp_path) == []
+
+
+def test_a_full_disk_takes_them_back(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", 4 << 20) as root:
+        store = Store(root, recycle=1 << 30)
+        for map_id in range(2):
+            write(store, spec(0), bytes(1 << 20), map_id)
+        store.remove_shuffle(spec(0).id)
+        fill(root)
+        data = os.urandom(1 << 20) + os.urandom(1 << 19)  # more than a spare file holds, less than both
+        write(store, spec(1), data)
+        assert read(store, spec(1)) == data
