@@ -114,3 +114,20 @@ def test_a_full_disk_leaves_no_half_record_and_writes_it_when_there_is_room(tmp_
         names = [op.app for op in replay(root / "j") if isinstance(op, RegisterApp)]
         assert names == ["app", *(f"a{i}" for i in range(len(names) - 1))]
         assert len(names) > 1
+
+
+def test_operations_that_change_nothing_do_not_grow_the_journal(tmp_path: Path) -> None:
+    master = Master(tmp_path)
+    for operation in OPERATIONS[:4]:
+        master.apply(operation)
+    before = (tmp_path / "registry.journal").stat().st_size
+    for operation in OPERATIONS[:4]:
+        master.apply(operation)
+    for map_id in range(50):
+        master.lose(SHUFFLE, MapAttempt(map_id, 77), "nobody has ever written it")
+    master.apply(UnregisterShuffle(ShuffleId("app", 99)))
+    master.apply(UnregisterApp("nobody"))
+    assert (tmp_path / "registry.journal").stat().st_size == before
+    master.lose(SHUFFLE, MapAttempt(1, 2), "really gone")
+    assert (tmp_path / "registry.journal").stat().st_size > before
+    master.close()

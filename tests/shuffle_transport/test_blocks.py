@@ -110,3 +110,26 @@ def test_offsets_that_leave_the_buffer_are_refused(offsets: tuple[int, ...]) -> 
     held[:] = offsets  # Arrow checks what it builds; what arrives nobody has checked
     with pytest.raises(InvalidArgument, match="malformed"):
         parse_batch(batch, PUT_SCHEMA)
+
+
+@pytest.mark.parametrize("column", ["raw_length", "records"])
+def test_numbers_that_would_not_add_up_in_64_bits_are_refused(column: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"the {column} of a batch add up to more"):
+        parse_batch(strange(**{column: pa.array([2**62, 2**62], pa.int64())}), PUT_SCHEMA)
+
+
+def test_a_batch_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shuffle_transport.blocks.MAX_BATCH_BYTES", 3)
+    batch = put_batch(table_rows(blocks_of([(0, b"ab", 0), (1, b"cd", 0)])), b"abcd")
+    with pytest.raises(InvalidArgument, match="a batch with 4 payload bytes"):
+        parse_batch(batch, PUT_SCHEMA)
+    assert len(parse_batch(batch.slice(0, 1), PUT_SCHEMA).rows) == 1
+
+
+def test_columns_whose_names_are_no_text_are_refused_by_name() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, strange().schema) as writer:
+        writer.write_batch(strange())
+    garbled = sink.getvalue().to_pybytes().replace(b"crc32c", b"\xff\xfe\xfd\xfc\xfb\xfa")
+    with pytest.raises(InvalidArgument, match="names that are not UTF-8"):
+        parse_batch(pa.ipc.open_stream(garbled).read_next_batch(), PUT_SCHEMA)

@@ -53,3 +53,19 @@ def test_another_version_is_named_with_both_numbers() -> None:
     messages.check_protocol(messages.PROTOCOL, "x")
     with pytest.raises(ProtocolMismatch, match=f"the peer speaks protocol version 9, .* {messages.PROTOCOL}"):
         messages.check_protocol(9, "the peer")
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "é" * 100_000, "\U0001f600" * 5_000])
+def test_an_error_that_repeats_a_long_request_fits_into_the_trailers_of_a_call(text: str) -> None:
+    error = InvalidArgument(f"begin {text} end", remedy=text)
+    sent = messages.error_message(error)
+    assert sent.ByteSize() <= messages.MAX_MESSAGE_BYTES + messages.MAX_REMEDY_BYTES + 20
+    assert sent.message.startswith("begin ")
+    assert sent.message.endswith(" end")
+    assert f"[{len(error.message.encode())} bytes]" in sent.message
+    assert len(messages.status_text(error).encode()) <= messages.MAX_MESSAGE_BYTES
+
+
+def test_a_text_that_fits_is_not_touched() -> None:
+    text = "é" * (messages.MAX_MESSAGE_BYTES // 2)
+    assert messages.shortened(text, messages.MAX_MESSAGE_BYTES) is text

@@ -33,6 +33,8 @@ GET_SCHEMA = pa.schema(
 CODEC_KEY = b"codec"  # schema metadata of a pull: how its blocks are compressed
 
 BATCH_BYTES = 2 << 20  # payload a batch aims at
+MAX_BATCH_BYTES = 1 << 30  # payload a batch may have; Flight cannot send messages of 2 GiB
+MAX_SUM = 1 << 48  # raw bytes, or records, that a batch may speak of
 TABLE_FIELDS = ("partition", "crc32c", "raw_length", "records")
 
 
@@ -121,22 +123,19 @@ def payload_array(lengths: np.ndarray, payload: Buffer) -> pa.Array:
 def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
     """The blocks of a batch that came off the wire.
 
-    Raises InvalidArgument when it does not have `schema` (metadata aside), holds nulls, or its columns contradict
-    each other: whoever sent it speaks something else.
+    Raises InvalidArgument when it does not have `schema` (metadata aside), holds nulls, its columns contradict each
+    other, or it is above MAX_BATCH_BYTES or MAX_SUM: whoever sent it speaks something else.
     """
-    if not batch.schema.equals(schema, check_metadata=False):
-        raise InvalidArgument(
-            f"a block batch has the columns {', '.join(f'{f.name}:{f.type}' for f in batch.schema)}",
-            remedy=f"send {', '.join(f'{f.name}:{f.type}' for f in schema)} (docs/protocol.md)",
-        )
-    nulls = [batch.schema.names[i] for i, column in enumerate(batch.columns) if column.null_count]
+    check_schema(batch.schema, schema)
+    try:
+        # Lengths and offsets come from the peer. Before anything looks into a buffer, even to count nulls, Arrow checks
+        # them against the buffers' real sizes.
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"malformed block batch: {error}", remedy="send valid Arrow record batches") from None
+    nulls = [name for name, column in zip(schema.names, batch.columns, strict=True) if column.null_count]
     if nulls:
         raise InvalidArgument(f"null in block column {nulls[0]}", remedy="every field of a block has a value")
-    try:
-        # The offsets come from the peer: Arrow checks them against the buffers' real sizes.
-        batch.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(f"malformed block batch: {error}", remedy="send valid Arrow record batches") from None
     rows = np.empty(batch.num_rows, BLOCK_ROW)
     for name in TABLE_FIELDS:
         rows[name] = _values(batch.column(name), BLOCK_ROW[name])
@@ -146,17 +145,44 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
         return BlockBatch(rows, memoryview(b""))
     offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
     rows["length"] = np.diff(offsets)
-    if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
-        raise InvalidArgument(
-            "a block's raw_length is below its length, or its record count is negative",
-            remedy="send blocks that do not shrink uncompressed, with raw_length == length",
-        )
+    _check_rows(rows)
     whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
     if "map" not in schema.names:
         return BlockBatch(rows, whole)
     ids = (_values(batch.column(name), np.dtype("<i8")).tolist() for name in ("map", "attempt"))
     outputs = [MapAttempt(map_id, attempt) for map_id, attempt in zip(*ids, strict=True)]
     return BlockBatch(rows, whole, outputs)
+
+
+def check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
+    """Raises InvalidArgument unless `schema` is `expected`, metadata aside."""
+    if schema.equals(expected, check_metadata=False):
+        return
+    try:
+        columns = ", ".join(f"{field.name}:{field.type}" for field in schema)
+    except UnicodeDecodeError:  # names are bytes that the peer chose
+        columns = "names that are not UTF-8"
+    raise InvalidArgument(
+        f"a block batch has the columns {columns}",
+        remedy=f"send {', '.join(f'{f.name}:{f.type}' for f in expected)} (docs/protocol.md)",
+    )
+
+
+def _check_rows(rows: np.ndarray) -> None:
+    if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
+        raise InvalidArgument(
+            "a block's raw_length is below its length, or its record count is negative",
+            remedy="send blocks that do not shrink uncompressed, with raw_length == length",
+        )
+    if int(rows["length"].sum()) > MAX_BATCH_BYTES:
+        raise InvalidArgument(
+            f"a batch with {int(rows['length'].sum())} payload bytes",
+            remedy=f"send smaller batches, and split blocks of more than {MAX_BATCH_BYTES} bytes",
+        )
+    # No sum over a stream may leave 64 bits, whatever a peer says of its blocks.
+    for name in ("raw_length", "records"):
+        if float(rows[name].sum(dtype=np.float64)) > MAX_SUM:
+            raise InvalidArgument(f"the {name} of a batch add up to more than {MAX_SUM}", remedy="count again")
 
 
 def _table_arrays(rows: np.ndarray) -> list[pa.Array]:

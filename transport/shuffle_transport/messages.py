@@ -17,6 +17,11 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 PROTOCOL = 1
 ERROR_METADATA = "flight-shuffle-error-bin"  # gRPC trailing metadata of a failed control call
 
+# An error travels in the trailers of a call, up to three times and with its bytes escaped or in base64, and a gRPC peer
+# takes 8 KiB of trailers. What a request said of itself may be as long as the request.
+MAX_MESSAGE_BYTES = 700
+MAX_REMEDY_BYTES = 300
+
 M = TypeVar("M", bound=Message)
 
 
@@ -96,10 +101,28 @@ def shuffle_spec(message: pb.RegisterShuffleRequest) -> ShuffleSpec:
     return ShuffleSpec(shuffle_id(message.shuffle), message.partitions, message.maps, message.codec, message.content)
 
 
+def shortened(text: str, most: int) -> str:
+    """`text` in at most `most` bytes of UTF-8, its middle left out if it must be."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return text
+    gap = f" [{len(data)} bytes] "
+    half = (most - len(gap)) // 2
+    return data[:half].decode("utf-8", "ignore") + gap + data[-half:].decode("utf-8", "ignore")
+
+
+def status_text(error: ShuffleError) -> str:
+    """The words of `error` for people, short enough for a status or a line of a log."""
+    return shortened(str(error), MAX_MESSAGE_BYTES)
+
+
 def error_message(error: ShuffleError) -> pb.Error:
     """The wire form of a typed error."""
     message = pb.Error(
-        code=pb.ErrorCode.Name(error.code), message=error.message, remedy=error.remedy, worker=error.worker or ""
+        code=pb.ErrorCode.Name(error.code),
+        message=shortened(error.message, MAX_MESSAGE_BYTES),
+        remedy=shortened(error.remedy, MAX_REMEDY_BYTES),
+        worker=error.worker or "",
     )
     if error.shuffle is not None:
         message.shuffle.CopyFrom(key_of(error.shuffle))

@@ -95,6 +95,12 @@ class Journal:
             self._appended += 1
             return self._appended
 
+    @property
+    def appended(self) -> int:
+        """Number of the last operation that was queued."""
+        with self._lock:
+            return self._appended
+
     def flush(self, number: int) -> None:
         """Return when every operation up to `number` is on disk. Raises StorageFailed."""
         with self._io:

@@ -11,13 +11,22 @@ from pathlib import Path
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.events import Event
-from shuffle_api.registry.operations import ExpireApps, Heartbeat, LoseMapOutput, Operation
+from shuffle_api.registry.operations import (
+    ExpireApps,
+    Heartbeat,
+    LoseMapOutput,
+    Operation,
+    RegisterApp,
+    RegisterShuffle,
+    RegisterWorker,
+)
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.journal import Journal, replay
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
+_EVENTLESS = RegisterApp | RegisterShuffle | RegisterWorker  # these change the registry and bring about no event
 
 
 class Master:
@@ -43,26 +52,48 @@ class Master:
         """Have `listener` called with every event from now on."""
         self._listeners.append(listener)
 
-    def apply(self, operation: Operation) -> None:
-        """Apply, make durable, tell the listeners. Raises what the registry raises, and then nothing has changed."""
+    def apply(self, operation: Operation) -> tuple[Event, ...]:
+        """Apply, make durable, tell the listeners; what came about.
+
+        Raises what the registry raises, and then nothing has changed. An operation that changes nothing (it came a
+        second time, or names what is not there) is not journalled, so that whoever repeats it fills no disk.
+        """
         with self._lock:
+            known = self._knows(operation)
             events = self._registry.apply(operation)
-            number = (
-                self._journal.append(operation) if events or not isinstance(operation, Heartbeat | ExpireApps) else 0
-            )
-        if number:
-            self._journal.flush(number)
+            if events or (isinstance(operation, _EVENTLESS) and not known):
+                number = self._journal.append(operation)
+            else:
+                # What it repeats may still be on its way to the disk, on behalf of whoever said it first.
+                number = 0 if isinstance(operation, Heartbeat | ExpireApps) else self._journal.appended
+        self._journal.flush(number)
         for event in events:
             for listener in self._listeners:
                 listener(event)
+        return events
+
+    def _knows(self, operation: Operation) -> bool:
+        """Whether this operation, one of those that bring about no event, has been applied before."""
+        registry = self._registry
+        try:
+            if isinstance(operation, RegisterShuffle):
+                return registry.spec(operation.spec.id) == operation.spec
+            if isinstance(operation, RegisterApp):
+                return registry.app(operation.app).instance == operation.instance
+            if isinstance(operation, RegisterWorker):
+                return registry.worker(operation.info.id) == operation.info
+        except ShuffleError:
+            return False
+        return False
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         """Record that a committed output is gone; a no-op when that is known, or its shuffle is gone too."""
         try:
-            self.apply(LoseMapOutput(shuffle, output, reason))
+            events = self.apply(LoseMapOutput(shuffle, output, reason))
         except ShuffleError as error:
             log.info("not recorded as lost: %s", error)
-        else:
+            return
+        if events:
             log.warning(
                 "lost: map %d attempt %d of shuffle %d of app %s: %s",
                 output.map,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
 
 from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull, StreamBroken
 from shuffle_api.values import MapOutput, Totals
@@ -17,6 +19,8 @@ from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import HeldBlocks
+
+_MESSAGE_COST = 1024  # bytes that a message counts for at least while a refused stream is read to its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Ingest:
 
     def _messages(self, chunks: Iterable[Any]) -> Iterator[tuple[pb.PutControl, BlockBatch | None]]:
         """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
-        for chunk in chunks:
+        for chunk in _decoded(chunks):
             if self._worker.stopping:
                 raise ShuttingDown(f"worker {self._worker.info.id} is stopping")
             has_blocks = chunk.data is not None and chunk.data.num_rows
@@ -118,6 +122,36 @@ class Ingest:
     def _grant(self, granted: int | None, held: int) -> None:
         if granted is not None:
             self._reply(pb.PutReply(granted=granted, blocks_held=held))
+
+
+def drain(chunks: Iterable[Any], most: int) -> None:
+    """After a refusal: read on until the sender has heard of it, but no more than an honest one can have under way.
+
+    `most` bytes are that, its window, and the message that goes beyond. Raises what a broken stream raises.
+    """
+    try:
+        for chunk in chunks:
+            if most < 0:
+                return
+            # The buffers' sizes, as they are: nothing has checked what is in them.
+            most -= 0 if chunk.data is None else chunk.data.get_total_buffer_size()
+            most -= _MESSAGE_COST + (0 if chunk.app_metadata is None else chunk.app_metadata.size)
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError):
+        return  # neither is the rest of what it sends of any use
+
+
+def _decoded(chunks: Iterable[Any]) -> Iterator[Any]:
+    """The messages; what Arrow cannot decode is a malformed request like others. Broken streams stay Flight errors."""
+    try:
+        yield from chunks
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument(
+            f"a message that is no Arrow record batch: {error}", remedy="send valid Arrow IPC messages"
+        ) from None
 
 
 def _control(chunk: Any) -> pb.PutControl:

@@ -24,6 +24,8 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
+
 
 class Worker:
     """One worker's rules. Thread-safe; every method may raise a ShuffleError, with this worker's name in it."""
@@ -120,6 +122,12 @@ class Worker:
         return schema, serve(self._store, self.info.id, schema, shuffle, ranges, self._served, self._lost)
 
     def _ranges(self, spec: ShuffleSpec, ticket: pb.GetTicket) -> Sequence[OutputRange]:
+        if max(len(ticket.ranges), len(ticket.maps)) > MAX_RANGES:
+            raise InvalidArgument(
+                f"a ticket with {max(len(ticket.ranges), len(ticket.maps))} ranges",
+                remedy=f"ask for at most {MAX_RANGES} at a time",
+                shuffle=spec.id,
+            )
         if ticket.ranges:
             ranges = [
                 OutputRange(MapAttempt(r.map, r.attempt), r.first_partition, r.end_partition) for r in ticket.ranges
