@@ -1,15 +1,129 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.Optional;
+import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
-import org.apache.spark.shuffle.BlockingShuffleManager;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.BaseShuffleHandle;
+import org.apache.spark.shuffle.IndexShuffleBlockResolver;
+import org.apache.spark.shuffle.ShuffleHandle;
+import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
+import org.apache.spark.shuffle.ShuffleReader;
+import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
+import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.api.ShuffleDriverComponents;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.sort.SortShuffleManager;
+import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 
 /**
- * {@code spark.shuffle.manager} on Spark 4.3, which wants a {@code BlockingShuffleManager} there. Set {@code
- * spark.shuffle.sort.io.plugin.class} to {@link FlightShuffleDataIO} beside it.
+ * {@code spark.shuffle.manager}. Set {@code spark.shuffle.sort.io.plugin.class} to {@link FlightShuffleDataIO} beside it.
+ *
+ * <p>Two of Spark's {@code SortShuffleManager} do the work. Both have the writers; the output of one goes to
+ * {@link FlightShuffleDataIO}, that of the other to local disk, for the shuffles that fall back. A shuffle's handle says
+ * which of them it belongs to.
+ *
+ * <p>It is a {@code SortShuffleManager} itself for one reason: {@code ShuffleExchangeExec.needToCopyObjectsBeforeShuffle}
+ * copies every row for a manager of any other class, and Spark's own writers do not need that. Nothing of the superclass
+ * is used.
  */
-public final class FlightShuffleManager extends FlightManagerBase implements BlockingShuffleManager {
+public final class FlightShuffleManager extends SortShuffleManager {
+  private static final String DATA_IO = "spark.shuffle.sort.io.plugin.class";
+
+  private record Sorts(SortShuffleManager pushing, SortShuffleManager fallback) {}
+
+  private final SparkConf conf;
+  private final FlightExecutor executor;
+  private Sorts sorts;
+
   /** The constructor Spark looks for. */
   public FlightShuffleManager(SparkConf conf) {
+    this(conf, BuildInfo.read().checkFor(BuildInfo.runningSpark()));
+  }
+
+  private FlightShuffleManager(SparkConf conf, BuildInfo build) {
     super(conf);
+    if (!conf.get(DATA_IO, "").equals(FlightShuffleDataIO.class.getName())) {
+      throw new IllegalArgumentException(
+          getClass().getName() + " needs " + DATA_IO + "=" + FlightShuffleDataIO.class.getName()
+              + ": the driver registers the application there");
+    }
+    this.executor = new FlightExecutor(FlightConf.parse(conf), build.client());
+    this.conf = conf;
+  }
+
+  /**
+   * Spark's managers, made with the first shuffle. On the driver this object is made before the application has an id, and
+   * their copies of the configuration have to hold it.
+   */
+  private synchronized Sorts sorts() {
+    if (sorts == null) {
+      SparkConf local = conf.clone().set(DATA_IO, LocalDiskShuffleDataIO.class.getName());
+      sorts = new Sorts(new SortShuffleManager(executor.named(conf)), new SortShuffleManager(local));
+    }
+    return sorts;
+  }
+
+  @Override
+  public <K, V, C> ShuffleHandle registerShuffle(int shuffleId, ShuffleDependency<K, V, C> dependency) {
+    ShuffleDriverComponents driver = dependency.rdd().sparkContext().shuffleDriverComponents();
+    int partitions = dependency.partitioner().numPartitions();
+    int maps = dependency.rdd().getNumPartitions();
+    Optional<WorkerAddress> worker =
+        partitions == 0 ? Optional.empty() : ((FlightDriverComponents) driver).register(shuffleId, partitions, maps);
+    if (worker.isEmpty()) {
+      return sorts().fallback().registerShuffle(shuffleId, dependency);
+    }
+    BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
+    return new FlightShuffleHandle(inner, ((FlightDriverComponents) driver).app(), partitions, worker.get());
+  }
+
+  @Override
+  public <K, V> ShuffleWriter<K, V> getWriter(
+      ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
+    if (handle instanceof FlightShuffleHandle flight) {
+      MapOutputPush push = executor.open(flight, mapId, context);
+      return new FlightShuffleWriter<>(sorts().pushing().getWriter(flight.inner(), mapId, context, metrics), push);
+    }
+    return sorts().fallback().getWriter(handle, mapId, context, metrics);
+  }
+
+  @Override
+  public <K, C> ShuffleReader<K, C> getReader(
+      ShuffleHandle handle, int startMapIndex, int endMapIndex, int startPartition, int endPartition,
+      TaskContext context, ShuffleReadMetricsReporter metrics) {
+    if (handle instanceof FlightShuffleHandle flight) {
+      BlocksByWorker blocks =
+          new BlocksByWorker(
+              SparkEnv.get().mapOutputTracker()
+                  .getMapSizesByExecutorId(
+                      handle.shuffleId(), startMapIndex, endMapIndex, startPartition, endPartition));
+      boolean mayBatchFetch = SortShuffleManager.canUseBatchFetch(startPartition, endPartition, context);
+      return new FlightShuffleReader<>(flight, blocks, context, metrics, executor, mayBatchFetch);
+    }
+    return sorts().fallback().getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
+  }
+
+  /** Frees what this process keeps of a shuffle; the server's data goes with {@code removeShuffle} on the driver. */
+  @Override
+  public boolean unregisterShuffle(int shuffleId) {
+    sorts().pushing().unregisterShuffle(shuffleId);
+    return sorts().fallback().unregisterShuffle(shuffleId);
+  }
+
+  /** Serves the local blocks of shuffles that fell back; the others have none. */
+  @Override
+  public IndexShuffleBlockResolver shuffleBlockResolver() {
+    return sorts().fallback().shuffleBlockResolver();
+  }
+
+  @Override
+  public synchronized void stop() {
+    executor.close();
+    if (sorts != null) {
+      sorts.pushing().stop();
+      sorts.fallback().stop();
+    }
   }
 }
