@@ -14,6 +14,7 @@ from typing import IO
 
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 READY = re.compile(r"^ready control=(\S+) data=(\S+)$")
 START_TIMEOUT_S = 60.0
@@ -27,12 +28,19 @@ class ServerFailed(Exception):
 class ServerProcess:
     """``flight-shuffle server`` on free ports of 127.0.0.1; a context manager, stopped with SIGTERM.
 
-    ``control`` and ``data`` are its addresses; ``log`` takes its standard error. Raises ServerFailed if it is not ready
-    within a minute.
+    ``control`` and ``data`` are its addresses; ``log`` takes its standard error; ``credentials`` are for `status`.
+    Raises ServerFailed if it is not ready within a minute.
     """
 
-    def __init__(self, data_dir: Path, log: Path, arguments: Sequence[str] = ()) -> None:
-        self.data_dir, self.log = data_dir, log
+    def __init__(
+        self,
+        data_dir: Path,
+        log: Path,
+        arguments: Sequence[str] = (),
+        *,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
+        self.data_dir, self.log, self._credentials = data_dir, log, credentials
         self._arguments = tuple(arguments)
         self._start("127.0.0.1:0")
 
@@ -57,7 +65,7 @@ class ServerProcess:
             )
         try:
             self.control, self.data = self._await_ready()
-            self._client = ControlClient(self.control, client="flight-shuffle-bench")
+            self._client = ControlClient(self.control, client="flight-shuffle-bench", credentials=self._credentials)
         except BaseException:
             self._kill()
             raise

@@ -26,6 +26,12 @@ class ServerOptions:
         choices=("written", "fsynced"),
         help="what a commit survives: written = the process, fsynced = the machine",
     )
+    recycle: int = option(
+        1 << 30,
+        unit="bytes",
+        minimum=0,
+        help="files of removed shuffles kept for a minute to be written over by the same application; 0 keeps none",
+    )
     window: int = option(
         8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
     )
@@ -37,6 +43,16 @@ class ServerOptions:
     )
     staged_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
+    )
+    tls_cert: str = option(
+        "", help="file with the server's certificate (PEM), who signed it behind it; given: both endpoints use TLS"
+    )
+    tls_key: str = option("", help="file with the private key (PEM) of --tls-cert")
+    tls_client_ca: str = option(
+        "", help="file with certificates (PEM); given: clients must show a certificate that one of them signed"
+    )
+    secret_file: str = option(
+        "", help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it"
     )
     control_threads: int = option(16, minimum=1, help="control requests served at once")
     log_level: str = option(

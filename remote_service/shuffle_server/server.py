@@ -19,9 +19,10 @@ from shuffle_server import __version__
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.store import Store, lock_directory
 from shuffle_server.worker.coordinator import LocalCoordinator
-from shuffle_server.worker.endpoint import FlightEndpoint, location
+from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
@@ -36,20 +37,23 @@ DATA_GRACE = 10.0
 class Server:
     """Starts in the constructor, serves in `run`, ends with `stop` (from any thread or signal handler).
 
-    Raises StorageFailed (the data directory) and InvalidArgument (an address) when it cannot start.
+    Raises StorageFailed (the data directory) and InvalidArgument (an address, a certificate, the secret) when it
+    cannot start.
     """
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
         host, port = split_address(options.listen, "--listen")
         data_host, data_port = split_address(options.data_listen, "--data-listen") if options.data_listen else (host, 0)
+        security = load_security(options)
+        warn_of_strangers({host, data_host}, security)
         root = Path(options.data_dir)
         self._lock_fd = lock_directory(root)
         self._stop = threading.Event()
         raise_file_limit()
         try:
             sync = options.durability == "fsynced"
-            self._store = Store(root / "worker", sync=sync)
+            self._store = Store(root / "worker", sync=sync, recycle=options.recycle)
             self._master = Master(root / "master", sync=sync)
             worker_id = _worker_id(root / "worker-id")
             info = WorkerInfo(worker_id, options.advertise or data_host, data_port)
@@ -60,7 +64,7 @@ class Server:
             self.worker = Worker(info, self._store, LocalCoordinator(self._master), self._pool)
             put = PutOptions(options.window, options.overload_timeout)
             try:
-                self._endpoint = FlightEndpoint(location(data_host, data_port), self.worker, put)
+                self._endpoint = FlightEndpoint(data_host, data_port, self.worker, put, security)
             except (pa.ArrowException, OSError) as error:
                 raise InvalidArgument(
                     f"cannot listen on {data_host}:{data_port}: {error}",
@@ -68,7 +72,7 @@ class Server:
                 ) from error
             self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
             service = ControlService(self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)))
-            self._control, control_port = start_control(service, host, port, options.control_threads)
+            self._control, control_port = start_control(service, host, port, options.control_threads, security)
         except BaseException:
             os.close(self._lock_fd)
             raise

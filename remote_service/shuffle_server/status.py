@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from shuffle_server import __version__
+from shuffle_server.credentials import add_credentials, credentials_of
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -23,11 +24,17 @@ def add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--timeout", type=float, default=10.0, metavar="SECONDS", help="wait so long for the answer (default: 10)"
     )
+    add_credentials(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    client = ControlClient(parsed.server, client=f"flight-shuffle-cli/{__version__}", timeout=parsed.timeout)
+    client = ControlClient(
+        parsed.server,
+        client=f"flight-shuffle-cli/{__version__}",
+        timeout=parsed.timeout,
+        credentials=credentials_of(parsed, parsed.app),
+    )
     try:
         client.hello()
         reply: pb.StatusReply = client.call("Status", pb.StatusRequest(app=parsed.app))

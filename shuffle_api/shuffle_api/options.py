@@ -37,11 +37,20 @@ _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def option(
-    default: Any = MISSING, *, help: str, unit: str = "", choices: Sequence[str] = (), minimum: float | None = None
+    default: Any = MISSING,
+    *,
+    help: str,
+    unit: str = "",
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    secret: bool = False,
 ) -> Any:
-    """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given."""
-    metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum}
-    return dataclasses.field(default=default, metadata=metadata)
+    """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given.
+
+    The value of a `secret` one is in no repr and no error.
+    """
+    metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum, "secret": secret}
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,8 @@ def _parse(field: Field[Any], kind: type, value: str | int | float | bool) -> An
         parsed = _convert(kind, field.metadata.get("unit", ""), value)
         _check(field, parsed)
     except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"option {field.name!r} cannot be {value!r}", remedy=str(error)) from None
+        shown = "what it is" if field.metadata.get("secret") else repr(value)
+        raise InvalidArgument(f"option {field.name!r} cannot be {shown}", remedy=str(error)) from None
     return parsed
 
 

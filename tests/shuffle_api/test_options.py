@@ -23,6 +23,7 @@ class Options:
     verify: bool = option(True, help="check blocks")
     limit: int | None = option(None, unit="bytes", help="quota")
     tags: str = field(default_factory=lambda: "none")
+    token: str = option("", secret=True, help="what nobody may see")
 
 
 def parse(**given: str | int | float | bool) -> Options:
@@ -86,6 +87,13 @@ def test_value_that_does_not_fit_is_refused_with_what_would(name: str, given: An
     assert expected in raised.value.remedy
 
 
+def test_a_secret_value_is_in_no_repr_and_no_error() -> None:
+    assert "4711" not in repr(parse(token="4711"))
+    with pytest.raises(InvalidArgument, match="option 'token' cannot be what it is") as refused:
+        parse(token=4711)
+    assert "4711" not in str(refused.value)
+
+
 def test_unknown_option_lists_the_known_ones() -> None:
     with pytest.raises(UnknownOption, match="'widow'.*did you mean 'window'.*codec.*timeout") as raised:
         parse(widow=1)
@@ -134,6 +142,7 @@ def test_table_has_a_row_per_option_in_order() -> None:
         OptionRow("verify", "bool", "true", "", "check blocks"),
         OptionRow("limit", "int", "", "bytes", "quota"),
         OptionRow("tags", "str", "none", "", ""),
+        OptionRow("token", "str", "", "", "what nobody may see"),
     ]
 
 

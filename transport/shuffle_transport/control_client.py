@@ -10,8 +10,10 @@ from google.protobuf.message import Message
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, ShuffleError
 from shuffle_transport import messages
+from shuffle_transport.connect import grpc_channel, not_connected
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -24,9 +26,18 @@ class ControlClient:
     :param address: HOST:PORT.
     :param timeout: seconds for the answer to one call.
     :param retry: seconds for which a call waits for a server that cannot be reached (it may be restarting).
+    :param credentials: who calls, and how TLS is spoken.
     """
 
-    def __init__(self, address: str, *, client: str, timeout: float = 30.0, retry: float = 0.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        client: str,
+        timeout: float = 30.0,
+        retry: float = 0.0,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise InvalidArgument(
@@ -35,14 +46,8 @@ class ControlClient:
             )
         self.address = address
         self._client, self._timeout, self._retry = client, timeout, retry
-        self._channel = grpc.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", 64 << 20),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-            ],
-        )
+        self._tls, self._headers = credentials.tls, credentials.headers()
+        self._channel = grpc_channel(address, credentials.tls)
         self._stub: Any = rpc.ShuffleControlStub(self._channel)
 
     def hello(self) -> pb.HelloReply:
@@ -54,14 +59,14 @@ class ControlClient:
     def call(self, method: str, request: Message) -> Any:
         """The reply to one request.
 
-        Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, or ProtocolMismatch when
-        what answers is no Flight Shuffle server.
+        Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, ProtocolMismatch when what
+        answers is no Flight Shuffle server, or Unauthenticated when its certificate is not to be trusted.
         """
         give_up = time.monotonic() + self._retry
         pause = _RETRY_FIRST
         while True:
             try:
-                return getattr(self._stub, method)(request, timeout=self._timeout)
+                return getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
             except grpc.RpcError as caught:
                 error = self._translate(caught, method)
             if not isinstance(error, ServerUnreachable) or time.monotonic() + pause > give_up:
@@ -85,7 +90,7 @@ class ControlClient:
                 remedy="see whether the server is overloaded or stuck",
             )
         if code is grpc.StatusCode.UNAVAILABLE and not _strange(details):
-            return ServerUnreachable(self.address, details)
+            return not_connected(self.address, details or "", self._tls)
         return ProtocolMismatch(
             f"{self.address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",
             remedy="give the address after `control=` in the server's ready line; `data=` is another endpoint",

@@ -18,7 +18,6 @@ from shuffle_api.errors import (
     BlockCorrupt,
     DeadlineExceeded,
     ProtocolMismatch,
-    ServerUnreachable,
     ShuffleError,
     StreamBroken,
 )
@@ -38,8 +37,10 @@ from shuffle_transport.blocks import (
     table_rows,
 )
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.connect import flight_connection, flight_options, not_connected
 from shuffle_transport.credits import SendWindow
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, Credentials, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -69,15 +70,13 @@ class FlightClient:
     """One connection to one worker's data endpoint. Thread-safe: calls share the connection.
 
     :param timeout: seconds that one push or pull may take in all.
+    :param credentials: who calls, and how TLS is spoken.
     """
 
-    def __init__(self, address: str, *, timeout: float = 120.0) -> None:
+    def __init__(self, address: str, *, timeout: float = 120.0, credentials: Credentials = NO_CREDENTIALS) -> None:
         self.address = address
-        self._timeout = timeout
-        self._client = fl.connect(
-            f"grpc+tcp://{address}",
-            generic_options=[("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)],
-        )
+        self._timeout, self._credentials = timeout, credentials
+        self._client = flight_connection(address, credentials.tls)
 
     def push(
         self, target: PushTarget, blocks: Sequence[Block], *, first_block: int, end: Totals, commit: bool
@@ -112,11 +111,11 @@ class FlightClient:
         self._put(command, (), pb.PutControl(abort=True))
 
     def _put(self, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
-        with _Translated(self.address):
+        with _Translated(self.address, self._credentials.tls):
             writer, replies = self._client.do_put(
                 fl.FlightDescriptor.for_command(command.SerializeToString()),
                 PUT_SCHEMA,
-                fl.FlightCallOptions(timeout=self._timeout),
+                flight_options(self._credentials, self._timeout),
             )
             try:
                 reply = self._send(writer, replies, blocks, last)
@@ -158,9 +157,9 @@ class FlightClient:
         stops before its end message or served something else than it says, and what the worker sent for the call
         as a whole.
         """
-        with _Translated(self.address):
+        with _Translated(self.address, self._credentials.tls):
             reader = self._client.do_get(
-                fl.Ticket(ticket.SerializeToString()), fl.FlightCallOptions(timeout=self._timeout)
+                fl.Ticket(ticket.SerializeToString()), flight_options(self._credentials, self._timeout)
             )
             try:
                 yield from self._received(reader)
@@ -262,8 +261,8 @@ class _NoAnswer(Exception):
 class _Translated:
     """Turns Flight's and Arrow's errors into typed ones, at this one edge."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, tls: TlsFiles | None) -> None:
+        self._address, self._tls = address, tls
 
     def __enter__(self) -> None: ...
 
@@ -279,5 +278,5 @@ class _Translated:
                 f"{self._address}: {text}", remedy="see whether the worker is stuck, or raise the timeout"
             ) from error
         if isinstance(error, fl.FlightUnavailableError):
-            raise ServerUnreachable(self._address, text) from error
+            raise not_connected(self._address, text, self._tls) from error
         raise StreamBroken(f"the stream to {self._address} broke: {text}") from error

@@ -14,6 +14,7 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 T = TypeVar("T")
 CLIENT = "flight-shuffle-python/0.1.0"
@@ -21,11 +22,16 @@ _PAUSE_FIRST, _PAUSE_MOST = 0.05, 1.0
 
 
 class Connection:
-    """Control and data connections to the service at one address. Thread-safe; connects on first use."""
+    """Control and data connections of one application to the service at one address.
 
-    def __init__(self, address: str, options: RemoteOptions) -> None:
-        self.control = ControlClient(address, client=CLIENT, timeout=options.timeout, retry=options.retry)
-        self._options = options
+    Thread-safe; connects on first use.
+    """
+
+    def __init__(self, address: str, options: RemoteOptions, credentials: Credentials = NO_CREDENTIALS) -> None:
+        self.control = ControlClient(
+            address, client=CLIENT, timeout=options.timeout, retry=options.retry, credentials=credentials
+        )
+        self._options, self._credentials = options, credentials
         self._lock = threading.Lock()
         self._workers: dict[str, WorkerInfo] = {}
         self._clients: dict[str, FlightClient] = {}
@@ -71,7 +77,9 @@ class Connection:
         with self._lock:
             client = self._clients.get(worker)
             if client is None or client.address != info.address:
-                client = self._clients[worker] = FlightClient(info.address, timeout=self._options.timeout)
+                client = self._clients[worker] = FlightClient(
+                    info.address, timeout=self._options.timeout, credentials=self._credentials
+                )
             return client
 
     def retrying(self, action: Callable[[], T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shuffle_api.options import option
+from shuffle_transport.credential_files import CLIENT_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,9 @@ class RemoteOptions:
     retry: float = option(
         60.0, unit="seconds", minimum=0.0, help="how long to keep trying to reach a server that is away (restarting)"
     )
+    tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
+    tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])
+    tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
+    secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
+    token_file: str = option("", help=CLIENT_OPTIONS["token_file"])
+    token: str = option("", secret=True, help=CLIENT_OPTIONS["token"])

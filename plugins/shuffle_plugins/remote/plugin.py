@@ -17,6 +17,7 @@ from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.reader import RemoteReader
 from shuffle_plugins.remote.writer import RemoteWriter
 from shuffle_transport.codecs import get_codec
+from shuffle_transport.credential_files import CLIENT_OPTIONS, load_keyring
 
 User = TypeVar("User", bound=ShuffleMaster | ShuffleWriter | ShuffleReader)
 
@@ -24,7 +25,8 @@ User = TypeVar("User", bound=ShuffleMaster | ShuffleWriter | ShuffleReader)
 class RemoteShuffle(ShufflePlugin):
     """Data lives on the server's disks until its shuffle is unregistered, and can be read again and again.
 
-    Option `server` is required at the driver. Tasks take the address from the handle.
+    Option `server` is required at the driver. Tasks take the address from the handle; credentials they never find
+    there, only in their own options.
     """
 
     name = "remote"
@@ -33,23 +35,26 @@ class RemoteShuffle(ShufflePlugin):
     def __init__(self, options: Options = NO_OPTIONS) -> None:
         self._options = parse_options(RemoteOptions, options)
         get_codec(self._options.codec)
+        self._keys = load_keyring(**{name: getattr(self._options, name) for name in CLIENT_OPTIONS})
         self._lock = threading.Lock()
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[tuple[str, str], Connection] = {}  # by address and application
         self._users: weakref.WeakSet[ShuffleMaster | ShuffleWriter | ShuffleReader] = weakref.WeakSet()
         self._closed = False
 
     def master(self, app: str) -> ShuffleMaster:
         if not self._options.server:
             raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
-        return self._track(RemoteMaster(app, self._connection(self._options.server), self._options.codec))
+        return self._track(RemoteMaster(app, self._connection(self._options.server, app), self._options.codec))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> ShuffleWriter:
         handle.spec.check_map(attempt.map)
-        return self._track(RemoteWriter(handle.spec, attempt, self._connection(handle.endpoint), self._options))
+        connection = self._connection(handle.endpoint, handle.spec.id.app)
+        return self._track(RemoteWriter(handle.spec, attempt, connection, self._options))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> ShuffleReader:
         wanted = handle.spec.check_ranges(partitions, maps)
-        return self._track(RemoteReader(handle.spec, partitions, wanted, self._connection(handle.endpoint)))
+        connection = self._connection(handle.endpoint, handle.spec.id.app)
+        return self._track(RemoteReader(handle.spec, partitions, wanted, connection))
 
     def close(self) -> None:
         with self._lock:
@@ -61,13 +66,14 @@ class RemoteShuffle(ShufflePlugin):
             connection.close()
         self._connections.clear()
 
-    def _connection(self, address: str) -> Connection:
+    def _connection(self, address: str, app: str) -> Connection:
         with self._lock:
             if self._closed:
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
-            connection = self._connections.get(address)
+            connection = self._connections.get((address, app))
             if connection is None:
-                connection = self._connections[address] = Connection(address, self._options)
+                connection = Connection(address, self._options, self._keys.for_app(app))
+                self._connections[address, app] = connection
             return connection
 
     def _track(self, user: User) -> User:

@@ -10,11 +10,15 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from shuffle_api.errors import ErrorCode, InternalError, InvalidArgument, ShuffleError, StorageFailed
+from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.auth import TokenInterceptor
+from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
+from shuffle_server.master.refusal import refuse
+from shuffle_server.security import OPEN, ServerSecurity, ServerTls
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -25,21 +29,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 PAGE = 1000  # map outputs per reply of Locate
 MAX_PAGE = 10_000
-
-_STATUS = {
-    ErrorCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorCode.PROTOCOL_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
-    ErrorCode.UNKNOWN_APP: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.UNKNOWN_SHUFFLE: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.MAP_OUTPUT_NOT_WRITTEN: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.MAP_OUTPUT_LOST: grpc.StatusCode.DATA_LOSS,
-    ErrorCode.APP_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    ErrorCode.SHUFFLE_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    ErrorCode.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
-    ErrorCode.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
-    ErrorCode.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
-    ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
-}
+MAX_TEXT = 1000  # characters of a text that is for people
 
 
 class Workers(Protocol):
@@ -76,6 +66,8 @@ class ControlService(rpc.ShuffleControlServicer):
 
     def RegisterApp(self, request: pb.RegisterAppRequest, context: grpc.ServicerContext) -> pb.RegisterAppReply:
         def reply() -> pb.RegisterAppReply:
+            check_text("instance", request.instance)
+            check_text("name", request.name)
             self._master.apply(RegisterApp(request.app, request.instance, request.name, time.time()))
             return pb.RegisterAppReply(
                 epoch=self._master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
@@ -145,6 +137,11 @@ class ControlService(rpc.ShuffleControlServicer):
     def ReportLost(self, request: pb.ReportLostRequest, context: grpc.ServicerContext) -> pb.ReportLostReply:
         def reply() -> pb.ReportLostReply:
             shuffle = messages.shuffle_id(request.shuffle)
+            check_text("reason", request.reason)
+            if len(request.outputs) > MAX_PAGE:
+                raise InvalidArgument(
+                    f"a report of {len(request.outputs)} outputs", remedy=f"report at most {MAX_PAGE} at a time"
+                )
             lost = []
             for output in map(messages.map_attempt, request.outputs):
                 reason = self._workers.verify(shuffle, output)
@@ -216,28 +213,35 @@ class ControlService(rpc.ShuffleControlServicer):
         return [messages.worker_message(worker) for worker in self._workers.workers()]
 
 
+def check_text(what: str, text: str) -> None:
+    """Raises InvalidArgument: what the registry keeps and the journal repeats is short."""
+    if len(text) > MAX_TEXT:
+        raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")
+
+
 def _guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
     """The one edge at which a typed error becomes a gRPC status with the error beside it."""
     try:
         return reply()
-    except ShuffleError as caught:
-        error = caught
-    except OSError as caught:
-        error = StorageFailed(str(caught), remedy="check the master's disk and log")
-    context.set_trailing_metadata(((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),))
-    context.abort(_STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION), str(error))
-    raise InternalError("unreachable: abort raises")  # for the type checker
+    except ShuffleError as error:
+        refuse(context, error)
+    except OSError as error:
+        refuse(context, StorageFailed(str(error), remedy="check the master's disk and log"))
 
 
-def start_control(service: ControlService, host: str, port: int, threads: int) -> tuple[grpc.Server, int]:
+def start_control(
+    service: ControlService, host: str, port: int, threads: int, security: ServerSecurity = OPEN
+) -> tuple[grpc.Server, int]:
     """Listen; the server and its port. Raises InvalidArgument when it cannot listen there."""
     server = grpc.server(
         futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)],
+        interceptors=[DecodingInterceptor(), *([TokenInterceptor(security.secret)] if security.secret else [])],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)
+    address, tls = f"{host}:{port}", security.tls
     try:
-        bound = server.add_insecure_port(f"{host}:{port}")
+        bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))
     except RuntimeError as error:
         raise InvalidArgument(
             f"cannot listen on {host}:{port}: {error}",
@@ -245,3 +249,9 @@ def start_control(service: ControlService, host: str, port: int, threads: int) -
         ) from error
     server.start()
     return server, bound
+
+
+def _speaking(tls: ServerTls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.cert)], tls.client_ca or None, require_client_auth=bool(tls.client_ca)
+    )

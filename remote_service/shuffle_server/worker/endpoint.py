@@ -12,16 +12,20 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from shuffle_api.errors import ErrorCode, InvalidArgument, ShuffleError
+from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
-from shuffle_server.worker.ingest import Ingest, PutOptions
+from shuffle_server.security import OPEN, ServerSecurity
+from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
+from shuffle_server.worker.ingest import Ingest, PutOptions, drain
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
-from shuffle_transport.blocks import GET_SCHEMA
+from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+MAX_ENDPOINTS = 1 << 16  # in one answer about flights: a shuffle may have two thousand million partitions
 
 _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
     ErrorCode.UNAUTHENTICATED: fl.FlightUnauthenticatedError,
@@ -34,8 +38,17 @@ _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
 class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves one worker. `serve()` blocks; `shutdown()` waits for the calls that are under way."""
 
-    def __init__(self, location: str, worker: Worker, options: PutOptions) -> None:
-        super().__init__(location)
+    def __init__(
+        self, host: str, port: int, worker: Worker, options: PutOptions, security: ServerSecurity = OPEN
+    ) -> None:
+        tls = security.tls
+        super().__init__(
+            f"grpc+{'tcp' if tls is None else 'tls'}://{host}:{port}",
+            tls_certificates=None if tls is None else [(tls.cert, tls.key)],
+            verify_client=tls is not None and bool(tls.client_ca),
+            root_certificates=None if tls is None else tls.client_ca or None,
+            middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret)} if security.secret else None,
+        )
         self.worker, self._options = worker, options
 
     def do_put(
@@ -53,44 +66,68 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 raise InvalidArgument(
                     "a push whose descriptor is a path", remedy="send a PutCommand (docs/protocol.md)"
                 )
+            # Before the first batch: with columns of its own choice, a peer could have dictionaries pile up in here.
+            check_schema(reader.schema, PUT_SCHEMA)
             command = messages.parse(pb.PutCommand, descriptor.command)
+            principal_of(context).check(command.shuffle.app)
             Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
         except ShuffleError as error:
             error.worker = self.worker.info.id
-            log.warning("push refused: %s", error)
+            log.warning("push refused: %s", messages.status_text(error))
             reply(pb.PutReply(error=messages.error_message(error)))
-            for _ in _chunks(reader):  # the sender may be in the middle of writing: let it reach the reply
-                pass
+            drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         try:
-            schema, items = self.worker.get(messages.parse(pb.GetTicket, ticket.ticket))
+            wanted = messages.parse(pb.GetTicket, ticket.ticket)
+            principal_of(context).check(wanted.shuffle.app)
+            schema, items = self.worker.get(wanted)
         except ShuffleError as error:
             raise self._failed(error) from error
         return fl.GeneratorStream(schema, items)
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        for spec in self.worker.shuffles():
-            if spec.id.app.startswith(criteria.decode("utf-8", "replace")):
-                yield self._info(spec)
+        """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""
+        own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
+        if own is not None and not own.startswith(begin):
+            raise self._failed(
+                PermissionDenied(
+                    f"a list of applications {begin!r} with the token of application {own!r}",
+                    remedy="ask for the shuffles of this application",
+                )
+            )
+        specs = [spec for spec in self.worker.shuffles() if spec.id.app.startswith(begin)]
+        seen = [spec for spec in specs if own in (None, spec.id.app)]
+        return (self._info(spec, MAX_ENDPOINTS // len(seen)) for spec in seen)
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         try:
-            return self._info(self.worker.spec(_shuffle_of(descriptor)))
+            return self._info(self._described(context, descriptor))
         except ShuffleError as error:
             raise self._failed(error) from error
 
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
+        try:
+            self._described(context, descriptor)
+        except ShuffleError as error:
+            raise self._failed(error) from error
         return fl.SchemaResult(GET_SCHEMA)
 
-    def _info(self, spec: ShuffleSpec) -> fl.FlightInfo:
-        """A shuffle as a flight: an endpoint with a ticket per partition."""
+    def _described(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> ShuffleSpec:
+        shuffle = _shuffle_of(descriptor)
+        principal_of(context).check(shuffle.app)
+        return self.worker.spec(shuffle)
+
+    def _info(self, spec: ShuffleSpec, most: int = MAX_ENDPOINTS) -> fl.FlightInfo:
+        """A shuffle as a flight: an endpoint with a ticket per partition, or per run of them if they are too many."""
         outputs = self.worker.outputs(spec.id)
         key = messages.key_of(spec.id)
-        endpoints = [
-            fl.FlightEndpoint(pb.GetTicket(shuffle=key, first_partition=p, end_partition=p + 1).SerializeToString(), [])
-            for p in range(spec.partitions)
-        ]
+        step = -(-spec.partitions // max(1, most))
+        tickets = (
+            pb.GetTicket(shuffle=key, first_partition=p, end_partition=min(p + step, spec.partitions))
+            for p in range(0, spec.partitions, step)
+        )
+        endpoints = [fl.FlightEndpoint(ticket.SerializeToString(), []) for ticket in tickets]
         descriptor = fl.FlightDescriptor.for_path(spec.id.app, str(spec.id.shuffle))
         records = sum(o.totals.records for o in outputs)
         return fl.FlightInfo(GET_SCHEMA, descriptor, endpoints, records, sum(o.totals.bytes for o in outputs))
@@ -98,7 +135,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def _failed(self, error: ShuffleError) -> fl.FlightError:
         error.worker = self.worker.info.id
         kind = _FLIGHT_ERRORS.get(error.code, fl.FlightServerError)
-        return kind(str(error), extra_info=messages.error_message(error).SerializeToString())
+        return kind(messages.status_text(error), extra_info=messages.error_message(error).SerializeToString())
 
 
 def _chunks(reader: fl.MetadataRecordBatchReader) -> Iterator[Any]:
@@ -117,7 +154,3 @@ def _shuffle_of(descriptor: fl.FlightDescriptor) -> ShuffleId:
             f"flight path {'/'.join(path)!r}", remedy="use the path [app, shuffle number], as ListFlights shows it"
         )
     return ShuffleId(path[0], int(path[1]))
-
-
-def location(host: str, port: int) -> str:
-    return f"grpc+tcp://{host}:{port}"

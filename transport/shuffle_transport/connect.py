@@ -1,0 +1,70 @@
+"""Opening gRPC and Flight connections with credentials, and telling why one did not come about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pyarrow.flight as fl
+
+from shuffle_api.errors import ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
+from shuffle_transport.security import Credentials, TlsFiles
+
+_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+_MOST_REPLY_BYTES = 64 << 20
+
+
+def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
+    """A channel to a control endpoint; connects with its first call."""
+    options = [("grpc.max_receive_message_length", _MOST_REPLY_BYTES), *_OPTIONS]
+    if tls is None:
+        return grpc.insecure_channel(address, options=options)
+    return grpc.secure_channel(
+        address, grpc.ssl_channel_credentials(tls.ca, tls.key or None, tls.cert or None), options=options
+    )
+
+
+def flight_connection(address: str, tls: TlsFiles | None) -> Any:
+    """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call."""
+    if tls is None:
+        return fl.connect(f"grpc+tcp://{address}", generic_options=_OPTIONS)
+    return fl.connect(
+        f"grpc+tls://{address}",
+        tls_root_certs=tls.ca,
+        cert_chain=tls.cert or None,
+        private_key=tls.key or None,
+        generic_options=_OPTIONS,
+    )
+
+
+def flight_options(credentials: Credentials, timeout: float) -> Any:
+    """The `FlightCallOptions` of one call: its deadline in seconds, and the headers that authenticate it."""
+    headers = [(name.encode(), value.encode()) for name, value in credentials.headers()]
+    return fl.FlightCallOptions(timeout=timeout, headers=headers)
+
+
+def not_connected(address: str, details: str, tls: TlsFiles | None) -> ShuffleError:
+    """The error for a call that ended UNAVAILABLE with gRPC's `details`.
+
+    What trying again does not mend is told apart from an absence: a certificate that is not trusted (Unauthenticated),
+    a server without TLS (ProtocolMismatch).
+    """
+    if any(sign in details for sign in ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "Hostname Verif")):
+        return Unauthenticated(
+            f"the certificate of {address} is not trusted: {details}",
+            remedy="tls_ca must hold the certificate of who signed the server's, and the server's must name the host",
+        )
+    if "wrong version number" in details or "WRONG_VERSION_NUMBER" in details:
+        return ProtocolMismatch(
+            f"{address} does not speak TLS, this client does: {details}",
+            remedy="start the server with --tls-cert and --tls-key, or leave out tls_ca",
+        )
+    hint = ""
+    if "Socket closed" in details or "onnection reset" in details:
+        hint = (
+            "; it may want a client's certificate (tls_cert, tls_key)" if tls else "; it may want TLS: then set tls_ca"
+        )
+    return ServerUnreachable(address, details, remedy=f"{ServerUnreachable.default_remedy}{hint}")
