@@ -1,4 +1,4 @@
-"""The `remote` plugin against a real server process: the conformance kit."""
+"""The `remote` plugin against real server processes: the conformance kit, in plain text and over TLS with tokens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from shuffle_api.interfaces import OptionValue, ShufflePlugin
 from shuffle_api.testing import ShufflePluginTests
 from shuffle_api.values import MapOutput, ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
+from tests.certificates import make_party, make_secret
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     root: Path = tmp_path_factory.mktemp("server")
     with ServerProcess(root / "data", root / "log") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    root: Path = tmp_path_factory.mktemp("secured")
+    party, secret = make_party(root), make_secret(root / "secret")
+    arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret)]
+    with ServerProcess(root / "data", root / "log", arguments) as process:
         yield process
 
 
@@ -43,3 +53,15 @@ class TestRemoteShuffle(ShufflePluginTests):
         path.unlink()
         with plugin.reader(handle, range(handle.spec.partitions)) as reader, pytest.raises(MapOutputLost):
             list(reader)
+
+
+class TestRemoteShuffleOverTlsWithTokens(TestRemoteShuffle):
+    @pytest.fixture(autouse=True)
+    def _server(self, secured_server: ServerProcess) -> None:
+        self.server = secured_server
+
+    @pytest.fixture
+    def options(self, secured_server: ServerProcess) -> dict[str, OptionValue]:
+        root = secured_server.log.parent
+        secured = {"tls_ca": str(root / "ca.pem"), "secret_file": str(root / "secret")}
+        return {"server": secured_server.control, "timeout": 30, "retry": 5, **secured}

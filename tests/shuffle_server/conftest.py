@@ -9,6 +9,10 @@ import pytest
 
 from bench.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_transport.credential_files import load_keyring
+from tests.certificates import make_party, make_secret
+from tests.shuffle_server.helpers import write_map
+from tests.shuffle_server.secured import Secured
 
 
 @pytest.fixture
@@ -21,3 +25,19 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 def plugin(server: ServerProcess) -> Iterator[RemoteShuffle]:
     with RemoteShuffle({"server": server.control, "timeout": 20, "retry": 20}) as remote:
         yield remote
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    root = tmp_path_factory.mktemp("secured")
+    party, secret_file = make_party(root / "tls"), make_secret(root / "secret")
+    keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret_file))
+    arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret_file)]
+    arguments += ["--log-level", "debug"]
+    with ServerProcess(root / "data", root / "log", arguments, credentials=keys.for_cluster()) as server:
+        scene = Secured(server, keys, secret_file, party)
+        with RemoteShuffle(scene.options) as plugin, plugin.master("A") as a, plugin.master("B") as b:
+            for master in (a, b):
+                handle = master.register_shuffle(2, 1, shuffle=1)
+                write_map(plugin, handle, 0)
+            yield scene
