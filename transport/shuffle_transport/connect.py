@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -27,21 +28,22 @@ def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
     )
 
 
-def flight_connection(address: str, tls: TlsFiles | None) -> Any:
-    """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call."""
+def flight_connection(address: str, tls: TlsFiles | None, options: Sequence[tuple[str, int]] = ()) -> Any:
+    """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call. `options` are gRPC's."""
+    generic_options = [*_OPTIONS, *options]
     if tls is None:
-        return fl.connect(f"grpc+tcp://{address}", generic_options=_OPTIONS)
+        return fl.connect(f"grpc+tcp://{address}", generic_options=generic_options)
     return fl.connect(
         f"grpc+tls://{address}",
         tls_root_certs=tls.ca,
         cert_chain=tls.cert or None,
         private_key=tls.key or None,
-        generic_options=_OPTIONS,
+        generic_options=generic_options,
     )
 
 
-def flight_options(credentials: Credentials, timeout: float) -> Any:
-    """The `FlightCallOptions` of one call: its deadline in seconds, and the headers that authenticate it."""
+def flight_options(credentials: Credentials, timeout: float | None) -> Any:
+    """The `FlightCallOptions` of one call: its deadline in seconds, None for none, and the headers of `credentials`."""
     headers = [(name.encode(), value.encode()) for name, value in credentials.headers()]
     return fl.FlightCallOptions(timeout=timeout, headers=headers)
 

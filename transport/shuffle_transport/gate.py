@@ -99,6 +99,15 @@ class CreditGate:
             if self._announce is not None:
                 self._announce(0)
 
+    def repeat(self) -> None:
+        """Announce again, on a new stream: what waits, or that nothing does (then as :meth:`idle`)."""
+        with self._changed:
+            waiting = bool(self._queue)
+        if waiting:
+            self._announce_backlog()
+        else:
+            self.idle()
+
     def fail(self, error: ShuffleError) -> None:
         """The stream is broken: whoever waits or comes later gets `error`. The first one counts."""
         with self._changed:

@@ -180,6 +180,48 @@ class GetControl(_message.Message):
     error: Error
     def __init__(self, end: _Optional[_Union[Totals, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
+class ExchangeCommand(_message.Message):
+    __slots__ = ("protocol", "channel", "metadata", "codec", "session", "resumed", "keepalive_ms")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    KEEPALIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    channel: str
+    metadata: bytes
+    codec: str
+    session: bytes
+    resumed: bool
+    keepalive_ms: int
+    def __init__(self, protocol: _Optional[int] = ..., channel: _Optional[str] = ..., metadata: _Optional[bytes] = ..., codec: _Optional[str] = ..., session: _Optional[bytes] = ..., resumed: _Optional[bool] = ..., keepalive_ms: _Optional[int] = ...) -> None: ...
+
+class ExchangeControl(_message.Message):
+    __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    message: bytes
+    end: Totals
+    granted: int
+    held: int
+    backlog: int
+    first: int
+    ping: bool
+    error: Error
+    rows: bytes
+    payload: bytes
+    def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
 class HelloRequest(_message.Message):
     __slots__ = ("protocol", "client")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,112 @@
+"""The seam below a channel: one two-way stream of Flight messages. A channel outlives its streams if it may resume."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
+from shuffle_transport import messages
+from shuffle_transport.connect import not_connected
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import TlsFiles
+
+Message = tuple[pa.RecordBatch | None, pa.Buffer | bytes | None]
+"""A RecordBatch, or metadata: never both."""
+
+
+class Stream(ABC):
+    """One thread reads, one at a time writes. Every method that waits ends when `abort` is called by another thread.
+
+    Errors are a ShuffleError: StreamBroken, ServerUnreachable, DeadlineExceeded, or what the server said of the call.
+    """
+
+    peer: str
+    """The address of the other end, for messages."""
+
+    @abstractmethod
+    def read(self) -> Message | None:
+        """The next message; None once the other end has half-closed."""
+
+    @abstractmethod
+    def write(self, message: Message) -> None:
+        """Write; returns when the message is in the hands of the transport."""
+
+    @abstractmethod
+    def half_close(self) -> None:
+        """Nothing more will be written. At a server this does nothing: there the end of the call says so."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End the stream at once, in both directions; never waits. Idempotent."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the stream holds, by the thread that has read it to its end. Never raises for a broken stream."""
+
+
+class FlightStream(Stream):
+    """A DoExchange call, of either end.
+
+    :param abort: ends the call.
+    :param tls: how the connection speaks TLS, for messages.
+    """
+
+    def __init__(
+        self, peer: str, reader: Any, writer: Any, abort: Callable[[], None], *, tls: TlsFiles | None = None
+    ) -> None:
+        self.peer = peer
+        self._reader, self._writer, self._abort, self._tls = reader, writer, abort, tls
+
+    def read(self) -> Message | None:
+        try:
+            chunk = self._reader.read_chunk()
+        except StopIteration:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            raise translated(error, self.peer, self._tls) from error
+        return chunk.data, chunk.app_metadata
+
+    def write(self, message: Message) -> None:
+        batch, metadata = message
+        try:
+            if batch is None:
+                self._writer.write_metadata(metadata)
+            else:
+                self._writer.write_batch(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise translated(error, self.peer, self._tls) from error
+
+    def half_close(self) -> None:
+        if isinstance(self._writer, fl.FlightStreamWriter):
+            try:
+                self._writer.done_writing()
+            except (pa.ArrowException, OSError) as error:
+                raise translated(error, self.peer, self._tls) from error
+
+    def abort(self) -> None:
+        self._abort()
+
+    def close(self) -> None:
+        if isinstance(self._writer, fl.FlightStreamWriter):
+            try:
+                self._writer.close()
+            except (pa.ArrowException, OSError):
+                pass  # whoever read the stream has heard why it broke
+
+
+def translated(error: Exception, peer: str, tls: TlsFiles | None) -> ShuffleError:
+    """The typed error for what Flight or Arrow raised about a stream to `peer`."""
+    extra = getattr(error, "extra_info", b"")
+    if extra:
+        return messages.typed_error(messages.parse(pb.Error, extra))
+    text = str(error).partition(". gRPC client debug context")[0]
+    if isinstance(error, fl.FlightTimedOutError):
+        return DeadlineExceeded(f"{peer}: {text}", remedy="see whether the peer is stuck, or raise the timeout")
+    if isinstance(error, fl.FlightUnavailableError):
+        return not_connected(peer, text, tls)
+    return StreamBroken(f"the stream to {peer} broke: {text}")
