@@ -18,6 +18,9 @@ def spec(shuffle: int, app: str = SPEC.id.app) -> ShuffleSpec:
     return replace(SPEC, id=ShuffleId(app, shuffle))
 
 
+LARGE = os.urandom(1 << 20)
+
+
 def write(store: Store, of: ShuffleSpec, payload: bytes, map_id: int = 0) -> int:
     """Commit one map output of one block; the inode it lies in."""
     store.add_shuffle(of.id)
@@ -42,10 +45,10 @@ def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("length", [1, 100, 5000])
+@pytest.mark.parametrize("length", [5000, 8000, 20_000])
 def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path, length: int) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
-    inode = write(store, spec(0), b"old" * 1000)
+    store = Store(tmp_path, recycle=1 << 23)
+    inode = write(store, spec(0), 2 * LARGE)
     store.remove_shuffle(spec(0).id)
     new = bytes(range(256)) * length
     assert write(store, spec(1), new) == inode
@@ -53,50 +56,61 @@ def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path
     assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
 
 
-def test_another_application_never_gets_it(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
-    inode = write(store, spec(0), b"mine")
+def test_small_files_are_not_worth_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    write(store, spec(0), b"small")
+    large = write(store, spec(0), LARGE, 1)
     store.remove_shuffle(spec(0).id)
-    assert write(store, spec(0, app="other"), b"theirs") != inode
+    store.empty_trash()
+    assert [path.stat().st_ino for path in files(tmp_path)] == [large]
+    assert write(store, spec(1), b"small") != large
+    assert write(store, spec(1), LARGE, 1) == large
+
+
+def test_another_application_never_gets_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    inode = write(store, spec(0), LARGE)
+    store.remove_shuffle(spec(0).id)
+    assert write(store, spec(0, app="other"), LARGE) != inode
 
 
 def test_a_file_that_is_being_read_is_left_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
-    inode = write(store, spec(0), b"old data")
+    store = Store(tmp_path, recycle=1 << 23)
+    inode = write(store, spec(0), LARGE)
     file, fd = store.open_output(spec(0).id, MapAttempt(0, 0))
     store.remove_shuffle(spec(0).id)
-    assert write(store, spec(1), b"new data") != inode
-    assert os.pread(fd, 8, int(file.index["offset"][0])) == b"old data"
+    assert write(store, spec(1), bytes(1 << 20)) != inode
+    assert os.pread(fd, len(LARGE), int(file.index["offset"][0])) == LARGE
     os.close(fd)
 
 
 def test_a_crash_in_the_middle_of_writing_over_leaves_nothing_visible(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
-    write(store, spec(0), b"old" * 1000)
+    store = Store(tmp_path, recycle=1 << 23)
+    write(store, spec(0), 2 * LARGE)
     store.remove_shuffle(spec(0).id)
     store.add_shuffle(spec(1).id)
     staged = store.stage(spec(1), MapAttempt(0, 0), "none")
-    staged.append(staged.take_turn(), batch([block(0, b"new")]))  # the old trailer is still at the end of the file
+    staged.append(staged.take_turn(), batch([block(0, LARGE)]))  # the old trailer is still at the end of the file
     again = Store(tmp_path)
     assert list(again.recover()) == []
     assert files(tmp_path) == []
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=10_000)
+    store = Store(tmp_path, recycle=5 << 20)
     for map_id in range(4):
-        write(store, spec(0), bytes(4000), map_id)
+        write(store, spec(0), bytes(2 << 20), map_id)
     store.remove_shuffle(spec(0).id)
     store.empty_trash()
     kept = files(tmp_path)
     assert len(kept) == 2
-    assert sum(path.stat().st_size for path in kept) <= 10_000
+    assert sum(path.stat().st_size for path in kept) <= 5 << 20
 
 
 def test_they_go_with_the_application_and_with_the_store(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
+    store = Store(tmp_path, recycle=1 << 23)
     for app in ("a", "b"):
-        write(store, spec(0, app), b"x")
+        write(store, spec(0, app), LARGE)
         store.remove_shuffle(spec(0, app).id)
     store.remove_app("a")
     store.empty_trash()

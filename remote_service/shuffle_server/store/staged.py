@@ -34,19 +34,18 @@ class StagedOutput:
         partitions: int,
         codec: str,
         *,
-        fd: int | None = None,
+        open_file: Callable[[int], int],
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
         """
-        :param fd: a file with old contents at `path`, to be written over.
+        :param open_file: opens the file at `path` for writing, given how many bytes come first.
         :param make_room: what to try when the disk is full; False when that was in vain.
         """
         self.shuffle, self.output, self.codec = shuffle, output, codec
         self._path, self._partitions = path, partitions
         self._lock = threading.Lock()
-        self._make_room = make_room
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o640) if fd is None else fd
+        self._open_file, self._make_room = open_file, make_room
+        self._fd = -1
         self._tables: list[np.ndarray] = []
         self._turn = 0
         self._open = True
@@ -98,6 +97,8 @@ class StagedOutput:
             return description
 
     def _write(self, data: memoryview, start: int) -> None:
+        if self._fd < 0:
+            self._fd = self._open_file(len(data))
         for again in (True, False):
             try:
                 _write_all(self._fd, data, start)
@@ -112,7 +113,8 @@ class StagedOutput:
         with self._lock:
             if self._open:
                 self._open = False
-                os.close(self._fd)
+                if self._fd >= 0:
+                    os.close(self._fd)
 
     def discard(self) -> None:
         """Close and delete; idempotent, and fine when the directory is gone already."""

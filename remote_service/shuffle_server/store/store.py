@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import logging
 import os
 import shutil
@@ -23,6 +24,7 @@ from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
 
 INDEX_CACHE_BYTES = 64 << 20
+SPARE_BYTES = 1 << 20  # smaller files are not worth keeping
 SPARE_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -63,20 +65,17 @@ class Store:
             staged = self._staged.get(key)
             if staged is None:
                 partial = self._paths.partial(spec.id, output)
-                try:
-                    staged = StagedOutput(
-                        partial,
-                        spec.id,
-                        output,
-                        spec.partitions,
-                        codec,
-                        fd=self._spares.take(spec.id.app, partial),
-                        make_room=self._make_room,
-                    )
-                except FileNotFoundError:
-                    raise _gone(spec.id) from None
-                except OSError as error:
-                    raise StorageFailed(f"{self._paths.root}: {error.strerror}", remedy="check the disk") from error
+                if not partial.parent.is_dir():
+                    raise _gone(spec.id)
+                staged = StagedOutput(
+                    partial,
+                    spec.id,
+                    output,
+                    spec.partitions,
+                    codec,
+                    open_file=functools.partial(self._open_partial, spec.id, partial),
+                    make_room=self._make_room,
+                )
                 self._staged[key] = staged
         if staged.codec != codec:
             raise InvalidArgument(
@@ -84,6 +83,18 @@ class Store:
                 remedy="keep one codec per attempt",
             )
         return staged
+
+    def _open_partial(self, shuffle: ShuffleId, path: Path, first: int) -> int:
+        """A file to write at `path`. One that begins with a large batch is worth a spare file."""
+        try:
+            fd = self._spares.take(shuffle.app, path) if first >= SPARE_BYTES else None
+            if fd is None:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        except FileNotFoundError:
+            raise _gone(shuffle) from None
+        except OSError as error:
+            raise StorageFailed(f"{self._paths.root}: {error.strerror}", remedy="check the disk") from error
+        return fd
 
     def _make_room(self) -> bool:
         return self._spares.drop() > 0
@@ -203,7 +214,7 @@ class Store:
     def _recycle(self, app: str, removed: Path) -> None:
         try:
             for path in removed.glob(f"*{COMMITTED}"):
-                if not self._spares.keep(app, path):
+                if path.stat().st_size >= SPARE_BYTES and not self._spares.keep(app, path):
                     return
         except OSError as error:
             log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
