@@ -1,0 +1,44 @@
+"""Alternation, and the figures that runs come to."""
+
+import os
+
+from shuffle_transport.bench.measure import Run, alternate, order, ratio_of_pairs, throughput
+
+GIB = 1 << 30
+
+
+def test_alternate_runs_each_once_to_warm_up_and_then_in_turn() -> None:
+    ran: list[str] = []
+    works = {name: (lambda name=name: ran.append(name)) for name in "ABC"}
+    runs = alternate(works, 3, os.getpid(), os.getpid())
+    assert "".join(ran) == "ABC" + "ABC" + "CBA" + "ABC"
+    assert {name: len(own) for name, own in runs.items()} == {"A": 3, "B": 3, "C": 3}
+
+
+def test_order_is_backwards_in_every_second_round() -> None:
+    assert [order({"A": 0, "B": 0}, number) for number in range(3)] == [["A", "B"], ["B", "A"], ["A", "B"]]
+
+
+def test_ratio_is_the_median_of_the_pairs_not_the_ratio_of_medians() -> None:
+    mine, base = [1.0, 4.0, 9.0], [1.0, 2.0, 20.0]
+    assert ratio_of_pairs(mine, base) == {"median": 1.0, "pairs": [1.0, 2.0, 0.45]}
+
+
+def test_throughput_ratio_is_above_one_for_the_faster_side() -> None:
+    slow = [Run(seconds, 0.5, 0.25) for seconds in (2.0, 4.0, 3.0)]
+    fast = [Run(seconds, 0.2, 0.3) for seconds in (1.0, 1.0, 2.0)]
+    sides = throughput({"base": slow, "other": fast}, GIB, 1000, "base")
+    assert sides["base"]["ratio"]["pairs"] == [1.0, 1.0, 1.0]
+    assert sides["other"]["ratio"] == {"median": 2.0, "pairs": [2.0, 4.0, 1.5]}
+    assert sides["base"]["gib_s"] == 0.333
+    assert sides["other"]["blocks_s"] == 1000
+    assert sides["base"]["cpu_s_per_gib"] == {"client": 0.5, "peer": 0.25}
+
+
+def test_alternate_counts_the_processor_time_of_the_process_it_is_told() -> None:
+    def work() -> None:
+        sum(range(300_000))
+
+    (run,) = alternate({"work": work}, 1, os.getpid(), os.getppid())["work"]
+    assert run.client_cpu_s > 0
+    assert run.seconds > 0

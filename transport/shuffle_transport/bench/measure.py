@@ -1,0 +1,78 @@
+"""Alternating runs and what they come to: medians, and ratios of pairs from the same round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+from shuffle_transport.bench import process
+from shuffle_transport.bench.machine import GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One timed run: wall time, and processor time of both ends."""
+
+    seconds: float
+    client_cpu_s: float
+    peer_cpu_s: float
+
+
+def alternate(works: Mapping[str, Callable[[], object]], rounds: int, client: int, peer: int) -> dict[str, list[Run]]:
+    """Run each once to warm up, then all in turn, `rounds` times; every second round backwards, so that neither a
+    drift of the machine nor the place in the round favours one.
+
+    :param client, peer: process ids.
+    """
+    for work in works.values():
+        work()
+    runs: dict[str, list[Run]] = {name: [] for name in works}
+    for number in range(rounds):
+        for name in order(works, number):
+            runs[name].append(_timed(works[name], client, peer))
+    return runs
+
+
+def order(names: Mapping[str, object], number: int) -> Sequence[str]:
+    """Who runs in round `number`, first to last."""
+    return list(names)[:: -1 if number % 2 else 1]
+
+
+def ratio_of_pairs(mine: Sequence[float], base: Sequence[float], digits: int = 3) -> dict[str, Any]:
+    """`mine` over `base` pair by pair, and the median of that."""
+    pairs = [a / b for a, b in zip(mine, base, strict=True)]
+    return {"median": round(statistics.median(pairs), digits), "pairs": [round(pair, digits) for pair in pairs]}
+
+
+def throughput(runs: Mapping[str, list[Run]], size: int, blocks: int, base: str) -> dict[str, dict[str, Any]]:
+    """What each contender's runs of `size` payload bytes in `blocks` blocks come to.
+
+    `ratio` is its throughput over that of `base`. Processor time is summed over the rounds.
+    """
+    return {name: _side(own, size, blocks, runs[base]) for name, own in runs.items()}
+
+
+def _side(runs: list[Run], size: int, blocks: int, base: list[Run]) -> dict[str, Any]:
+    median = statistics.median(run.seconds for run in runs)
+    gib = size * len(runs) / GIB
+    return {
+        "gib_s": round(size / median / GIB, 3),
+        "blocks_s": round(blocks / median),
+        "ratio": ratio_of_pairs([run.seconds for run in base], [run.seconds for run in runs]),
+        "cpu_s_per_gib": {
+            "client": round(sum(run.client_cpu_s for run in runs) / gib, 3),
+            "peer": round(sum(run.peer_cpu_s for run in runs) / gib, 3),
+        },
+        "seconds": [round(run.seconds, 4) for run in runs],
+    }
+
+
+def _timed(work: Callable[[], object], client: int, peer: int) -> Run:
+    cpu = process.cpu_seconds(client), process.cpu_seconds(peer)
+    started = perf_counter_ns()
+    work()
+    seconds = (perf_counter_ns() - started) / 1e9
+    return Run(seconds, process.cpu_seconds(client) - cpu[0], process.cpu_seconds(peer) - cpu[1])

@@ -1,0 +1,106 @@
+"""The report as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from shuffle_transport.bench.plan import KIB, MIB
+
+Point = dict[str, Any]
+
+
+def tables(report: dict[str, Any]) -> str:
+    """All of the report that is worth reading at once."""
+    machine, limits = report["machine"], report["limits_gib_s"]
+    parts = [
+        f"{machine['cpu']}, {machine['cores']} cores, load before {machine['load_before']}, {report['date']}\n"
+        f"limits: memcpy {limits['memcpy']} GiB/s, one loopback TCP stream {limits['loopback_tcp']} GiB/s\n"
+        f"medians of {report['parameters']['rounds']} rounds; x = ratio to raw Flight, median of pairs\n"
+    ]
+    parts += [_case(name, points) for name, points in report["cases"].items() if points]
+    parts.append(_table("targets", ("", "figure", "limit", "met"), map(_target, report["targets"])))
+    return "\n".join(parts)
+
+
+def _case(name: str, points: list[Point]) -> str:
+    return _TABLES[name](points)
+
+
+def _speeds(title: str, label: Callable[[Point], Sequence[str]], *labels: str) -> Callable[[list[Point]], str]:
+    def table(points: list[Point]) -> str:
+        names = list(dict.fromkeys(name for point in points for name in point["sides"]))
+        rows = [[*label(point), *(_speed(point["sides"].get(name)) for name in names)] for point in points]
+        return _table(title, (*labels, *names), rows)
+
+    return table
+
+
+def _speed(side: Point | None) -> str:
+    if side is None:
+        return ""
+    cpu = sum(side["cpu_s_per_gib"].values())
+    return f"{side['gib_s']:.2f}  x{side['ratio']['median']:.2f}  {cpu:.2f} s"
+
+
+def _delays(title: str, label: Callable[[Point], str], heading: str) -> Callable[[list[Point]], str]:
+    def table(points: list[Point]) -> str:
+        rows = [
+            [label(point), name, *(f"{side[at]:.0f}" for at in ("p50", "p99", "p99_9", "max"))]
+            for point in points
+            for name, side in point["sides"].items()
+        ]
+        return _table(title, (heading, "", "p50", "p99", "p99.9", "max"), rows)
+
+    return table
+
+
+def _isolation(points: list[Point]) -> str:
+    rows = [
+        [p["side"], str(p["channels"]), f"{p['kept']['median']:.2f}", *_growths(p["growth_bytes"]["one_stopped"])]
+        for p in points
+    ]
+    return _table("one consumer stopped: others keep; memory growth, MiB", ("", "channels", "kept", *_ENDS), rows)
+
+
+def _memory(points: list[Point]) -> str:
+    rows = [[p["side"], str(p["budget_bytes"] // MIB), *_growths(p["growth_bytes"])] for p in points]
+    return _table("slow consumers: memory growth by the pool's budget, MiB", ("", "budget", *_ENDS), rows)
+
+
+def _growths(growth: dict[str, int]) -> list[str]:
+    return [f"{growth[end] / MIB:.0f}" for end in _ENDS]
+
+
+def _target(target: Point) -> list[str]:
+    limit = f">= {target['at_least']:g}" if target["at_least"] is not None else f"<= {target['at_most']:g}"
+    figure = "not measured" if target["figure"] is None else f"{target['figure']:.4g} {target['unit']}"
+    return [target["name"], figure, limit, {True: "yes", False: "NO", None: ""}[target["met"]]]
+
+
+def _table(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [list(heading), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join([f"# {title}", *text, ""])
+
+
+def size(count: int) -> str:
+    """4 KiB, 1 MiB."""
+    return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB"
+
+
+_ENDS = ("client", "peer")
+_UNITS = "GiB/s, ratio, processor seconds per GiB of both ends"
+_TABLES: dict[str, Callable[[list[Point]], str]] = {
+    "sizes": _speeds(f"by block size, {_UNITS}", lambda p: (p["way"], size(p["block_bytes"])), "", "block"),
+    "messages": _speeds(f"one block per message, {_UNITS}", lambda p: (p["way"], size(p["block_bytes"])), "", "block"),
+    "channels": _speeds(f"by channels on one connection, {_UNITS}", lambda p: (str(p["channels"]),), "channels"),
+    "codecs": _speeds(
+        f"by codec, raw bytes, {_UNITS}", lambda p: (p["codec"], p["data"], f"{p['stored_part']:.2f}"), "", "", "stored"
+    ),
+    "latency": _delays("round trip, us", lambda p: f"{p['bytes']} B", "message"),
+    "load": _delays("one way at offered load, us", lambda p: f"{p['blocks_s']}", "blocks/s"),
+    "isolation": _isolation,
+    "memory": _memory,
+}
