@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -32,26 +32,35 @@ class OutputRange:
     end: int
 
 
-@dataclass(slots=True)
-class _Pieces:
-    """What the next batch is made of: pieces of files, read already, of at most about BATCH_BYTES."""
+class _Gathered:
+    """What the next batch is made of: pieces of files, read one behind the other into one buffer."""
 
-    outputs: list[MapAttempt] = field(default_factory=list)
-    rows: list[np.ndarray] = field(default_factory=list)
-    payloads: list[bytearray] = field(default_factory=list)
-    bytes: int = 0
-    blocks: int = 0
+    def __init__(self) -> None:
+        self.outputs: list[MapAttempt] = []
+        self.rows: list[np.ndarray] = []
+        self.blocks = self.bytes = 0
+        self._buffer: pa.Buffer | None = None
 
-    def add(self, output: MapAttempt, rows: np.ndarray, payload: bytearray) -> None:
+    def takes(self, run: np.ndarray) -> bool:
+        """Whether there is room for a run besides what is there. Anything fits into an empty batch."""
+        return not self.blocks or (self.bytes + _size(run) <= BATCH_BYTES and self.blocks + len(run) <= MAX_BATCH_ROWS)
+
+    def read(self, output: MapAttempt, fd: int, run: np.ndarray) -> None:
+        """Read a run of index rows. Raises TornFile, OSError; then the batch is as it was."""
+        size = _size(run)
+        if self._buffer is None:
+            self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
+        target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size]
+        read_into(fd, int(run["offset"][0]), target)
         self.outputs.append(output)
-        self.rows.append(rows)
-        self.payloads.append(payload)
-        self.bytes += len(payload)
-        self.blocks += len(rows)
+        self.rows.append(table_of(run))
+        self.bytes += size
+        self.blocks += len(run)
 
     @property
-    def full(self) -> bool:
-        return self.bytes >= BATCH_BYTES or self.blocks >= MAX_BATCH_ROWS
+    def payload(self) -> pa.Buffer:
+        assert self._buffer is not None
+        return self._buffer.slice(0, self.bytes)
 
 
 def serve(
@@ -76,48 +85,49 @@ def serve(
             yield _empty(schema), pb.GetControl(error=messages.error_message(item)).SerializeToString()
             continue
         rows = item.rows[0] if len(item.rows) == 1 else np.concatenate(item.rows)
-        payload = item.payloads[0] if len(item.payloads) == 1 else b"".join(item.payloads)
         counts = [len(r) for r in item.rows]
         maps = np.repeat(np.array([o.map for o in item.outputs], np.int64), counts)
         attempts = np.repeat(np.array([o.attempt for o in item.outputs], np.int64), counts)
         totals = add_rows(totals, rows)
         served(item.bytes)
-        yield get_batch(schema, maps, attempts, rows, payload), b""
+        yield get_batch(schema, maps, attempts, rows, item.payload), b""
     yield _empty(schema), pb.GetControl(end=messages.totals_message(totals)).SerializeToString()
 
 
-def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[_Pieces | ShuffleError]:
+def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[_Gathered | ShuffleError]:
     """Batches to send, and in their place in the order the errors of outputs that cannot be served."""
-    pieces = _Pieces()
+    batch = _Gathered()
     for wanted in ranges:
         try:
             file, fd = store.open_output(shuffle, wanted.output)
         except MapOutputLost as error:
-            if pieces.blocks:
-                yield pieces
-                pieces = _Pieces()
+            if batch.blocks:
+                yield batch
+                batch = _Gathered()
             yield error
             continue
         try:
             for run in _runs(file.entries(wanted.first, wanted.end), BATCH_BYTES):
-                start = int(run["offset"][0])
-                payload = bytearray(int(run["offset"][-1] + run["length"][-1]) - start)
-                read_into(fd, start, memoryview(payload))
-                pieces.add(wanted.output, table_of(run), payload)
-                if pieces.full:
-                    yield pieces
-                    pieces = _Pieces()
+                if not batch.takes(run):
+                    yield batch
+                    batch = _Gathered()
+                batch.read(wanted.output, fd, run)
         except (TornFile, OSError) as error:
-            if pieces.blocks:
-                yield pieces
-                pieces = _Pieces()
+            if batch.blocks:
+                yield batch
+            batch = _Gathered()
             yield MapOutputLost(
                 f"{file.path}: {error}", remedy="run this map again", shuffle=shuffle, output=wanted.output
             )
         finally:
             os.close(fd)
-    if pieces.blocks:
-        yield pieces
+    if batch.blocks:
+        yield batch
+
+
+def _size(run: np.ndarray) -> int:
+    """Payload bytes of index rows that lie back to back."""
+    return int(run["offset"][-1] + run["length"][-1] - run["offset"][0])
 
 
 def _runs(entries: np.ndarray, limit: int) -> Iterator[np.ndarray]:
