@@ -7,7 +7,7 @@ wrong with the request itself fails the call, with the Error message as Flight's
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow.flight as fl
@@ -25,7 +25,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MAX_ENDPOINTS = 1 << 16  # in one answer about flights: a shuffle may have two thousand million partitions
+MAX_ENDPOINTS = 1 << 14  # in one answer about flights: a shuffle may have two thousand million partitions
 
 _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
     ErrorCode.UNAUTHENTICATED: fl.FlightUnauthenticatedError,
@@ -98,7 +98,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             )
         specs = [spec for spec in self.worker.shuffles() if spec.id.app.startswith(begin)]
         seen = [spec for spec in specs if own in (None, spec.id.app)]
-        return (self._info(spec, MAX_ENDPOINTS // len(seen)) for spec in seen)
+        return self._infos(seen)
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         try:
@@ -110,13 +110,20 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         try:
             self._described(context, descriptor)
         except ShuffleError as error:
-            raise self._failed(error) from error
+            raise self._failed(error) from None  # pyarrow sends the stack of this one: keep it short
         return fl.SchemaResult(GET_SCHEMA)
 
     def _described(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> ShuffleSpec:
         shuffle = _shuffle_of(descriptor)
         principal_of(context).check(shuffle.app)
         return self.worker.spec(shuffle)
+
+    def _infos(self, specs: Sequence[ShuffleSpec]) -> Iterator[fl.FlightInfo]:
+        for spec in specs:
+            try:
+                yield self._info(spec, MAX_ENDPOINTS // len(specs))
+            except ShuffleError as error:
+                log.debug("not listed: %s", error)  # it was unregistered meanwhile
 
     def _info(self, spec: ShuffleSpec, most: int = MAX_ENDPOINTS) -> fl.FlightInfo:
         """A shuffle as a flight: an endpoint with a ticket per partition, or per run of them if they are too many."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull, StreamBroken
+from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull
 from shuffle_api.values import MapOutput, Totals
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.worker.worker import Worker
@@ -177,7 +177,7 @@ def _show(totals: Totals) -> str:
     return f"{totals.blocks} blocks, {totals.bytes} bytes, {totals.records} records, digest {totals.digest:#010x}"
 
 
-def _unfinished() -> StreamBroken:
-    return StreamBroken(
-        "the push ended without its end message", remedy="send it again; the worker keeps what it holds for a while"
+def _unfinished() -> InvalidArgument:
+    return InvalidArgument(
+        "the push ended without its end message", remedy="end it with one; the worker keeps what it holds for a while"
     )
