@@ -10,7 +10,7 @@ from shuffle_server.options import ServerOptions
 
 ROOT = Path(__file__).parents[1]
 FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/FlightConf.java"
-SPARK_OPTION = re.compile(r'new Option\(PREFIX \+ "(\w+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
+SPARK_OPTION = re.compile(r'new Option\(\s*PREFIX \+ "([\w.]+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
 SPARK_PREFIX = "spark.shuffle.flight."
 
 HEAD = """\
@@ -73,7 +73,7 @@ def default_text(row: OptionRow) -> str:
 
 
 def cells(name: str, default: str, text: str) -> str:
-    return f"| `{name}` | `{default}` | {escaped(text)} |"
+    return f"| `{name}` | {f'`{default}`' if default else ''} | {escaped(text)} |"
 
 
 def table(head: tuple[str, ...], rows: list[str]) -> str:

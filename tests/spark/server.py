@@ -12,15 +12,20 @@ import pytest
 
 from bench.server import ServerFailed, ServerProcess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 GONE_TIMEOUT_S = 30.0
 
 
 class Server:
-    """The server of a directory; its address stays the same over `kill` and `start`, its data too."""
+    """The server of a directory; its address stays the same over `kill` and `start`, its data too.
 
-    def __init__(self, directory: Path) -> None:
+    ``arguments`` are further ones of its command line, ``credentials`` what `status` shows it.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         self.data_dir = directory / "data"
+        self._arguments, self._credentials = arguments, credentials
         self._directory = directory
         self._starts = 0
         self._process = self._start()
@@ -71,7 +76,8 @@ class Server:
 
     def _start(self, *arguments: str) -> ServerProcess:
         self._starts += 1
-        return ServerProcess(self.data_dir, self._directory / f"server-{self._starts}.log", arguments)
+        log = self._directory / f"server-{self._starts}.log"
+        return ServerProcess(self.data_dir, log, (*self._arguments, *arguments), credentials=self._credentials)
 
     def __enter__(self) -> Server:
         return self

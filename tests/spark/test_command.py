@@ -29,8 +29,11 @@ def built_jar(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("built_jar")
 def test_spark_conf_prints_what_the_function_returns(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--server", "host:1", "--fallback", "never", "--option", "a=b=c", "--format", "json")
-    assert spark_conf_command(*given) == 0
-    expected = spark_conf("host:1", fallback="never", options={"a": "b=c"}, jar=JAR)
+    files = ("--tls-ca", "ca.pem", "--secret-file", "secret")
+    assert spark_conf_command(*given, *files) == 0
+    expected = spark_conf(
+        "host:1", fallback="never", options={"a": "b=c"}, jar=JAR, tls_ca="ca.pem", secret_file="secret"
+    )
     assert json.loads(capsys.readouterr().out) == expected
 
 

@@ -29,6 +29,18 @@ def test_spark_conf_prefixes_further_options_and_writes_booleans_as_spark_does()
     assert conf["spark.shuffle.flight.count"] == "3"
 
 
+def test_spark_conf_names_the_files_of_credentials_and_holds_no_secret() -> None:
+    files = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": Path("/k/key.pem"), "secret_file": "secret"}
+    conf = spark_conf("host:7070", jar=JAR, **files)  # type: ignore[arg-type]
+    assert {key: value for key, value in conf.items() if ".tls." in key or ".token." in key} == {
+        "spark.shuffle.flight.tls.ca": "ca.pem",
+        "spark.shuffle.flight.tls.cert": "cert.pem",
+        "spark.shuffle.flight.tls.key": "/k/key.pem",
+        "spark.shuffle.flight.token.secretFile": "secret",
+    }
+    assert spark_conf("h:1", jar=JAR, token_file="t")["spark.shuffle.flight.token.file"] == "t"
+
+
 @pytest.mark.parametrize("server", ["127.0.0.1:7070", "shuffle-1.example.org:65535", "[::1]:7070"])
 def test_spark_conf_takes_names_and_both_kinds_of_address(server: str) -> None:
     assert spark_conf(server, jar=JAR)["spark.shuffle.flight.server"] == server

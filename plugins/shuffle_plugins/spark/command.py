@@ -6,7 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_plugins.spark.conf import FALLBACKS, FORMATS, conf_lines, spark_conf
+from shuffle_plugins.spark.conf import FALLBACKS, FILES, FORMATS, conf_lines, spark_conf
+from shuffle_transport.credential_files import CLIENT_OPTIONS
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -27,6 +28,8 @@ def register(subparsers: Subparsers) -> None:
         default="auto",
         help="when Spark's own shuffle is used: if no server answers (auto, the default), never, or always",
     )
+    for name in FILES:
+        parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="FILE", help=CLIENT_OPTIONS[name])
     parser.add_argument(
         "--option",
         action="append",
@@ -44,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     conf = spark_conf(
         arguments.server,
         fallback=arguments.fallback,
+        **{name: getattr(arguments, name) for name in FILES},
         options=dict(_pair(given) for given in arguments.option),
         spark_version=arguments.spark_version,
     )

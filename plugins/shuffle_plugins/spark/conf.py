@@ -13,6 +13,15 @@ MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
 DATA_IO = "org.apache.spark.shuffle.flight.FlightShuffleDataIO"
 PREFIX = "spark.shuffle.flight."
 
+FILES = {
+    "tls_ca": "tls.ca",
+    "tls_cert": "tls.cert",
+    "tls_key": "tls.key",
+    "secret_file": "token.secretFile",
+    "token_file": "token.file",
+}
+"""The parameters that name files, and the options they set."""
+
 FALLBACKS = ("auto", "never", "always")
 FORMATS = ("conf", "defaults", "json")
 
@@ -21,6 +30,11 @@ def spark_conf(
     server: str,
     *,
     fallback: str = "auto",
+    tls_ca: str | Path = "",
+    tls_cert: str | Path = "",
+    tls_key: str | Path = "",
+    secret_file: str | Path = "",
+    token_file: str | Path = "",
     options: Mapping[str, str | int | float | bool] | None = None,
     spark_version: str | None = None,
     jar: Path | None = None,
@@ -31,6 +45,11 @@ def spark_conf(
     way: ``auto`` (no server answers), ``never`` (then the job fails) or ``always``. ``options`` are further settings
     below ``spark.shuffle.flight.``, given without that prefix; the plugin checks their names when the session starts.
 
+    ``tls_ca`` (whom to trust) turns TLS on; ``tls_cert`` and ``tls_key`` are for a server that asks for a client's
+    certificate. These files are wanted at the same path on every machine. ``secret_file`` (the cluster secret) or
+    ``token_file`` are read by the driver only; executors get the application's token from it. All of them are names of
+    files, so that the settings hold no secret (docs/security.md).
+
     The jar goes into ``spark.jars``, from where Spark brings it to every executor, so only the driver's machine needs
     this package. A job with jars of its own joins both lists with a comma.
 
@@ -40,6 +59,7 @@ def spark_conf(
     """
     check_choice("fallback", fallback, FALLBACKS)
     check_address(server)
+    files = dict(zip(FILES.values(), (tls_ca, tls_cert, tls_key, secret_file, token_file), strict=True))
     jar = find_jar(spark_version) if jar is None else jar.resolve()
     jvm.check_plugin_visible(MANAGER)
     return {
@@ -48,6 +68,7 @@ def spark_conf(
         "spark.jars": str(jar),
         f"{PREFIX}server": server,
         f"{PREFIX}fallback": fallback,
+        **{f"{PREFIX}{name}": str(file) for name, file in files.items() if file},
         **{f"{PREFIX}{name}": _text(value) for name, value in (options or {}).items()},
     }
 

@@ -8,6 +8,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
@@ -35,7 +36,7 @@ final class AppRegistration implements AutoCloseable {
   private final FlightConf conf;
   private final Connections connections;
   private final String name;
-  private final String app = "spark-" + UUID.randomUUID().toString().replace("-", "");
+  private final Credentials credentials;
   private final String instance = UUID.randomUUID().toString();
   private final ScheduledExecutorService heartbeats =
       Executors.newSingleThreadScheduledExecutor(
@@ -48,15 +49,27 @@ final class AppRegistration implements AutoCloseable {
   private boolean usable;
   private boolean warned;
 
+  /** @throws IllegalArgumentException for a file of the credentials that cannot be used */
   AppRegistration(FlightConf conf, String name, String client) {
     this.conf = conf;
     this.name = name;
-    this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client);
+    String app = conf.security().app();
+    this.credentials = conf.security().ofDriver(app != null ? app : newApp());
+    this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials);
   }
 
-  /** The application's key at the server: random, because Spark has no id yet when the application is registered. */
+  /** Random, because Spark has no id yet when the application is registered. */
+  private static String newApp() {
+    return "spark-" + UUID.randomUUID().toString().replace("-", "");
+  }
+
+  /** The application's key at the server. */
   String app() {
-    return app;
+    return credentials.app();
+  }
+
+  Credentials credentials() {
+    return credentials;
   }
 
   /**
@@ -81,7 +94,7 @@ final class AppRegistration implements AutoCloseable {
   }
 
   private synchronized int register() throws IOException {
-    RegisterAppReply reply = connections.control().registerApp(app, instance, name);
+    RegisterAppReply reply = connections.control().registerApp(app(), instance, name);
     registered = true;
     usable();
     return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
@@ -90,7 +103,7 @@ final class AppRegistration implements AutoCloseable {
   private void beat() {
     try {
       if (isRegistered()) {
-        connections.control().heartbeat(app);
+        connections.control().heartbeat(app());
         usable();
       } else {
         connections.refresh();
@@ -148,7 +161,7 @@ final class AppRegistration implements AutoCloseable {
   }
 
   private ShuffleKey key(int shuffle) {
-    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffle).build();
+    return ShuffleKey.newBuilder().setApp(app()).setShuffle(shuffle).build();
   }
 
   private synchronized boolean isRegistered() {
@@ -186,7 +199,7 @@ final class AppRegistration implements AutoCloseable {
     heartbeats.shutdownNow();
     if (isRegistered()) {
       try {
-        connections.control().unregisterApp(app);
+        connections.control().unregisterApp(app());
       } catch (IOException e) {
         LOG.warn("could not unregister this application, its data stays until it expires: {}", e.getMessage());
       }

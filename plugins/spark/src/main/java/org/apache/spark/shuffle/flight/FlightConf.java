@@ -15,10 +15,11 @@ import scala.Tuple2;
  * @param retryWindow how long a worker that cannot be reached is tried again before the task fails
  * @param blockSize bytes after which a partition is cut into another block
  * @param batchSize payload bytes of one message, and of the buffer of a map task
+ * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize) {
+    int blockSize, int batchSize, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
   record Option(String key, String defaultValue, String help) {}
@@ -39,10 +40,34 @@ record FlightConf(
       new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
   static final Option BATCH_SIZE =
       new Option(PREFIX + "batchSize", "2m", "payload of one message; a map task has a buffer of this size");
+  static final Option TLS_CA =
+      new Option(
+          PREFIX + "tls.ca", "",
+          "file with the certificates (PEM) of who signed the server's, on every machine; given: connections use TLS");
+  static final Option TLS_CERT =
+      new Option(PREFIX + "tls.cert", "", "file with this client's certificate (PEM), for a server that asks for one");
+  static final Option TLS_KEY =
+      new Option(PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8)");
+  static final Option SECRET_FILE =
+      new Option(
+          PREFIX + "token.secretFile", "",
+          "file with the cluster secret, on the driver's machine only: it derives the application's token from it and "
+              + "hands that to the executors");
+  static final Option TOKEN_FILE =
+      new Option(
+          PREFIX + "token.file", "",
+          "file with a token, on the driver's machine only; a token of an application goes with its name, see app");
+  static final Option TOKEN = new Option(PREFIX + "token", "", "a token itself, where a file is no choice");
+  static final Option APP =
+      new Option(
+          PREFIX + "app", "",
+          "the application's name at the server, for which a token was made; default: a new one for each run");
 
   /** Every option there is. */
   static final List<Option> OPTIONS =
-      List.of(SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE);
+      List.of(
+          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, TLS_CA, TLS_CERT, TLS_KEY,
+          SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
@@ -69,7 +94,8 @@ record FlightConf(
     }
     return new FlightConf(
         server == null ? null : host(server), server == null ? 0 : port(server), fallback,
-        duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize);
+        duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
+        SecurityConf.parse(conf));
   }
 
   /** The control endpoint as the user wrote it. */
@@ -77,7 +103,7 @@ record FlightConf(
     return host + ":" + port;
   }
 
-  private static String value(SparkConf conf, Option option) {
+  static String value(SparkConf conf, Option option) {
     return conf.contains(option.key()) ? conf.get(option.key()) : option.defaultValue();
   }
 

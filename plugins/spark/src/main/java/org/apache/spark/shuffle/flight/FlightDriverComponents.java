@@ -24,7 +24,10 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     this.build = build;
   }
 
-  /** @return the application's key at the server, which Spark's environment page shows */
+  /**
+   * @return what executors need beside the options: the application's key at the server, which Spark's environment page
+   *     shows, and its token, which Spark redacts there
+   */
   @Override
   public Map<String, String> initializeApplication() {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
@@ -42,7 +45,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       registration.startWithout(e);
     }
-    return Map.of("flight.app", registration.app());
+    return SecurityConf.forExecutors(registration.credentials());
   }
 
   @Override

@@ -3,10 +3,12 @@ package org.apache.spark.shuffle.flight;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.Credentials;
 
 /**
  * What the tasks of one executor share: its connections, and the pushes under way.
@@ -24,13 +26,16 @@ final class FlightExecutor implements AutoCloseable {
   private final String name = UUID.randomUUID().toString();
   private final FlightConf conf;
   private final String client;
+  private final Supplier<Credentials> credentials;
   private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
   private Connections connections;
   private boolean closed;
 
-  FlightExecutor(FlightConf conf, String client) {
+  /** @param credentials asked for with the first task: on the driver this is made before the application has any */
+  FlightExecutor(FlightConf conf, String client, Supplier<Credentials> credentials) {
     this.conf = conf;
     this.client = client;
+    this.credentials = credentials;
     BY_NAME.put(name, this);
   }
 
@@ -80,12 +85,17 @@ final class FlightExecutor implements AutoCloseable {
     return fetcher;
   }
 
+  /** Bytes one task may buffer rows in; 0: Spark's own writers write everything. */
+  int rowMemory() {
+    return conf.rowMemory();
+  }
+
   private synchronized Connections connections() {
     if (closed) {
       throw new IllegalStateException("this executor's shuffle manager is stopped");
     }
     if (connections == null) {
-      connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client);
+      connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials.get());
     }
     return connections;
   }

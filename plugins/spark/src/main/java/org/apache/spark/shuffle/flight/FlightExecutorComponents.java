@@ -16,7 +16,7 @@ final class FlightExecutorComponents implements ShuffleExecutorComponents {
 
   @Override
   public void initializeExecutor(String appId, String execId, Map<String, String> extraConfigs) {
-    // The shuffle's handle says everything a task needs.
+    // The shuffle's handle says everything a task needs; FlightExecutor finds the credentials in the configuration.
   }
 
   @Override

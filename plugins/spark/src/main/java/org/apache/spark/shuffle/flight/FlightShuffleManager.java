@@ -49,7 +49,8 @@ public final class FlightShuffleManager extends SortShuffleManager {
           getClass().getName() + " needs " + DATA_IO + "=" + FlightShuffleDataIO.class.getName()
               + ": the driver registers the application there");
     }
-    this.executor = new FlightExecutor(FlightConf.parse(conf), build.client());
+    FlightConf parsed = FlightConf.parse(conf);
+    this.executor = new FlightExecutor(parsed, build.client(), () -> parsed.security().ofExecutor(conf));
     this.conf = conf;
   }
 
@@ -84,6 +85,12 @@ public final class FlightShuffleManager extends SortShuffleManager {
       ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
     if (handle instanceof FlightShuffleHandle flight) {
       MapOutputPush push = executor.open(flight, mapId, context);
+      @SuppressWarnings("unchecked")
+      ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
+      RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
+      if (rows != null) {
+        return new FlightRowWriter<>(dependency, rows, mapId, push, context, metrics);
+      }
       return new FlightShuffleWriter<>(sorts().pushing().getWriter(flight.inner(), mapId, context, metrics), push);
     }
     return sorts().fallback().getWriter(handle, mapId, context, metrics);

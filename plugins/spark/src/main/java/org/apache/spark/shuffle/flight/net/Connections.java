@@ -25,6 +25,7 @@ public final class Connections implements AutoCloseable {
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 
   private final String client;
+  private final Credentials credentials;
   private final ExecutorService pool = Executors.newCachedThreadPool(daemon("flight-shuffle-io-"));
   private final ScheduledExecutorService timer =
       Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
@@ -37,9 +38,11 @@ public final class Connections implements AutoCloseable {
    * Opens nothing yet: gRPC connects with the first call.
    *
    * @param client how this process introduces itself
+   * @param credentials what it shows with every call
    */
-  public Connections(String host, int port, Duration connectTimeout, String client) {
+  public Connections(String host, int port, Duration connectTimeout, String client, Credentials credentials) {
     this.client = client;
+    this.credentials = credentials;
     this.controlChannel = connect(host, port);
     this.control = new ControlClient(controlChannel, host + ":" + port, connectTimeout);
   }
@@ -77,14 +80,15 @@ public final class Connections implements AutoCloseable {
   }
 
   private ManagedChannel connect(String host, int port) {
-    return NettyChannelBuilder.forAddress(host, port)
-        .usePlaintext()
-        .executor(pool)
-        // A message's payload array is filled again once it was framed: gRPC must not keep messages to repeat them.
-        .disableRetry()
-        .maxInboundMessageSize(Integer.MAX_VALUE)
-        .proxyDetector(target -> null)
-        .build();
+    NettyChannelBuilder channel =
+        NettyChannelBuilder.forAddress(host, port)
+            .executor(pool)
+            // A message's payload array is filled again once it was framed: gRPC must not keep messages to repeat them.
+            .disableRetry()
+            .maxInboundMessageSize(Integer.MAX_VALUE)
+            .proxyDetector(target -> null);
+    credentials.applyTo(channel);
+    return channel.build();
   }
 
   @Override

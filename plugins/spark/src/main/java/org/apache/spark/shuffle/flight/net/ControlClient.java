@@ -115,7 +115,7 @@ public final class ControlClient {
         }
         boolean retry = e.getStatus().getCode() == Status.Code.UNAVAILABLE && deadline - System.nanoTime() > pause;
         FlightException failure = FlightException.ended(peer, e.getStatus(), e.getTrailers());
-        if (!retry || failure.code() != null) {
+        if (!retry || failure.code() != null || !failure.passing()) {
           throw failure;
         }
       }

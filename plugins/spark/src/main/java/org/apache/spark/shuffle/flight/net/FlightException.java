@@ -2,7 +2,9 @@ package org.apache.spark.shuffle.flight.net;
 
 import io.grpc.Metadata;
 import io.grpc.Status;
+import io.netty.handler.ssl.NotSslRecordException;
 import java.io.IOException;
+import java.security.GeneralSecurityException;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 
@@ -22,6 +24,9 @@ public final class FlightException extends IOException {
   /** Where Arrow's Flight puts the extra info of an error: an {@code Error} when a worker refuses a whole call. */
   private static final Metadata.Key<byte[]> DATA_ERROR =
       Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
+  /** All that netty says of a peer that hangs up on a client which does not speak TLS as it should. */
+  private static final String CLOSED = "Network closed for unknown reason";
 
   private final ErrorCode code;
   private final boolean passing;
@@ -59,6 +64,15 @@ public final class FlightException extends IOException {
     if (cause != null && cause.getMessage() != null && !why.contains(cause.getMessage())) {
       why += ": " + cause.getMessage();
     }
+    if (status.getCode() == Status.Code.UNAVAILABLE) {
+      FlightException tls = tls(peer, cause);
+      if (tls != null) {
+        return tls;
+      }
+      if (why.contains(CLOSED)) {
+        why += " (it may want TLS, or a client's certificate: spark.shuffle.flight.tls.*)";
+      }
+    }
     return switch (status.getCode()) {
       case UNIMPLEMENTED ->
           new FlightException(
@@ -71,6 +85,25 @@ public final class FlightException extends IOException {
           new FlightException(peer + ": " + status.getCode() + why, null, false, cause);
       default -> new FlightException(peer + ": " + status.getCode() + why, null, true, cause);
     };
+  }
+
+  /** What trying again does not mend: a certificate that is not trusted, a server without TLS. Null for all else. */
+  private static FlightException tls(String peer, Throwable cause) {
+    for (Throwable each = cause; each != null; each = each.getCause()) {
+      if (each instanceof GeneralSecurityException) {
+        return new FlightException(
+            peer + ": its certificate is not trusted: " + each.getMessage()
+                + " (spark.shuffle.flight.tls.ca must hold the certificate of who signed the server's, and the server's"
+                + " must name its host)",
+            null, false, cause);
+      }
+      if (each instanceof NotSslRecordException) {
+        return new FlightException(
+            peer + " does not speak TLS (start it with --tls-cert and --tls-key, or leave out spark.shuffle.flight.tls.ca)",
+            null, false, cause);
+      }
+    }
+    return null;
   }
 
   /** A stream that broke its own rules: ended early, or said something impossible. */

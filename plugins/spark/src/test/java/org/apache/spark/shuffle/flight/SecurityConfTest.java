@@ -1,0 +1,100 @@
+package org.apache.spark.shuffle.flight;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.flight.net.Credentials;
+import org.apache.spark.shuffle.flight.net.Tokens;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class SecurityConfTest {
+  private static final String SECRET = "0123456789abcdef0123456789abcdef";
+
+  @TempDir Path directory;
+
+  private static SparkConf conf(String... pairs) {
+    SparkConf conf = new SparkConf(false);
+    for (int i = 0; i < pairs.length; i += 2) {
+      conf.set(FlightConf.PREFIX + pairs[i], pairs[i + 1]);
+    }
+    return conf;
+  }
+
+  private Path file(String name, String text, String permissions) throws IOException {
+    Path path = Files.writeString(directory.resolve(name), text);
+    return Files.setPosixFilePermissions(path, PosixFilePermissions.fromString(permissions));
+  }
+
+  private static String refused(String... pairs) {
+    return assertThrows(
+            IllegalArgumentException.class, () -> SecurityConf.parse(conf(pairs)).ofDriver("app-a"))
+        .getMessage();
+  }
+
+  @Test
+  void nothingSetIsNoTokenAndPlainText() {
+    Credentials credentials = SecurityConf.parse(conf()).ofDriver("app-a");
+    assertEquals("app-a", credentials.app());
+    assertNull(credentials.token());
+    assertNull(credentials.tls());
+  }
+
+  @Test
+  void driverDerivesAndExecutorFindsTheToken() throws IOException {
+    SparkConf conf = conf("token.secretFile", file("secret", SECRET + "\r\n", "rw-------").toString());
+    Credentials driver = SecurityConf.parse(conf).ofDriver("app-a");
+    assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
+    Map<String, String> added = SecurityConf.forExecutors(driver);
+    added.forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
+    assertEquals(driver, SecurityConf.parse(conf).ofExecutor(conf));
+    assertFalse(added.containsValue(SECRET));
+  }
+
+  @Test
+  void sparkRedactsWhateverNamesAToken() {
+    SparkConf conf = conf("token", "the-token");
+    SecurityConf.forExecutors(new Credentials("app-a", "the-token", null))
+        .forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
+    String shown = conf.toDebugString();
+    assertTrue(shown.contains("app-a"));
+    assertFalse(shown.contains("the-token"));
+    assertFalse(SecurityConf.parse(conf).toString().contains("the-token"));
+  }
+
+  @Test
+  void tokenOfAFileLosesWhiteSpace() throws IOException {
+    Path path = file("token", " the-token\n", "rw-r-----");
+    assertEquals("the-token", SecurityConf.parse(conf("token.file", path.toString())).ofDriver("app-a").token());
+  }
+
+  @Test
+  void whatContradictsItselfIsNamed() {
+    assertTrue(refused("tls.cert", "c").contains("tls.key"));
+    assertTrue(refused("tls.cert", "c", "tls.key", "k").contains("without spark.shuffle.flight.tls.ca"));
+    assertTrue(refused("token", "t", "token.secretFile", "f").matches(".*token.secretFile and .*token are set.*"));
+  }
+
+  @Test
+  void filesThatCannotBeUsedAreNamedWithWhatToDo() throws IOException {
+    Path loose = file("loose", SECRET, "rw-r--r--");
+    assertTrue(refused("token.secretFile", loose.toString()).contains(loose + ": may be read or written by other users; chmod 600"));
+    Path brief = file("brief", "brief\n", "rw-------");
+    assertTrue(refused("token.secretFile", brief.toString()).contains(brief + ": 5 bytes are too few"));
+    Path missing = directory.resolve("missing");
+    assertTrue(refused("token.file", missing.toString()).contains(missing + ": cannot be read"));
+    assertTrue(refused("tls.ca", missing.toString()).contains("tls.ca=" + missing + ": cannot be read"));
+    assertTrue(refused("tls.ca", brief.toString()).contains("must hold certificates in PEM form"));
+    Path spaced = file("spaced", "a b", "rw-------");
+    assertTrue(refused("token.file", spaced.toString()).contains("holds no token"));
+  }
+}

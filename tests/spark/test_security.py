@@ -1,0 +1,158 @@
+"""Jobs over TLS with tokens, on an executor in a process of its own; and with the wrong secret or authority."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.spark_driver import JobFailed, SparkDriver
+from shuffle_plugins.spark import spark_conf
+from shuffle_transport.credential_files import load_keyring
+from shuffle_transport.security import app_token
+from tests.certificates import Party, make_party, make_secret
+from tests.spark import held, jobs, observe
+from tests.spark.conftest import StartDriver, pushed_bytes
+from tests.spark.server import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
+EXPECTED = held.expected(RECORDS, PARTITIONS)
+PREFIX = "spark.shuffle.flight."
+CLUSTER = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g"}
+IMPATIENT = {f"{PREFIX}connectTimeout": "10s", f"{PREFIX}retryWindow": "5s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The server's and its client's files, the secret, and those of somebody else."""
+
+    server: Party
+    client: Party
+    secret: Path
+    other: Party
+    other_secret: Path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    root = tmp_path_factory.mktemp("files")
+    parties = (make_party(root / name) for name in ("server", "client", "other"))
+    server, client, other = parties
+    return Files(server, client, make_secret(root / "secret"), other, make_secret(root / "other-secret"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, files: Files) -> Iterator[Server]:
+    """In place of the one without security: mutual TLS and tokens."""
+    arguments = ["--tls-cert", str(files.server.cert), "--tls-key", str(files.server.key)]
+    arguments += ["--tls-client-ca", str(files.client.ca), "--secret-file", str(files.secret)]
+    keys = load_keyring(
+        tls_ca=str(files.server.ca),
+        tls_cert=str(files.client.cert),
+        tls_key=str(files.client.key),
+        secret_file=str(files.secret),
+    )
+    with Server(tmp_path_factory.mktemp("server"), *arguments, credentials=keys.for_cluster()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def driver(start_driver: StartDriver, server: Server, files: Files) -> SparkDriver:
+    conf = spark_conf(
+        server.control,
+        fallback="never",
+        tls_ca=files.server.ca,
+        tls_cert=files.client.cert,
+        tls_key=files.client.key,
+        secret_file=files.secret,
+    )
+    return start_driver(conf | IMPATIENT | observe.WITH_UI)
+
+
+def run_job(driver: SparkDriver) -> list[int]:
+    driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    sums: list[int] = driver.call(held.read, name="x")
+    return sums
+
+
+def environment(spark: SparkSession) -> str:
+    """What Spark's environment page and its REST twin show."""
+    base, app = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
+    pages = (f"{base}/environment/", f"{base}/api/v1/applications/{app}/environment")
+    return "".join(urllib.request.urlopen(page, timeout=observe.TIMEOUT_S).read().decode() for page in pages)
+
+
+def test_an_executor_shuffles_over_mutual_tls_with_the_token_that_the_driver_derives(
+    driver: SparkDriver, server: Server, files: Files
+) -> None:
+    driver.renew(CLUSTER)
+    assert run_job(driver) == EXPECTED
+    assert driver.call(jobs.sql_distinct) == [(key,) for key in range(1000)]
+    assert pushed_bytes(server) > 0
+    app = driver.call(held.app_key)
+    assert [status.app for status in server.status().apps] == [app]
+
+    token = app_token(files.secret.read_bytes().rstrip(b"\n"), app)
+    shown = driver.call(environment)
+    assert app in shown
+    assert "flight.token" in shown  # that there is one, Spark shows; what it is, it does not
+    logs = [driver.log, *server.data_dir.parent.glob("server-*.log")]
+    places = [shown, *(log.read_text(errors="replace") for log in logs)]
+    assert [place for place in places if token[:16] in place or files.secret.read_text().strip() in place] == []
+
+
+def test_an_application_with_a_token_of_its_own_needs_no_secret(
+    driver: SparkDriver, server: Server, files: Files, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(app_token(files.secret.read_bytes().rstrip(b"\n"), "report-7"))
+    token_file.chmod(0o600)
+    mine = {f"{PREFIX}token.secretFile": "", f"{PREFIX}token.file": str(token_file)}
+    driver.renew(mine | {f"{PREFIX}app": "report-7"})
+    assert run_job(driver) == EXPECTED
+    assert [status.app for status in server.status().apps] == ["report-7"]
+    driver.renew(mine | {f"{PREFIX}app": "report-8"})
+    with pytest.raises(JobFailed, match=f"{server.control}: UNAUTHENTICATED: the token is not that of .*'report-8'"):
+        run_job(driver)
+
+
+def test_a_wrong_secret_falls_back_with_one_warning_or_fails_with_the_same_words(
+    driver: SparkDriver, server: Server, files: Files
+) -> None:
+    wrong = {f"{PREFIX}token.secretFile": str(files.other_secret)}
+    pushed, start = pushed_bytes(server), len(driver.log.read_text())
+    driver.renew(wrong | {f"{PREFIX}fallback": "auto"})
+    assert run_job(driver) == EXPECTED
+    assert pushed_bytes(server) == pushed
+    [warning] = [
+        line for line in driver.log.read_text()[start:].splitlines() if re.search(r" WARN .*Flight Shuff", line)
+    ]
+    said = rf"Flight Shuffle server {server.control}: UNAUTHENTICATED: the token is not that of application"
+    assert re.search(said + ".*secret file.*sort shuffle", warning)
+    driver.renew(wrong)
+    with pytest.raises(JobFailed, match=said):
+        run_job(driver)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tls.ca": "OTHER"}, "SERVER: its certificate is not trusted: .*tls.ca must hold"),
+        ({"tls.cert": "", "tls.key": ""}, "SERVER cannot be reached: .*client's certificate"),
+        ({"tls.ca": "", "tls.cert": "", "tls.key": ""}, "SERVER cannot be reached: .*may want TLS"),
+    ],
+)
+def test_wrong_tls_settings_fail_with_the_address_and_what_to_set(
+    driver: SparkDriver, server: Server, files: Files, changes: dict[str, str], words: str
+) -> None:
+    settings = {PREFIX + name: value.replace("OTHER", str(files.other.ca)) for name, value in changes.items()}
+    driver.renew(settings | {f"{PREFIX}connectTimeout": "3s"})
+    with pytest.raises(JobFailed, match=words.replace("SERVER", f"Flight Shuffle server {server.control}")):
+        run_job(driver)
