@@ -94,7 +94,7 @@ def test_unknown_option_lists_the_known_ones(driver: SparkDriver) -> None:
         ("fallback", "sometimes", "auto, never, always"),
         ("server", "localhost", "HOST:PORT"),
         ("ioTimeout", "soon", "30s"),
-        ("batchSize", "1k", "4k and 64m"),
+        ("batchSize", "1k", "4096 and 67108864 bytes"),
     ],
 )
 def test_impossible_value_is_named_with_what_is_possible(

@@ -15,11 +15,12 @@ import scala.Tuple2;
  * @param retryWindow how long a worker that cannot be reached is tried again before the task fails
  * @param blockSize bytes after which a partition is cut into another block
  * @param batchSize payload bytes of one message, and of the buffer of a map task
+ * @param rowMemory bytes one map task may buffer rows in
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, SecurityConf security) {
+    int blockSize, int batchSize, int rowMemory, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
   record Option(String key, String defaultValue, String help) {}
@@ -40,6 +41,11 @@ record FlightConf(
       new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
   static final Option BATCH_SIZE =
       new Option(PREFIX + "batchSize", "2m", "payload of one message; a map task has a buffer of this size");
+  static final Option ROW_MEMORY =
+      new Option(
+          PREFIX + "rowMemory", "32m",
+          "a map task of an SQL exchange buffers rows in up to this much of its memory; with less than 16k per partition, "
+              + "or 0, Spark's own writers do the work");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
@@ -66,11 +72,12 @@ record FlightConf(
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
-          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, TLS_CA, TLS_CERT, TLS_KEY,
-          SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, TLS_CA, TLS_CERT,
+          TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
+  private static final int LARGEST_ROW_MEMORY = 1 << 30;
 
   /** @throws IllegalArgumentException for an unknown option or a value that cannot be; names both */
   static FlightConf parse(SparkConf conf) {
@@ -86,8 +93,9 @@ record FlightConf(
     if (server == null && fallback != FallbackPolicy.ALWAYS) {
       throw new IllegalArgumentException(SERVER.key() + " is not set: " + SERVER.help());
     }
-    int blockSize = size(conf, BLOCK_SIZE);
-    int batchSize = size(conf, BATCH_SIZE);
+    int blockSize = size(conf, BLOCK_SIZE, SMALLEST_BLOCK, LARGEST_BATCH);
+    int batchSize = size(conf, BATCH_SIZE, SMALLEST_BLOCK, LARGEST_BATCH);
+    int rowMemory = size(conf, ROW_MEMORY, 0, LARGEST_ROW_MEMORY);
     if (blockSize > batchSize) {
       throw new IllegalArgumentException(
           BLOCK_SIZE.key() + " (" + blockSize + " bytes) is larger than " + BATCH_SIZE.key() + " (" + batchSize + ")");
@@ -95,7 +103,7 @@ record FlightConf(
     return new FlightConf(
         server == null ? null : host(server), server == null ? 0 : port(server), fallback,
         duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        SecurityConf.parse(conf));
+        rowMemory, SecurityConf.parse(conf));
   }
 
   /** The control endpoint as the user wrote it. */
@@ -119,16 +127,17 @@ record FlightConf(
     throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": must be longer than 0");
   }
 
-  private static int size(SparkConf conf, Option option) {
+  private static int size(SparkConf conf, Option option, int smallest, int largest) {
     long bytes;
     try {
       bytes = JavaUtils.byteStringAsBytes(value(conf, option));
     } catch (NumberFormatException e) {
       throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not a size such as 1m", e);
     }
-    if (bytes < SMALLEST_BLOCK || bytes > LARGEST_BATCH) {
+    if (bytes < smallest || bytes > largest) {
       throw new IllegalArgumentException(
-          option.key() + "=" + value(conf, option) + ": must lie between 4k and 64m");
+          option.key() + "=" + value(conf, option) + ": must lie between " + smallest
+              + " and " + largest + " bytes");
     }
     return (int) bytes;
   }

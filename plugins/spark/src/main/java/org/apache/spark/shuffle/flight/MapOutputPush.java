@@ -84,6 +84,15 @@ final class MapOutputPush implements AutoCloseable {
     }
   }
 
+  /** Adds {@code length} bytes to {@code next}; partitions come in any order, and again. */
+  void writeBlock(int next, byte[] bytes, int length) throws IOException {
+    partition = next;
+    write(bytes, 0, length, 0);
+    if (batch != null) {
+      batch.endBlock(partition, totals);
+    }
+  }
+
   private void send(long backlog) throws IOException {
     stream.send(batch, backlog);
     batch.clear();

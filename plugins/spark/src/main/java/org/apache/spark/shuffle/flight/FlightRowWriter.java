@@ -1,0 +1,113 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import org.apache.spark.Partitioner;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.scheduler.MapStatus$;
+import org.apache.spark.serializer.SerializerManager;
+import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
+import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.checksum.RowBasedChecksum;
+import org.apache.spark.shuffle.checksum.RowBasedChecksum$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.storage.ShuffleBlockId;
+import scala.Option;
+import scala.Product2;
+import scala.collection.Iterator;
+
+/**
+ * The writer of SQL exchanges: rows are copied once into a buffer per partition, a full buffer is compressed and pushed
+ * while the task goes on. No sort, no spill file, no stream per partition.
+ *
+ * <p>Each buffer becomes a compressed stream of its own, in the format of Spark's own writers; Spark's reader takes
+ * several in a row, so the read path is the same for all writers. {@link RowPath} says which shuffles come here.
+ */
+final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
+  private final Partitioner partitioner;
+  private final RowBasedChecksum[] checksums;
+  private final RowPath path;
+  private final int shuffleId;
+  private final long mapId;
+  private final MapOutputPush push;
+  private final ShuffleWriteMetricsReporter metrics;
+  private final SerializerManager streams = SparkEnv.get().serializerManager();
+  private final RowBuffers buffers;
+  private final Compressed compressed = new Compressed();
+  private final long[] lengths;
+
+  FlightRowWriter(
+      ShuffleDependency<K, V, ?> dependency, RowPath path, long mapId, MapOutputPush push, TaskContext context,
+      ShuffleWriteMetricsReporter metrics) {
+    this.partitioner = dependency.partitioner();
+    this.checksums = dependency.rowBasedChecksums();
+    this.path = path;
+    this.shuffleId = dependency.shuffleId();
+    this.mapId = mapId;
+    this.push = push;
+    this.metrics = metrics;
+    this.lengths = new long[partitioner.numPartitions()];
+    this.buffers = new RowBuffers(context.taskMemoryManager(), lengths.length, path.bufferSize(), this::push);
+  }
+
+  @Override
+  public void write(Iterator<Product2<K, V>> records) throws IOException {
+    long rows = 0;
+    long bytes = 0;
+    while (records.hasNext()) {
+      Product2<K, V> entry = records.next();
+      int partition = partitioner.getPartition(entry._1());
+      UnsafeRow row = (UnsafeRow) entry._2();
+      buffers.append(partition, row);
+      if (checksums.length > 0) {
+        checksums[partition].update(entry._1(), row);
+      }
+      rows++;
+      bytes += row.getSizeInBytes();
+    }
+    buffers.handOnAll();
+    metrics.incRecordsWritten(rows);
+    path.addDataSize(bytes);
+    long start = System.nanoTime();
+    push.commit();
+    metrics.incWriteTime(System.nanoTime() - start);
+  }
+
+  private void push(int partition, byte[] rows, int length) throws IOException {
+    compressed.reset();
+    try (OutputStream out = streams.wrapForCompression(new ShuffleBlockId(shuffleId, mapId, partition), compressed)) {
+      out.write(rows, 0, length);
+    }
+    long start = System.nanoTime();
+    push.writeBlock(partition, compressed.bytes(), compressed.size());
+    metrics.incWriteTime(System.nanoTime() - start);
+    metrics.incBytesWritten(compressed.size());
+    lengths[partition] += compressed.size();
+  }
+
+  @Override
+  public Option<MapStatus> stop(boolean success) {
+    buffers.free();
+    if (!success) {
+      return Option.empty();
+    }
+    long checksum = RowBasedChecksum$.MODULE$.getAggregatedChecksumValue(checksums);
+    return Option.apply(MapStatus$.MODULE$.apply(push.location(), lengths, mapId, checksum));
+  }
+
+  @Override
+  public long[] getPartitionLengths() {
+    return lengths;
+  }
+
+  /** Grows to one compressed buffer and is used again; gives out its array instead of a copy. */
+  private static final class Compressed extends ByteArrayOutputStream {
+    byte[] bytes() {
+      return buf;
+    }
+  }
+}

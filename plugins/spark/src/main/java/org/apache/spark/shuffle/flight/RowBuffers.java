@@ -1,0 +1,141 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import org.apache.spark.memory.MemoryConsumer;
+import org.apache.spark.memory.MemoryMode;
+import org.apache.spark.memory.TaskMemoryManager;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * A buffer of rows per partition, in {@code UnsafeRowSerializer}'s format: a big-endian length and the row's bytes.
+ *
+ * <p>The buffers are memory of the task: what Spark does not grant is not buffered, and when another operator of the task
+ * needs memory, all rows are handed on and the buffers given back. Used by the task's thread.
+ */
+final class RowBuffers extends MemoryConsumer {
+  private static final int LENGTH_BYTES = 4;
+
+  /** Where rows go when there is no room for more of their partition. */
+  interface Sink {
+    /** Takes whole rows: the first {@code length} bytes of {@code rows}, an array that is used again. */
+    void write(int partition, byte[] rows, int length) throws IOException;
+  }
+
+  private final Thread owner = Thread.currentThread();
+  private final int bufferSize;
+  private final Sink sink;
+  private final byte[][] buffers;
+  private final int[] used;
+
+  RowBuffers(TaskMemoryManager memory, int partitions, int bufferSize, Sink sink) {
+    super(memory, bufferSize, MemoryMode.ON_HEAP);
+    this.bufferSize = bufferSize;
+    this.sink = sink;
+    this.buffers = new byte[partitions][];
+    this.used = new int[partitions];
+  }
+
+  /** Copies a row behind those of its partition. */
+  void append(int partition, UnsafeRow row) throws IOException {
+    int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
+    byte[] buffer = buffers[partition];
+    if (buffer != null && needed > buffer.length - used[partition]) {
+      handOn(partition);
+    }
+    if (needed > bufferSize) {
+      alone(partition, row, needed);
+      return;
+    }
+    if (buffer == null) {
+      buffer = newBuffer();
+      if (buffer == null) {
+        alone(partition, row, needed);
+        return;
+      }
+      buffers[partition] = buffer;
+    }
+    copy(row, buffer, used[partition]);
+    used[partition] += needed;
+  }
+
+  private static void copy(UnsafeRow row, byte[] target, int at) {
+    int size = row.getSizeInBytes();
+    target[at] = (byte) (size >>> 24);
+    target[at + 1] = (byte) (size >>> 16);
+    target[at + 2] = (byte) (size >>> 8);
+    target[at + 3] = (byte) size;
+    Platform.copyMemory(
+        row.getBaseObject(), row.getBaseOffset(), target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
+  }
+
+  /** A row that no buffer holds: it is larger than one, or there is no memory for one. */
+  private void alone(int partition, UnsafeRow row, int needed) throws IOException {
+    long granted = acquireMemory(needed); // counts the row if there is room for it; it exists already either way
+    try {
+      byte[] rows = new byte[needed];
+      copy(row, rows, 0);
+      sink.write(partition, rows, needed);
+    } finally {
+      freeMemory(granted);
+    }
+  }
+
+  /** Null when Spark has no memory for it, even after all other buffers were given back. */
+  private byte[] newBuffer() throws IOException {
+    if (!acquired() && (giveBack() == 0 || !acquired())) {
+      return null;
+    }
+    return new byte[bufferSize];
+  }
+
+  private boolean acquired() {
+    long granted = acquireMemory(bufferSize);
+    if (granted < bufferSize) {
+      freeMemory(granted);
+      return false;
+    }
+    return true;
+  }
+
+  /** Hands on what is buffered; the buffers stay. */
+  void handOnAll() throws IOException {
+    for (int partition = 0; partition < buffers.length; partition++) {
+      handOn(partition);
+    }
+  }
+
+  private void handOn(int partition) throws IOException {
+    int length = used[partition];
+    if (length > 0) {
+      used[partition] = 0;
+      sink.write(partition, buffers[partition], length);
+    }
+  }
+
+  /** Hands on what is buffered and frees the buffers; the bytes freed. */
+  private long giveBack() throws IOException {
+    handOnAll();
+    return free();
+  }
+
+  /** Frees the buffers, whatever is in them; the bytes freed. */
+  long free() {
+    long freed = 0;
+    for (int partition = 0; partition < buffers.length; partition++) {
+      if (buffers[partition] != null) {
+        freed += buffers[partition].length;
+        buffers[partition] = null;
+        used[partition] = 0;
+      }
+    }
+    freeMemory(freed);
+    return freed;
+  }
+
+  /** Asked by Spark. Between two rows only, so not by another thread of the task, and not by this consumer's own need. */
+  @Override
+  public long spill(long size, MemoryConsumer trigger) throws IOException {
+    return trigger == this || Thread.currentThread() != owner ? 0 : giveBack();
+  }
+}
