@@ -15,6 +15,7 @@ import pytest
 
 from shuffle_api.errors import (
     BlockCorrupt,
+    CommitMismatch,
     DeadlineExceeded,
     InvalidArgument,
     MapOutputLost,
@@ -80,6 +81,11 @@ def reply(writer: Any, **fields: Any) -> None:
     writer.write(pb.PutReply(**fields).SerializeToString())
 
 
+def committed(*payloads: bytes, map_id: int = 0) -> pb.Committed:
+    totals = messages.totals_message(totals_of(table_rows(some(*payloads))))
+    return pb.Committed(output=pb.MapAttempt(map=map_id), worker="w", totals=totals)
+
+
 def drain(reader: Any) -> list[Any]:
     chunks = []
     while True:
@@ -100,7 +106,7 @@ def test_a_sender_never_exceeds_its_credit() -> None:
                 break
             received.append(sum(len(v) for v in chunk.data.column("payload").to_pylist()))
             reply(writer, granted=sum(received) + INITIAL_CREDIT)
-        reply(writer, committed=pb.Committed(worker="w"), blocks_held=8)
+        reply(writer, committed=committed(*[piece] * 8), blocks_held=8)
         drain(reader)
 
     with client_of(ScriptedWorker(put)) as client:
@@ -119,7 +125,7 @@ def test_a_sender_without_credit_waits_for_it() -> None:
         reply(writer, granted=4 * INITIAL_CREDIT)
         reader.read_chunk()
         second.set()
-        reply(writer, committed=pb.Committed(worker="w"))
+        reply(writer, committed=committed(*[bytes(2 * INITIAL_CREDIT)] * 2))
         drain(reader)
 
     with client_of(ScriptedWorker(put)) as client, ThreadPoolExecutor(1) as pool:
@@ -128,6 +134,23 @@ def test_a_sender_without_credit_waits_for_it() -> None:
         assert not second.wait(0.3)  # the credit is spent
         more.set()
         assert pushing.result(20).committed.worker == "w"
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        (committed(b"a", map_id=7), ProtocolMismatch, "speaks of a commit of map 7"),
+        (committed(b"b"), CommitMismatch, "this sender states"),
+        (pb.Committed(), CommitMismatch, "this sender states"),
+    ],
+)
+def test_the_answer_to_another_commit_is_refused(answer: pb.Committed, error: type[ShuffleError], says: str) -> None:
+    def put(reader: Any, writer: Any) -> None:
+        reply(writer, committed=answer)
+        drain(reader)
+
+    with client_of(ScriptedWorker(put)) as client, pytest.raises(error, match=says):
+        push(client, some(b"a"))
 
 
 def test_an_error_in_a_reply_is_raised_as_itself_while_the_sender_waits_for_credit() -> None:
@@ -215,8 +238,8 @@ def test_a_lost_output_takes_its_place_and_the_rest_follows() -> None:
     ("items", "error", "says"),
     [
         ([(batch(b"a"), b"")], StreamBroken, "after 1 blocks without its end message"),
-        ([(batch(b"a"), b""), end(b"a", b"b")], StreamBroken, "says it served"),
-        ([(batch(b"a"), b""), end(b"b")], StreamBroken, "says it served"),
+        ([(batch(b"a"), b""), end(b"a", b"b")], BlockCorrupt, "says it served"),
+        ([(batch(b"a"), b""), end(b"b")], BlockCorrupt, "says it served"),
         ([(batch(b"a", b"bc", checksum=1), b"")], BlockCorrupt, "0x00000001"),
         ([(batch(b"a"), b"\xff\xff")], InvalidArgument, "no GetControl"),
         ([(batch(b"a"), b""), RuntimeError("the worker broke")], StreamBroken, "the worker broke"),

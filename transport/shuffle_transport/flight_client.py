@@ -16,6 +16,7 @@ import pyarrow.flight as fl
 
 from shuffle_api.errors import (
     BlockCorrupt,
+    CommitMismatch,
     DeadlineExceeded,
     ProtocolMismatch,
     ShuffleError,
@@ -118,7 +119,7 @@ class FlightClient:
                 flight_options(self._credentials, self._timeout),
             )
             try:
-                reply = self._send(writer, replies, blocks, last)
+                reply = self._send(writer, replies, command, blocks, last)
             except _NoAnswer:
                 writer.close()  # raises what ended the call: its deadline, a lost connection
                 raise StreamBroken(f"{self.address} ended the push without an answer") from None
@@ -128,7 +129,9 @@ class FlightClient:
             writer.close()
             return reply
 
-    def _send(self, writer: Any, replies: Any, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
+    def _send(
+        self, writer: Any, replies: Any, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl
+    ) -> pb.PutReply:
         window = SendWindow()
         try:
             for batch in _batches(blocks):
@@ -146,6 +149,8 @@ class FlightClient:
             raise error
         while True:
             reply = _reply(replies)
+            if reply.HasField("committed"):
+                _check_committed(reply.committed, command, last)
             if reply.HasField("committed") or (not last.commit and reply.blocks_held >= last.end.blocks):
                 return reply
 
@@ -153,9 +158,9 @@ class FlightClient:
         """The blocks a ticket names, checked one by one, in the order of the ticket.
 
         A typed error is yielded in the place of a map output that the worker cannot serve (its `output` says which);
-        the others follow. Raises BlockCorrupt when a block differs from its checksum, StreamBroken when the stream
-        stops before its end message or served something else than it says, and what the worker sent for the call
-        as a whole.
+        the others follow. Raises BlockCorrupt when a block differs from its checksum, or, without `output`, when the
+        stream served something else than it says at its end (which of the blocks before is wrong nobody knows),
+        StreamBroken when it stops before its end message, and what the worker sent for the call as a whole.
         """
         with _Translated(self.address, self._credentials.tls):
             reader = self._client.do_get(
@@ -187,8 +192,9 @@ class FlightClient:
                     yield messages.typed_error(control.error)
                 if control.HasField("end"):
                     if messages.totals(control.end) != totals:
-                        raise StreamBroken(
-                            f"{self.address} says it served {messages.totals(control.end)}, received were {totals}"
+                        raise BlockCorrupt(
+                            f"{self.address} says it served {messages.totals(control.end)}, received were {totals}",
+                            remedy="drop what was made of this pull, and read all of it again",
                         )
                     return
 
@@ -238,6 +244,19 @@ def _reply(replies: Any) -> pb.PutReply:
     if reply.HasField("error"):
         raise messages.typed_error(reply.error)
     return reply
+
+
+def _check_committed(committed: pb.Committed, command: pb.PutCommand, last: pb.PutControl) -> None:
+    """Raises ProtocolMismatch unless this can be the answer to the commit, CommitMismatch if that was of other blocks."""
+    if not last.commit or committed.output.map != command.output.map:
+        raise ProtocolMismatch(
+            f"the answer to a push of map {command.output.map} speaks of a commit of map {committed.output.map}"
+        )
+    if committed.output == command.output and committed.totals != last.end:
+        raise CommitMismatch(
+            f"committed are {messages.totals(committed.totals)}, this sender states {messages.totals(last.end)}",
+            output=messages.map_attempt(command.output),
+        )
 
 
 def _raise_last_error(replies: Any) -> None:

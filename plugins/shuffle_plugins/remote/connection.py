@@ -21,6 +21,27 @@ CLIENT = "flight-shuffle-python/0.1.0"
 _PAUSE_FIRST, _PAUSE_MOST = 0.05, 1.0
 
 
+class Patience:
+    """How long to go on with something that breaks: for `seconds` without progress, pausing before each new start."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._place: object = None
+        self._pause = _PAUSE_FIRST
+        self._give_up = time.monotonic() + seconds
+
+    def more(self, place: object) -> bool:
+        """Whether to start again at `place`, after a pause; a place other than the last one is progress."""
+        if place != self._place:
+            self._place, self._pause = place, _PAUSE_FIRST
+            self._give_up = time.monotonic() + self._seconds
+        if time.monotonic() + self._pause > self._give_up:
+            return False
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _PAUSE_MOST)
+        return True
+
+
 class Connection:
     """Control and data connections of one application to the service at one address.
 
@@ -98,6 +119,10 @@ class Connection:
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MOST)
             self.learn(self.control.hello().workers)
+
+    def patience(self) -> Patience:
+        """For an action that goes on where it broke off."""
+        return Patience(self._options.retry)
 
     def close(self) -> None:
         """Close everything; idempotent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shuffle_api.errors import MapOutputLost, MapOutputNotWritten
+from shuffle_api.errors import MapOutputLost, MapOutputNotWritten, ProtocolMismatch
 from shuffle_api.values import MapOutput, ShuffleSpec, name_numbers
 from shuffle_plugins.remote.connection import Connection
 from shuffle_transport import messages
@@ -31,6 +31,8 @@ def locate(connection: Connection, spec: ShuffleSpec, maps: range | None) -> Loc
         connection.learn(reply.workers)
         outputs += map(messages.map_output, reply.outputs)
         lost += map(messages.map_output, reply.lost)
+        if reply.more and reply.next_map <= first:
+            raise ProtocolMismatch(f"the pages of shuffle {spec.id} do not advance: map {reply.next_map} after {first}")
         first, more = reply.next_map, reply.more
     if not wanted:
         connection.control.call(

@@ -20,6 +20,7 @@ from shuffle_api.records import unpack_records
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.locate import locate_all
+from shuffle_plugins.remote.served import Served
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import Pulled
@@ -63,7 +64,7 @@ class RemoteReader(ShuffleReader):
             by_worker.setdefault(output.worker, []).append(output)
         for worker, held in by_worker.items():
             for at in range(0, len(held), MAPS_PER_PULL):
-                for block in self._pull(worker, [o.output for o in held[at : at + MAPS_PER_PULL]]):
+                for block in self._pull(worker, held[at : at + MAPS_PER_PULL]):
                     if not self._open:
                         raise InvalidArgument("the reader is closed", remedy="open a new one")
                     yield (
@@ -76,32 +77,30 @@ class RemoteReader(ShuffleReader):
     def close(self) -> None:
         self._open = False
 
-    def _pull(self, worker: str, outputs: list[MapAttempt]) -> Iterator[Pulled]:
+    def _pull(self, worker: str, outputs: list[MapOutput]) -> Iterator[Pulled]:
         """Blocks of these outputs, each once, whatever happens to the connection on the way."""
-        done = 0  # outputs that have been served whole
-        taken = 0  # blocks of outputs[done] that have been handed out
+        whole = self._partitions == range(self._spec.partitions)
+        served = Served(outputs, self._partitions, whole=whole)
+        patience = self._connection.patience()
         corrupt = 0
-        while done < len(outputs):
-            stream = self._connection.retrying(partial(self._start, worker, outputs[done:]))
-            skip, current = taken, outputs[done]
+        while True:
+            stream = self._connection.retrying(partial(self._start, worker, served.rest))
+            served.reconnect()
             try:
                 for item in stream:
                     if isinstance(item, ShuffleError):
                         self._give_up(item)
                         raise item
-                    if item.output != current:
-                        done, taken, current = outputs.index(item.output, done), 0, item.output
-                    elif skip:
-                        skip -= 1
-                        continue
-                    taken += 1
-                    yield item
+                    if served.accept(item.output, item.partition):
+                        yield item
+                served.finish()
                 return
             except (StreamBroken, ServerUnreachable):
-                continue  # ask again for what is missing; `retrying` limits how long
+                if not patience.more(served.place):  # a worker may come up again and again and never get anywhere
+                    raise
             except BlockCorrupt as error:
                 corrupt += 1
-                if corrupt >= CORRUPT_READS:
+                if corrupt >= CORRUPT_READS or error.output is None:  # None: not one block is wrong, but the stream
                     self._give_up(error)
                     raise
 
