@@ -247,7 +247,7 @@ def _reply(replies: Any) -> pb.PutReply:
 
 
 def _check_committed(committed: pb.Committed, command: pb.PutCommand, last: pb.PutControl) -> None:
-    """Raises ProtocolMismatch unless this can be the answer to the commit, CommitMismatch if that was of other blocks."""
+    """Raises ProtocolMismatch unless this can be the answer to the commit, CommitMismatch if it had other blocks."""
     if not last.commit or committed.output.map != command.output.map:
         raise ProtocolMismatch(
             f"the answer to a push of map {command.output.map} speaks of a commit of map {committed.output.map}"
