@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +131,21 @@ def test_payload_and_token_cross_the_wire_in_plain_text_only_without_tls(tmp_pat
     assert seen.count(MARK) == (0 if tls else 2)
     assert (credentials.token.encode() in seen) == (not tls)
     assert (b"flight_shuffle.v1" in seen) == (not tls)
+
+
+def test_the_commands_of_the_security_document_set_up_a_server_that_a_client_trusts(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    commands = re.findall(r"```sh\n(.*?)```", text, re.S)[0].splitlines()
+    assert len(commands) == 5
+    for command in commands[:3]:
+        local = command.replace("DNS:shuffle.example.org", "IP:127.0.0.1")
+        subprocess.run(local, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    names = re.findall(r"(--tls-cert|--tls-key|--secret-file) (\S+)", commands[3])
+    assert len(names) == 3
+    arguments = [word for option, name in names for word in (option, str(tmp_path / name))]
+    keys = load_keyring(tls_ca=str(tmp_path / "ca.pem"), secret_file=str(tmp_path / "secret"))
+    with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
+        assert server.status().workers
 
 
 # ------------------------------------------------------------------ wrong files, logs

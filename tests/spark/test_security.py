@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
 EXPECTED = held.expected(RECORDS, PARTITIONS)
+TEXT = "what only the application itself may read"
 PREFIX = "spark.shuffle.flight."
 CLUSTER = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g"}
 IMPATIENT = {f"{PREFIX}connectTimeout": "10s", f"{PREFIX}retryWindow": "5s"}
@@ -139,6 +140,25 @@ def test_a_wrong_secret_falls_back_with_one_warning_or_fails_with_the_same_words
     driver.renew(wrong)
     with pytest.raises(JobFailed, match=said):
         run_job(driver)
+
+
+def write_text(spark: SparkSession) -> int:
+    """A shuffle that holds TEXT, kept for the test to look for."""
+    source = spark.sparkContext.parallelize(range(200), 2).map(lambda i: (i, i))
+    held.HELD["text"] = source.mapValues(lambda i: f"{TEXT} {i}").partitionBy(2)  # type: ignore[assignment]
+    return held.HELD["text"].map(lambda pair: len(str(pair[1]))).sum()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_data_at_rest_is_plain_text_unless_spark_encrypts_it(
+    driver: SparkDriver, server: Server, encrypted: bool
+) -> None:
+    """Both, so that the search is known to find what it looks for."""
+    driver.renew({"spark.shuffle.compress": "false", "spark.io.encryption.enabled": str(encrypted).lower()})
+    assert driver.call(write_text) == sum(len(f"{TEXT} {i}") for i in range(200))
+    outputs = [path.read_bytes() for path in (server.data_dir / "worker").rglob("*.out")]
+    assert len(outputs) == 2
+    assert any(TEXT.encode() in output for output in outputs) == (not encrypted)
 
 
 @pytest.mark.parametrize(
