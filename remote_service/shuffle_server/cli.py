@@ -65,11 +65,14 @@ def _server(parsed: argparse.Namespace) -> int:
     logging.basicConfig(
         level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # Blocked in every thread and waited for in this one. A handler would run in the middle of whatever this thread
+    # does, and could not even set the Event this thread waits for: its lock may be held just then.
+    ending = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     server = Server(options)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stop())
     print(f"ready control={server.control_address} data={server.data_address}", flush=True)
-    if not server.run():
+    signal.sigwait(ending)
+    if not server.stop():
         logging.shutdown()
         os._exit(0)  # threads of cut streams are still inside Arrow; everything that must be closed is
     return 0

@@ -35,7 +35,7 @@ DATA_GRACE = 10.0
 
 
 class Server:
-    """Starts in the constructor, serves in `run`, ends with `stop` (from any thread or signal handler).
+    """Starts and serves from its constructor on, until `stop`.
 
     Raises StorageFailed (the data directory) and InvalidArgument (an address, a certificate, the secret) when it
     cannot start.
@@ -82,16 +82,9 @@ class Server:
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
         self._housekeeper.start()
 
-    def run(self) -> bool:
-        """Serve until `stop`. False when streams were still open at the end: they die with the process."""
-        self._stop.wait()
-        return self._shut_down()
-
-    def stop(self) -> None:
-        """Ask the server to stop; returns at once."""
+    def stop(self) -> bool:
+        """Stop serving and close everything; call once. False when streams stayed open: they die with the process."""
         self._stop.set()
-
-    def _shut_down(self) -> bool:
         self.worker.stopping = True  # pushes under way are refused at their next message, new ones at once
         self._control.stop(CONTROL_GRACE).wait()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.

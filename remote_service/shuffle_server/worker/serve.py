@@ -41,21 +41,25 @@ class _Gathered:
         self.blocks = self.bytes = 0
         self._buffer: pa.Buffer | None = None
 
-    def takes(self, run: np.ndarray) -> bool:
-        """Whether there is room for a run besides what is there. Anything fits into an empty batch."""
-        return not self.blocks or (self.bytes + _size(run) <= BATCH_BYTES and self.blocks + len(run) <= MAX_BATCH_ROWS)
+    def takes(self, entries: np.ndarray) -> bool:
+        """Whether there is room for these besides what is there. Anything fits into an empty batch."""
+        return not self.blocks or (
+            self.bytes + _size(entries) <= BATCH_BYTES and self.blocks + len(entries) <= MAX_BATCH_ROWS
+        )
 
-    def read(self, output: MapAttempt, fd: int, run: np.ndarray) -> None:
-        """Read a run of index rows. Raises TornFile, OSError; then the batch is as it was."""
-        size = _size(run)
+    def read(self, output: MapAttempt, fd: int, entries: np.ndarray) -> None:
+        """Read the blocks of some index rows. Raises TornFile, OSError; then the batch is as it was."""
+        size = _size(entries)
         if self._buffer is None:
             self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
         target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size]
-        read_into(fd, int(run["offset"][0]), target)
+        for offset, length in _runs(entries):
+            read_into(fd, offset, target[:length])
+            target = target[length:]
         self.outputs.append(output)
-        self.rows.append(table_of(run))
+        self.rows.append(table_of(entries))
         self.bytes += size
-        self.blocks += len(run)
+        self.blocks += len(entries)
 
     @property
     def payload(self) -> pa.Buffer:
@@ -107,11 +111,11 @@ def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) ->
             yield error
             continue
         try:
-            for run in _runs(file.entries(wanted.first, wanted.end), BATCH_BYTES):
-                if not batch.takes(run):
+            for entries in _slices(file.entries(wanted.first, wanted.end)):
+                if not batch.takes(entries):
                     yield batch
                     batch = _Gathered()
-                batch.read(wanted.output, fd, run)
+                batch.read(wanted.output, fd, entries)
         except (TornFile, OSError) as error:
             if batch.blocks:
                 yield batch
@@ -125,28 +129,28 @@ def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) ->
         yield batch
 
 
-def _size(run: np.ndarray) -> int:
-    """Payload bytes of index rows that lie back to back."""
-    return int(run["offset"][-1] + run["length"][-1] - run["offset"][0])
+def _size(entries: np.ndarray) -> int:
+    return int(entries["length"].sum())
 
 
-def _runs(entries: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Cut index rows into runs that lie back to back in the file, of about `limit` bytes; a larger block is alone."""
-    if not len(entries):
-        return
+def _slices(entries: np.ndarray) -> Iterator[np.ndarray]:
+    """Cut index rows into slices of at most about BATCH_BYTES; a larger block is alone."""
+    ends = np.cumsum(entries["length"])
+    start, taken = 0, 0
+    while start < len(entries):
+        end = int(np.searchsorted(ends, taken + BATCH_BYTES, side="right"))
+        end = min(max(end, start + 1), start + MAX_BATCH_ROWS)
+        yield entries[start:end]
+        start, taken = end, int(ends[end - 1])
+
+
+def _runs(entries: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Offset and length of the stretches of the file in which the blocks lie, blocks that are neighbours joined."""
     ends = entries["offset"] + entries["length"]
-    gaps = np.flatnonzero(entries["offset"][1:] != ends[:-1]) + 1
-    for part in np.split(entries, gaps) if len(gaps) else [entries]:
-        sizes = np.cumsum(part["length"])
-        if sizes[-1] <= limit and len(part) <= MAX_BATCH_ROWS:
-            yield part
-            continue
-        start, taken = 0, 0
-        while start < len(part):
-            end = int(np.searchsorted(sizes, taken + limit, side="right"))
-            end = min(max(end, start + 1), start + MAX_BATCH_ROWS)
-            yield part[start:end]
-            start, taken = end, int(sizes[end - 1])
+    last = np.flatnonzero(entries["offset"][1:] != ends[:-1])
+    starts = entries["offset"][np.concatenate(([0], last + 1))]
+    stops = ends[np.concatenate((last, [len(entries) - 1]))]
+    yield from zip(starts.tolist(), (stops - starts).tolist(), strict=True)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
