@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport.credits import SendWindow
@@ -99,14 +99,11 @@ class CreditGate:
             if self._announce is not None:
                 self._announce(0)
 
-    def repeat(self) -> None:
-        """Announce again, on a new stream: what waits, or that nothing does (then as :meth:`idle`)."""
+    def give_back(self, n: int) -> None:
+        """What `acquire` took for a batch of `n` bytes was not spent: the batch was not sent."""
         with self._changed:
-            waiting = bool(self._queue)
-        if waiting:
-            self._announce_backlog()
-        else:
-            self.idle()
+            self._window = replace(self._window, sent=self._window.sent - n)
+            self._changed.notify_all()
 
     def fail(self, error: ShuffleError) -> None:
         """The stream is broken: whoever waits or comes later gets `error`. The first one counts."""

@@ -73,6 +73,12 @@ class Granter:
         with self._lock:
             return self._window.granted
 
+    @property
+    def available(self) -> int:
+        """Credit that the sender has left; below zero after a batch larger than the window."""
+        with self._lock:
+            return self._window.granted - self._window.arrived
+
     def statistics(self) -> GranterStatistics:
         with self._lock:
             window = self._window

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 from secrets import token_bytes
 from types import TracebackType
 from typing import Self
@@ -12,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import ShuttingDown
+from shuffle_api.errors import ShuffleError, ShuttingDown
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.connect import flight_connection, flight_options
@@ -20,6 +19,7 @@ from shuffle_transport.exchange.channel import BlockChannel
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
 from shuffle_transport.exchange.scribe import Scribe
+from shuffle_transport.exchange.session import Session
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream, translated
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
@@ -28,15 +28,17 @@ from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to connect again
+
 
 class ExchangeClient:
     """A connection to the exchange endpoint at `address` (HOST:PORT). Thread-safe; a context manager.
 
-    Connects with the first channel. Threads: one per channel, which reads, and two per client.
+    Connects with the first channel. Has a thread per channel, and two more.
 
     :param pool: where the windows of what is received are reserved.
-    :param timeout: seconds to connect, to wait for the first reservation, and to write grants.
-    :param options: of channels that are opened without their own.
+    :param timeout: seconds to connect, and to wait for a channel's first reservation.
+    :param options: of channels that are opened without their own; `keepalive` also of the connection.
     :param credentials: who calls, and how TLS is spoken.
     """
 
@@ -51,7 +53,7 @@ class ExchangeClient:
     ) -> None:
         self.address = address
         self._pool, self._timeout, self._options, self._credentials = pool, timeout, options, credentials
-        self._client = flight_connection(address, credentials.tls)
+        self._client = flight_connection(address, credentials.tls, connection_options(options.keepalive))
         self._keeper = Keeper(f"exchange-keeper-{address}")
         self._scribe = Scribe(f"exchange-scribe-{address}")
         self._lock = threading.Lock()
@@ -60,13 +62,14 @@ class ExchangeClient:
         self._closing = threading.Event()
 
     def open(self, name: str, *, metadata: bytes = b"", options: ChannelOptions | None = None) -> BlockChannel:
-        """A new channel. Does not wait for the peer's handler: if it refuses, the first send or receive says so.
+        """A new channel. Does not wait for the peer's handler: if it refuses, a send or receive says so.
 
         :param name: what the peer's handler knows it by.
         :param metadata: for the handler.
         :raises ServerUnreachable, DeadlineExceeded: no connection.
         :raises Overloaded: the pool has no room for the channel's first credit.
         :raises UnknownCodec: `options.codec`.
+        :raises ShuttingDown: this client is closed.
         """
         chosen = options or self._options
         codec = get_codec(chosen.codec)
@@ -86,28 +89,26 @@ class ExchangeClient:
         except BaseException:
             granter.close()
             raise
-        channel = BlockChannel(
-            name,
-            self.address,
-            metadata,
+        session = Session(
+            f"channel {name!r} with {self.address}",
             granter=granter,
             codec=codec,
             keeper=self._keeper,
-            timeout=self._timeout,
-            resume=chosen.resume,
+            scribe=self._scribe,
             silence=3 * chosen.keepalive,
-            tell=self._scribe.tell,
+            resume=chosen.resume,
         )
+        channel = BlockChannel(name, self.address, session, self._timeout, lambda: self._forget(channel, session))
         reader = threading.Thread(
-            target=self._read, args=(channel, stream, command), name=f"exchange-read-{name}", daemon=True
+            target=self._read, args=(session, stream, command, chosen), name=f"exchange-read-{name}", daemon=True
         )
-        channel.on_close = partial(self._forget, channel)
         with self._lock:
             self._channels[channel] = reader
             self._opened += 1
-        self._keeper.watch(channel, channel.check)
-        self._scribe.watch(channel, chosen.keepalive)
-        channel.attach(stream)
+        self._keeper.watch(session, session.check)
+        if chosen.keepalive:
+            self._scribe.keep_alive(session, session.ping, chosen.keepalive)
+        session.attach(stream)
         reader.start()
         return channel
 
@@ -139,7 +140,7 @@ class ExchangeClient:
     def _stream(self, command: pb.ExchangeCommand, timeout: float) -> Stream:
         """A new stream, connected.
 
-        :raises ServerUnreachable, DeadlineExceeded: what it says.
+        :raises ServerUnreachable, DeadlineExceeded, StreamBroken: there is none.
         """
         try:
             writer, reader = self._client.do_exchange(
@@ -151,17 +152,59 @@ class ExchangeClient:
             raise translated(error, self.address, self._credentials.tls) from error
         return FlightStream(self.address, reader, writer, reader.cancel, tls=self._credentials.tls)
 
-    def _read(self, channel: BlockChannel, stream: Stream, command: pb.ExchangeCommand) -> None:
-        """The channel's reading thread."""
-        error = channel.run(stream)
+    def _read(self, session: Session, stream: Stream, command: pb.ExchangeCommand, options: ChannelOptions) -> None:
+        """A channel's own thread: reads its stream, and the streams after that."""
+        deadline = 0.0
+        again = pb.ExchangeCommand()
+        again.CopyFrom(command)
+        again.resumed = True
+        pauses = _FIRST_PAUSE
+        while (reason := session.run()) is not None:
+            stream.close()
+            if session.heard:
+                deadline, pauses = time.monotonic() + options.resume_timeout, _FIRST_PAUSE
+            found = self._reconnect(session, again, deadline, pauses) if session.resume else None
+            if found is None:
+                session.fail(reason)
+                return
+            stream, pauses = found
         stream.close()
-        if error is not None:
-            channel.fail(error)
 
-    def _forget(self, channel: BlockChannel) -> None:
-        self._keeper.forget(channel)
-        self._scribe.forget(channel)
+    def _reconnect(
+        self, session: Session, command: pb.ExchangeCommand, deadline: float, pause: float
+    ) -> tuple[Stream, float] | None:
+        """Another stream for the session, and how long to pause should it break as well; None: no time is left."""
+        while not session.over and (left := deadline - time.monotonic()) > 0:
+            if self._closing.wait(min(pause, left)):
+                return None
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                stream = self._stream(command, min(left, self._timeout))
+                session.attach(stream, resumed=True)
+            except ShuffleError:
+                continue
+            with self._lock:
+                self._resumed += 1
+            return stream, pause
+        return None
+
+    def _forget(self, channel: BlockChannel, session: Session) -> None:
         with self._lock:
             reader = self._channels.pop(channel, None)
-        if reader is not None and reader is not threading.current_thread():
+        if reader is not None:
             reader.join()
+        self._keeper.forget(session)
+        self._scribe.forget(session)
+
+
+def connection_options(keepalive: float) -> list[tuple[str, int]]:
+    """gRPC's options of a connection whose peer may fall silent for `keepalive` seconds (0: for ever).
+
+    A channel says something that often, and the peer answers. If not even that comes, gRPC pings the peer's gRPC, and
+    gives the connection up when no answer comes for as long again. Connections are not shared between clients.
+    """
+    own: list[tuple[str, int]] = [("grpc.use_local_subchannel_pool", 1)]
+    if not keepalive:
+        return own
+    milliseconds = max(1, round(keepalive * 1000))
+    return [*own, ("grpc.keepalive_time_ms", 2 * milliseconds), ("grpc.keepalive_timeout_ms", milliseconds)]

@@ -1,8 +1,9 @@
 """What one end of a channel sends: in order, within its credit, and kept for as long as it may have to be sent again.
 
 *Items* (batches, control messages, the end) are numbered, by :class:`~shuffle_transport.resume.SentBlocks`. *State*
-(grants, acknowledgements, announcements) is not: only the latest counts, so it is never kept, and a new stream begins
-with it. Credit belongs to the channel, not to a stream: what is sent again has been paid for.
+(grants, acknowledgements, announcements) is not: only the latest counts. So nobody waits to write it: it is noted, and
+written by whoever has the turn to write, as it is at that moment; a new stream begins with it.
+Credit belongs to the channel, not to a stream: what is sent again has been paid for.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
-from shuffle_api.values import Totals
 from shuffle_transport import messages
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.stream import Message, Stream
-from shuffle_transport.exchange.wire import Sums
+from shuffle_transport.exchange.wire import Sums, Tally
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import SentBlocks
 
-_REASON_WAIT = 1.0  # seconds in which the thread that reads says why a stream broke
+STATE_TIMEOUT = 5.0  # seconds for a message of a few bytes: a transport that does not take it is broken
+_REASON_WAIT = 1.0  # seconds in which who reads the stream says why it broke
 
 
 class Outbox:
@@ -31,18 +32,26 @@ class Outbox:
 
     :param where: channel and peer, for errors.
     :param keeper: aborts the stream when a write takes too long.
-    :param timeout: seconds that writing state may take.
+    :param state: what this end has granted and holds, now.
+    :param waiting: called when a sender begins to wait for credit.
     :param keep: keep items until they are acknowledged, and go on while there is no stream.
     """
 
-    def __init__(self, where: str, keeper: Keeper, timeout: float, *, keep: bool) -> None:
-        self.gate = CreditGate(where, lambda backlog: self.state(pb.ExchangeControl(backlog=backlog)))
-        self.totals, self.ended = Totals(), False
-        self.items = 0
+    def __init__(
+        self,
+        where: str,
+        keeper: Keeper,
+        state: Callable[[], pb.ExchangeControl],
+        waiting: Callable[[], None],
+        *,
+        keep: bool,
+    ) -> None:
+        self.gate = CreditGate(where, self._announce)
+        self.tally, self.items, self.ended = Tally(), 0, False
         self.active = time.monotonic()  # when something was written last
-        self._where, self._keeper, self._timeout, self._keep = where, keeper, timeout, keep
-        # Held for a whole write. Not taken by a client's reading thread: reading must go on whatever writing does.
-        self._writing = threading.Lock()
+        self._where, self._keeper, self._state, self._waiting, self._keep = where, keeper, state, waiting, keep
+        self._writing = threading.Lock()  # the turn to write; held for a whole write
+        self._due = self._backlog_due = self._ping_due = False  # state to be written by who has the turn
         self._stream: Stream | None = None
         self._behind = False  # the stream is new: it has to carry what was kept before anything else
         self._overdue = False
@@ -60,29 +69,51 @@ class Outbox:
         :raises ShuffleError: why the channel is broken.
         :raises InvalidArgument: the end has been sent.
         """
-        with self._turn(deadline):
+        self._take_turn(deadline)
+        try:
             self._check()
             if sums is not None:
-                self.totals = sums.added_to(self.totals)
-            self._send(item, deadline)
+                self.tally.add(sums)
+            broken = self._send(item, deadline)
+        finally:
+            self._end_turn()
+        if broken is not None:
+            raise self._reason(broken) from broken
 
     def end(self, deadline: float) -> None:
         """Send the end: the totals of all that was put. Raises what `put` raises."""
         with self._turn(deadline):
             self._check()
             self.ended = True
-            end = pb.ExchangeControl(end=messages.totals_message(self.totals))
-            self._send((None, end.SerializeToString()), deadline)
+            end = pb.ExchangeControl(end=messages.totals_message(self.tally.totals))
+            broken = self._send((None, end.SerializeToString()), deadline)
+        if broken is not None:
+            raise self._reason(broken) from broken
 
-    def state(self, control: pb.ExchangeControl) -> None:
-        """Write what is no item, if there is a stream to write it to. Never raises for a broken one."""
-        deadline = time.monotonic() + self._timeout
+    def tell(self, *, ping: bool = False) -> None:
+        """Have the state written, with `ping` to ask for an answer; soon, if another thread writes. Never raises."""
+        self._ping_due |= ping
+        self._due = True
+        self._flush()
+
+    def idle(self) -> None:
+        """Announce that nothing waits, unless something is being sent."""
+        if self._writing.acquire(blocking=False):
+            # With the turn, so that no batch whose credit is taken later arrives before it.
+            try:
+                self.gate.idle()
+            finally:
+                self._end_turn()
+
+    def refuse(self, error: ShuffleError) -> None:
+        """Tell the other end why this one leaves. Never raises: then it hears of the broken stream only."""
+        deadline = time.monotonic() + STATE_TIMEOUT
+        control = pb.ExchangeControl(error=messages.error_message(error))
         try:
             with self._turn(deadline):
-                if self._stream is not None and not self._behind:
-                    self._write((None, control.SerializeToString()), deadline)
-        except ShuffleError:
-            pass  # the thread that reads the stream meets the same, and is the one to say so
+                self._write((None, control.SerializeToString()), deadline)
+        except DeadlineExceeded:
+            pass  # another thread is in the middle of a write that does not end
 
     def acknowledged(self, held: int) -> None:
         """The other end holds this many items.
@@ -99,58 +130,55 @@ class Outbox:
     @property
     def settled(self) -> bool:
         """The end is sent and, where items are kept, acknowledged."""
-        with self._counting:
-            return self.ended and not self._kept
+        return self.ended and not self._kept
 
     @property
     def kept(self) -> int:
         """Items that are not acknowledged yet."""
         return len(self._kept)
 
-    def attach(self, stream: Stream, state: pb.ExchangeControl | None) -> None:
-        """Write to `stream` from now on. With `state` it is not the first: that is said at once, items wait for
-        :meth:`catch_up`.
-
-        :raises ShuffleError: the stream broke.
-        """
-        deadline = time.monotonic() + self._timeout
-        with self._turn(deadline):
+    def attach(self, stream: Stream, *, resumed: bool) -> None:
+        """Write to `stream` from now on. If it is not the first: the state at once, items after `catch_up` only."""
+        with self._turn(time.monotonic() + STATE_TIMEOUT):
             self._stream, self._behind = stream, False
-            if state is not None:
-                self._write((None, state.SerializeToString()), deadline)
+            if resumed:
+                self._write_state()
                 self._behind = True
 
-    def catch_up(self, stream: Stream, state: Callable[[], pb.ExchangeControl]) -> None:
-        """Send again all that is not acknowledged, then `state` as it is then, then what the gate has to announce.
-
-        :raises ShuffleError: the stream broke again.
-        """
-        with self._turn(time.monotonic() + self._timeout):
+    def catch_up(self, stream: Stream) -> None:
+        """The other end has said what it holds: send the rest again, then what the gate has to announce."""
+        with self._turn(time.monotonic() + STATE_TIMEOUT):
             if self._stream is not stream:
                 return
             with self._counting:
                 self._place = self._place.reconnect()
                 first, kept = self._place.next, list(self._kept)
-            for message in ((None, pb.ExchangeControl(first=first).SerializeToString()), *kept):
-                self._write(message, time.monotonic() + self._timeout)
-            with self._counting:
                 self._place = self._place.send(len(kept))
-            self._write((None, state().SerializeToString()), time.monotonic() + self._timeout)
+            for message in ((None, pb.ExchangeControl(first=first).SerializeToString()), *kept):
+                self._write(message, time.monotonic() + STATE_TIMEOUT)
             self._behind = False
-        self.gate.repeat()
+            self._due = True  # what became due meanwhile could not be written
+            if self.gate.statistics().backlog:
+                self._backlog_due = True
+            else:
+                self.gate.idle()
 
     def detach(self, stream: Stream) -> None:
         """Write no more to `stream`; waits for a write under way, which its deadline or the stream's end ends."""
-        with self._writing:
-            if self._stream is stream:
-                self._stream = None
+        self._writing.acquire()
+        if self._stream is stream:
+            self._stream = None
+        self._end_turn()
 
     def half_close(self) -> None:
         """Nothing more will be written, not even state."""
         with self._writing:
             if self._stream is not None:
                 stream, self._stream = self._stream, None
-                stream.half_close()
+                try:
+                    stream.half_close()
+                except ShuffleError:
+                    pass  # who reads the stream says what became of it
 
     def fail(self, error: ShuffleError) -> None:
         """Whoever sends now or later gets `error`, the first one. Frees what is kept."""
@@ -160,16 +188,47 @@ class Outbox:
         with self._counting:
             self._kept.clear()
 
-    # The rest is called with the turn held, or takes it.
+    # ------------------------------------------------------------------------------------------------- turns
 
     @contextmanager
     def _turn(self, deadline: float) -> Iterator[None]:
-        if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise DeadlineExceeded(f"{self._where}: another thread was writing until the deadline")
+        self._take_turn(deadline)
         try:
             yield
         finally:
-            self._writing.release()
+            self._end_turn()
+
+    def _take_turn(self, deadline: float) -> None:
+        if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise DeadlineExceeded(f"{self._where}: another thread was writing until the deadline")
+
+    def _end_turn(self) -> None:
+        self._writing.release()
+        if self._due:
+            self._flush()
+
+    def _flush(self) -> None:
+        # Who finds the turn taken leaves: the thread that has it looks again when its turn ends.
+        while self._due and self._writing.acquire(blocking=False):
+            try:
+                self._due = False
+                if not self._behind:
+                    self._write_state()
+            finally:
+                self._writing.release()
+
+    # ------------------------------------------------------------------------------------- with the turn held
+
+    def _announce(self, backlog: int) -> None:
+        """The gate's. A backlog is written like other state; that nothing waits, at once, by who called `gate.idle`."""
+        if backlog:
+            self._backlog_due = self._due = True
+            self._flush()
+            self._waiting()
+        elif self._stream is not None and not self._behind:
+            self._backlog_due = False
+            control = pb.ExchangeControl(backlog=0)
+            self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -177,32 +236,41 @@ class Outbox:
         if self.ended:
             raise InvalidArgument(f"{self._where}: sending after half_close", remedy="half-close after the last send")
 
-    def _send(self, item: Message, deadline: float) -> None:
+    def _send(self, item: Message, deadline: float) -> ShuffleError | None:
         self.items += 1
         if self._keep:
             with self._counting:
                 self._place = self._place.send()
                 self._kept.append(item)
-        if not self._behind:
-            self._write(item, deadline)
+        broken = None if self._behind else self._write(item, deadline)
+        return None if self._keep else broken
 
-    def _write(self, message: Message, deadline: float) -> None:
+    def _write_state(self) -> None:
+        control = self._state()
+        if self._ping_due:
+            self._ping_due, control.ping = False, True
+        if self._backlog_due:
+            self._backlog_due = False
+            if backlog := self.gate.statistics().backlog:
+                control.backlog = backlog
+        self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
+
+    def _write(self, message: Message, deadline: float) -> ShuffleError | None:
+        """Write if there is a stream. Returns why that failed; who reads the stream meets the same, and acts on it."""
         stream = self._stream
         if stream is None:
-            if self._keep:
-                return
-            raise self._reason(StreamBroken(f"{self._where}: the stream has ended"))
+            return StreamBroken(f"{self._where}: the stream has ended")
         self._overdue = False
         self._keeper.begin(self, deadline, self._give_up)
         try:
             stream.write(message)
         except ShuffleError as error:
             self._stream = None
-            if not self._keep:
-                raise self._reason(error) from error
+            return error
         finally:
             self._keeper.end(self)
         self.active = time.monotonic()
+        return None
 
     def _give_up(self) -> None:
         self._overdue = True

@@ -1,26 +1,22 @@
-"""Writes what a client's reading threads want written: they must not wait for the transport themselves.
+"""Writes what reading threads want written: they must not wait for the transport themselves.
 
-If the reading threads of both ends could wait in a write, each could wait for the other to read. So a server's may, and
-a client's may not: it hands what it has to say to this thread, one per client. It also says something on channels
-on which nothing is said for long, so that the server knows that the client is alive, and answers that it is.
+If the threads that read at both ends could wait in a write, each could wait for the other to read. So they hand what
+there is to say to this thread, one per client or endpoint. It also says something on channels on which nothing is said
+for long, so that the server knows that the client is alive, and answers that it is.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
 
-
-class Speaker(Protocol):
-    """What a channel offers to a scribe. Both may wait for the transport."""
-
-    def tell(self) -> None: ...
-    def ping(self, silence: float) -> None: ...
+Ping = Callable[[float], None]
+"""Called with a time in seconds: say something, unless that was done not longer ago."""
 
 
 class Scribe:
-    """Starts its thread with the first channel.
+    """Starts its thread when there is something to do.
 
     :param name: the thread's.
     """
@@ -28,57 +24,63 @@ class Scribe:
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self._told: dict[Speaker, None] = {}  # in order, each once
-        self._watched: dict[Speaker, float] = {}
+        self._errands: dict[Callable[[], None], None] = {}  # in order, each once
+        self._pings: dict[object, tuple[Ping, float]] = {}
+        self._pinged = time.monotonic()
         self._thread: threading.Thread | None = None
-        self._closed = self._stale = False
+        self._stale = self._closed = False
 
-    def tell(self, channel: Speaker) -> None:
-        """Have `channel.tell()` called soon."""
+    def soon(self, errand: Callable[[], None]) -> None:
+        """Call `errand` soon; once, if this is said again before."""
         with self._changed:
-            self._told[channel] = None
-            self._changed.notify()
+            self._errands[errand] = None
+            self._wake()
 
-    def watch(self, channel: Speaker, keepalive: float) -> None:
-        """Call `channel.ping(keepalive)` at least every `keepalive` / 2 seconds, until `forget`; 0: never."""
+    def keep_alive(self, key: object, ping: Ping, keepalive: float) -> None:
+        """Call `ping(keepalive / 2)` every `keepalive` / 2 seconds, or more often, until `forget`."""
         with self._changed:
-            if keepalive:
-                self._watched[channel] = keepalive
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._stale = True
-            self._changed.notify()
+            self._pings[key] = ping, keepalive
+            self._wake()
 
-    def forget(self, channel: Speaker) -> None:
+    def forget(self, key: object) -> None:
         with self._changed:
-            self._told.pop(channel, None)
-            self._watched.pop(channel, None)
+            self._pings.pop(key, None)
 
     def close(self) -> None:
-        """End the thread, when what it writes is written. Idempotent."""
+        """End the thread, when all errands are done. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
 
+    def _wake(self) -> None:
+        self._stale = True
+        self._changed.notify()
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
     def _run(self) -> None:
-        pinged = time.monotonic()
         while True:
             with self._changed:
+                self._changed.wait_for(lambda: self._stale or self._closed, self._pause())
                 self._stale = False
-                pause = min(self._watched.values(), default=None)
-                wait = None if pause is None else max(0.0, pinged + pause / 2 - time.monotonic())
-                self._changed.wait_for(lambda: self._told or self._closed or self._stale, wait)
-                if self._closed:
+                errands, self._errands = list(self._errands), {}
+                if self._closed and not errands:
                     return
-                told, self._told = list(self._told), {}
-                overdue = pause is not None and time.monotonic() >= pinged + pause / 2
-                quiet = list(self._watched.items()) if overdue else []
-            for channel in told:
-                channel.tell()
-            if quiet:
-                pinged = time.monotonic()
-            for channel, keepalive in quiet:
-                channel.ping(keepalive)
+                overdue = self._pings and self._pause() == 0
+                pings = list(self._pings.values()) if overdue else []
+            for errand in errands:
+                errand()
+            if pings:
+                self._pinged = time.monotonic()
+            for ping, keepalive in pings:
+                ping(keepalive / 2)
+
+    def _pause(self) -> float | None:
+        """Seconds until the next pings; None if there are none to come."""
+        if not self._pings:
+            return None
+        shortest = min(keepalive for _, keepalive in self._pings.values())
+        return max(0.0, self._pinged + shortest / 2 - time.monotonic())

@@ -14,13 +14,15 @@ from typing import Any
 
 import pyarrow.flight as fl
 
-from shuffle_api.errors import InternalError, InvalidArgument, ShuffleError, ShuttingDown
+from shuffle_api.errors import InternalError, InvalidArgument, ShuffleError, ShuttingDown, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.channel import BlockChannel
 from shuffle_transport.exchange.connection import cut
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
+from shuffle_transport.exchange.scribe import Scribe
+from shuffle_transport.exchange.session import Session
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
@@ -47,9 +49,10 @@ class ExchangeService:
         self, handler: Handler, pool: BufferPool, *, timeout: float = 30.0, options: ChannelOptions = DEFAULT_OPTIONS
     ) -> None:
         self._handler, self._pool, self._timeout, self._options = handler, pool, timeout, options
-        self._keeper = Keeper("exchange-keeper")
+        self._keeper, self._scribe = Keeper("exchange-keeper"), Scribe("exchange-scribe")
         self._changed = threading.Condition()
-        self._channels: dict[BlockChannel, None] = {}  # whose handlers run
+        self._served: dict[Session, BlockChannel] = {}  # whose handlers run
+        self._known: dict[Session, bytes] = {}  # all, with what names them when they resume
         self._opened = self._resumed = 0
         self._closed = False
 
@@ -65,80 +68,114 @@ class ExchangeService:
         stream = FlightStream(peer, reader, writer, partial(cut, peer))
         writer.begin(EXCHANGE_SCHEMA)
         try:
-            channel = self._accept(peer, descriptor)
+            command = _command(peer, descriptor)
+            session = self._again(command, stream) if command.resumed else self._open(command, stream)
         except ShuffleError as error:
-            log.warning("exchange refused: %s", error)
+            log.warning("exchange with %s refused: %s", peer, error)
             refusal = pb.ExchangeControl(error=messages.error_message(error))
             stream.write((None, refusal.SerializeToString()))
             while stream.read() is not None:  # the client may be in the middle of a write: let it come to the refusal
                 pass
             return
-        channel.attach(stream)
-        threading.Thread(target=self._serve, args=(channel,), name=f"exchange-{channel.name}", daemon=True).start()
-        reason = channel.run(stream)
-        if reason is not None:
-            channel.fail(reason)
-        self._keeper.forget(channel)
+        reason = session.run()
+        if reason is not None and session.resume:
+            session.away(self._options.resume_timeout)
+        elif reason is not None:
+            session.fail(reason)
+        self._settle(session)
 
     def statistics(self) -> ExchangeStatistics:
-        """The channels that are open now, summed."""
+        """The channels whose handlers run now, summed."""
         with self._changed:
-            channels, opened, resumed = list(self._channels), self._opened, self._resumed
+            channels, opened, resumed = list(self._served.values()), self._opened, self._resumed
         return ExchangeStatistics.of((channel.statistics() for channel in channels), opened, resumed)
 
     def close(self) -> None:
         """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent."""
         with self._changed:
             self._closed = True
-            channels = list(self._channels)
-        for channel in channels:
-            channel.abandon(ShuttingDown("the endpoint is shutting down"))
+            sessions = list(self._known)
+        for session in sessions:
+            session.abandon(ShuttingDown("the endpoint is shutting down"))
         with self._changed:
-            self._changed.wait_for(lambda: not self._channels, self._timeout)
+            self._changed.wait_for(lambda: not self._served, self._timeout)
+        self._scribe.close()
         self._keeper.close()
 
-    def _accept(self, peer: str, descriptor: fl.FlightDescriptor) -> BlockChannel:
-        if descriptor.descriptor_type != fl.DescriptorType.CMD:
-            raise InvalidArgument("an exchange whose descriptor is a path", remedy="send an ExchangeCommand")
-        command = messages.parse(pb.ExchangeCommand, descriptor.command)
-        messages.check_protocol(command.protocol, peer)
+    def _open(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session:
         codec = get_codec(command.codec or "none")
         granter = Granter(self._pool, self._timeout, maximum=self._options.window, announced=True)
-        channel = BlockChannel(
-            command.channel,
-            peer,
-            command.metadata,
+        session = Session(
+            f"channel {command.channel!r} with {stream.peer}",
             granter=granter,
             codec=codec,
             keeper=self._keeper,
-            timeout=self._timeout,
-            resume=bool(command.session),
+            scribe=self._scribe,
             silence=3 * command.keepalive_ms / 1000,
-            tell=BlockChannel.tell,
+            resume=bool(command.session),
         )
+        channel = BlockChannel(command.channel, stream.peer, session, self._timeout, _nothing)
         with self._changed:
             if self._closed:
-                granter.close()
+                session.close()
                 raise ShuttingDown("the endpoint is shutting down")
-            self._channels[channel] = None
+            self._known[session] = command.session
+            self._served[session] = channel
             self._opened += 1
-        self._keeper.watch(channel, channel.check)
-        return channel
+        self._keeper.watch(session, partial(self._check, session))
+        session.attach(stream)
+        name = f"exchange-{command.channel}"
+        threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
+        return session
 
-    def _serve(self, channel: BlockChannel) -> None:
+    def _again(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session:
+        with self._changed:
+            found = [session for session, name in self._known.items() if name and name == command.session]
+        if not found or found[0].over:
+            raise StreamBroken(
+                "no such channel to resume: it has ended here, or was away for too long",
+                remedy="open a new channel and send everything again",
+            )
+        session = found[0]
+        with session.changing:
+            session.evict(stream, self._timeout)
+            session.attach(stream, resumed=True)
+        with self._changed:
+            self._resumed += 1
+        return session
+
+    def _serve(self, session: Session, channel: BlockChannel, metadata: bytes) -> None:
         """A channel's handler thread."""
         error: ShuffleError | None = InternalError("the handler failed", remedy="see the endpoint's log")
         try:
-            self._handler(channel.name, channel.metadata, channel)
+            self._handler(channel.name, metadata, channel)
+            if not session.outbox.ended:
+                channel.half_close(self._timeout)
             error = None
         except ShuffleError as refusal:
-            log.warning("%s: the handler ended with %s", channel.where, refusal)
+            log.warning("the handler ended with: %s", refusal)
             error = refusal
         finally:
-            channel.retire(error)
+            if error is not None:
+                session.abandon(error)
+            session.close()
             with self._changed:
-                del self._channels[channel]
+                del self._served[session]
                 self._changed.notify_all()
+            self._settle(session)
+
+    def _check(self, session: Session, now: float) -> float:
+        due = session.check(now)
+        self._settle(session)
+        return due
+
+    def _settle(self, session: Session) -> None:
+        """Forget a session that nothing more can come of."""
+        with self._changed:
+            if session in self._served or session.attached or not session.over:
+                return
+            self._known.pop(session, None)
+        self._keeper.forget(session)
 
 
 class ExchangeEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -184,3 +221,15 @@ class ExchangeEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def __exit__(self, *error: object) -> None:
         self.exchange.close()
         super().__exit__(*error)
+
+
+def _command(peer: str, descriptor: fl.FlightDescriptor) -> pb.ExchangeCommand:
+    if descriptor.descriptor_type != fl.DescriptorType.CMD:
+        raise InvalidArgument("an exchange whose descriptor is a path", remedy="send an ExchangeCommand")
+    command = messages.parse(pb.ExchangeCommand, descriptor.command)
+    messages.check_protocol(command.protocol, peer)
+    return command
+
+
+def _nothing() -> None:
+    """A server's channel is closed when its handler returns."""

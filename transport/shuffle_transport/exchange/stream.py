@@ -15,7 +15,7 @@ from shuffle_transport.connect import not_connected
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import TlsFiles
 
-Message = tuple[pa.RecordBatch | None, pa.Buffer | bytes | None]
+Message = tuple[pa.RecordBatch | None, bytes | None]
 """A RecordBatch, or metadata: never both."""
 
 
@@ -69,7 +69,8 @@ class FlightStream(Stream):
             return None
         except (pa.ArrowException, OSError) as error:
             raise translated(error, self.peer, self._tls) from error
-        return chunk.data, chunk.app_metadata
+        metadata = chunk.app_metadata
+        return chunk.data, None if metadata is None else metadata.to_pybytes()
 
     def write(self, message: Message) -> None:
         batch, metadata = message

@@ -8,8 +8,8 @@ A batch of at most INLINE_BYTES goes in the metadata instead: copying it costs l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,67 +30,77 @@ EXCHANGE_SCHEMA = pa.schema(
 INLINE_BYTES = 16 << 10  # payload and table of a batch that travels in the metadata
 MESSAGE_COST = 1 << 10  # credit for what a message occupies beside its payload
 MAX_PAYLOAD = 1 << 30  # of one batch; Flight cannot send messages of 2 GiB
-MAX_SUM = 1 << 48  # raw bytes, or records, of one batch: no sum over a stream leaves 64 bits
+MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
+MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
 
-_ROW, _TABLE = pa.binary(BLOCK_ROW.itemsize), pa.large_binary()
+_ROW_BYTES = BLOCK_ROW.itemsize
+_BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
 _ONE_ROW = Struct("<iIqqq")
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What a batch adds to the totals of its direction, and the table its digest covers."""
+class Sums(NamedTuple):
+    """What a batch adds to the totals of its direction, the table that its digest covers, and what it costs.
+
+    :ivar cost: credit that the batch takes: its payload, its table, and the message around them.
+    """
 
     blocks: int
     bytes: int
     raw_bytes: int
     records: int
     table: Buffer
+    cost: int
+
+
+class Tally:
+    """Totals that grow with each batch."""
+
+    __slots__ = ("blocks", "bytes", "digest", "raw_bytes", "records")
+
+    def __init__(self) -> None:
+        self.blocks = self.bytes = self.raw_bytes = self.records = self.digest = 0
+
+    def add(self, sums: Sums) -> None:
+        self.blocks += sums.blocks
+        self.bytes += sums.bytes
+        self.raw_bytes += sums.raw_bytes
+        self.records += sums.records
+        self.digest = crc32c(sums.table, self.digest)
 
     @property
-    def cost(self) -> int:
-        """Credit that the batch takes: its payload, its table, and the message around them."""
-        return self.bytes + self.blocks * BLOCK_ROW.itemsize + MESSAGE_COST
-
-    def added_to(self, totals: Totals) -> Totals:
-        return Totals(
-            totals.blocks + self.blocks,
-            totals.bytes + self.bytes,
-            totals.raw_bytes + self.raw_bytes,
-            totals.records + self.records,
-            crc32c(self.table, totals.digest),
-        )
+    def totals(self) -> Totals:
+        return Totals(self.blocks, self.bytes, self.raw_bytes, self.records, self.digest)
 
 
 def sums_of(rows: np.ndarray, payload_bytes: int) -> Sums:
     """Check a block table (contiguous, dtype BLOCK_ROW, shape [n], n > 0) against its payload, and add it up.
 
     :raises InvalidArgument: negative fields, a raw_length below the length, lengths that are not the payload's, or
-        sums above MAX_PAYLOAD or MAX_SUM.
+        more than MAX_ROWS, MAX_PAYLOAD or MAX_SUM.
     """
-    table = rows.data.cast("B")
-    if len(rows) == 1:
+    n, table = len(rows), rows.data.cast("B")
+    if n == 1:
         partition, _, length, raw, records = _ONE_ROW.unpack(table)
-        sound = partition >= 0 and 0 <= length <= raw and records >= 0
+        sound = partition >= 0 and 0 <= length <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
     else:
-        fields = rows.view("<i8").reshape(-1, 4)[:, 1:]
-        length, raw, records = (int(n) for n in fields.sum(axis=0, dtype=np.float64))
-        sound = bool(
-            (rows["partition"] >= 0).all() and (fields >= 0).all() and (rows["raw_length"] >= rows["length"]).all()
-        )
-        if sound and max(raw, records) <= MAX_SUM:
-            length, raw, records = fields.sum(axis=0).tolist()
+        lengths, raws, counts = rows["length"], rows["raw_length"], rows["records"]
+        # One `or` over a column has the sign of its least and the size of its largest number. No field is above
+        # MAX_SUM and there are at most MAX_ROWS, so no sum leaves 63 bits.
+        bits = _or(lengths) | _or(raws - lengths) | _or(counts) | _or(rows["partition"])
+        sound = n <= MAX_ROWS and 0 <= bits <= MAX_SUM
+        length, raw, records = (int(np.add.reduce(column)) for column in (lengths, raws, counts))
     if not sound:
         raise InvalidArgument(
-            "a block table with a negative field, or a raw_length below the length",
-            remedy="send blocks that do not shrink uncompressed, with raw_length == length",
+            f"a block table of {n} rows with a negative or too large field, or a raw_length below the length",
+            remedy=f"send at most {MAX_ROWS} blocks a batch; those that do not shrink with raw_length == length",
         )
-    if length != payload_bytes or length > MAX_PAYLOAD or raw > MAX_SUM or records > MAX_SUM:
+    if length != payload_bytes or length > MAX_PAYLOAD:
         raise InvalidArgument(
-            f"a batch of {payload_bytes} payload bytes whose table says {length} bytes, {raw} raw, {records} records",
-            remedy=f"table and payload must agree; at most {MAX_PAYLOAD} bytes, {MAX_SUM} raw bytes or records a batch",
+            f"a batch of {payload_bytes} payload bytes whose table says {length} bytes",
+            remedy=f"table and payload must agree; send at most {MAX_PAYLOAD} bytes a batch",
         )
-    return Sums(len(rows), length, raw, records, table)
+    return Sums(n, length, raw, records, table, length + n * _ROW_BYTES + MESSAGE_COST)
 
 
 def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
@@ -98,8 +108,8 @@ def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
     n = len(rows)
     offsets = np.zeros(n + 1, np.int64)
     np.cumsum(rows["length"], out=offsets[1:])
-    blocks = pa.Array.from_buffers(_ROW, n, [None, pa.py_buffer(rows)])
-    payloads = pa.Array.from_buffers(_TABLE, n, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
+    blocks = pa.Array.from_buffers(_BLOCKS, n, [None, pa.py_buffer(rows)])
+    payloads = pa.Array.from_buffers(_PAYLOADS, n, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
 
 
@@ -111,7 +121,7 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[BlockBatch, Sums]:
     if not batch.schema.equals(EXCHANGE_SCHEMA, check_metadata=False):
         raise InvalidArgument(
             "an exchange batch of other columns",
-            remedy=f"send block:fixed_size_binary[{BLOCK_ROW.itemsize}] and payload:large_binary (docs/protocol.md)",
+            remedy=f"send block:fixed_size_binary[{_ROW_BYTES}] and payload:large_binary (docs/protocol.md)",
         )
     try:
         batch.validate(full=True)  # the offsets come from the peer: Arrow checks them against the buffers' real sizes
@@ -121,12 +131,10 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[BlockBatch, Sums]:
     blocks, payloads = batch.columns
     if n == 0 or blocks.null_count or payloads.null_count:
         raise InvalidArgument("an exchange batch with nulls, or without rows", remedy="every field has a value")
-    rows = np.frombuffer(blocks.buffers()[1], BLOCK_ROW, n, blocks.offset * BLOCK_ROW.itemsize)
+    rows = np.frombuffer(blocks.buffers()[1], BLOCK_ROW, n, blocks.offset * _ROW_BYTES)
     _, offset_buffer, data = payloads.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64, n + 1, payloads.offset * 8)
     first, end = int(offsets[0]), int(offsets[-1])
-    if (np.diff(offsets) != rows["length"]).any():
-        raise InvalidArgument("blocks of other lengths than their table says", remedy="table and payload must agree")
     payload = memoryview(data)[first:end] if data is not None else memoryview(b"")
     return BlockBatch(rows, payload), sums_of(rows, end - first)
 
@@ -142,8 +150,12 @@ def parse_inline(control: pb.ExchangeControl) -> tuple[BlockBatch, Sums]:
     :raises InvalidArgument: no whole table, or one that contradicts the payload.
     """
     table = control.rows
-    if len(table) % BLOCK_ROW.itemsize:
-        raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {BLOCK_ROW.itemsize} bytes")
+    if len(table) % _ROW_BYTES:
+        raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
     rows = np.frombuffer(table, BLOCK_ROW)
     payload = memoryview(control.payload)
     return BlockBatch(rows, payload), sums_of(rows, payload.nbytes)
+
+
+def _or(column: np.ndarray) -> int:
+    return int(np.bitwise_or.reduce(column))

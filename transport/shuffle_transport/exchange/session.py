@@ -1,0 +1,305 @@
+"""The life of one end of a channel, from stream to stream: what arrives is put into the boxes, what fails is told.
+
+A session has a stream at a time. With `resume` it outlives streams: then both ends say on a new one what they hold, go
+back to that, and go on; credit, queues and numbers are the session's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
+from shuffle_transport import messages
+from shuffle_transport.blocks import BlockBatch
+from shuffle_transport.codecs import Codec
+from shuffle_transport.exchange.account import Account
+from shuffle_transport.exchange.inbox import Found, Inbox
+from shuffle_transport.exchange.keeper import Keeper
+from shuffle_transport.exchange.outbox import Outbox
+from shuffle_transport.exchange.reading import Reading
+from shuffle_transport.exchange.scribe import Scribe
+from shuffle_transport.exchange.stream import Message, Stream
+from shuffle_transport.exchange.wire import Sums, parse_inline, parse_record_batch
+from shuffle_transport.granter import Granter
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+LEAVE_WITHIN = 5.0  # seconds for the other end to end the stream of a channel that is over
+ANSWER_WITHIN = 2.0  # seconds for a ping that a consumer waits for beyond its deadline
+LEAD_FROM = 5 * ANSWER_WITHIN  # who waits for less does not read itself: its deadline could be far exceeded
+_QUIET = 1.0  # seconds without a message after which a sender is idle
+_LONG = 60.0
+
+
+class Session:
+    """One end of a channel.
+
+    :param where: channel and peer, for errors.
+    :param granter: the window of what this end receives; closed by `close`.
+    :param silence: seconds without a message after which the other end is taken for dead; 0: never.
+    :param resume: keep items until they are acknowledged, and wait for another stream when one breaks.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        granter: Granter,
+        codec: Codec,
+        keeper: Keeper,
+        scribe: Scribe,
+        silence: float,
+        resume: bool,
+    ) -> None:
+        self.where, self.resume = where, resume
+        self.account = Account(where, granter)
+        self.inbox = Inbox(where, self.account, codec, self.consumed, resume=resume)
+        self.outbox = Outbox(where, keeper, self._state, self._summon, keep=resume)
+        self.heard = False  # something has come on the present stream
+        self._keeper, self._scribe, self._silence = keeper, scribe, silence
+        self._stream: Stream | None = None
+        self._reading: Reading | None = None
+        self._detached = threading.Event()
+        self._heard_at, self._away_until = time.monotonic(), math.inf
+        self._silent = False
+        self._deciding = threading.Lock()
+        self._over = False
+        self._failed = self._resuming = False
+        self.changing = threading.Lock()  # for who changes the stream
+        self._refusal: ShuffleError | None = None
+
+    # -------------------------------------------------------------------------------------------- streams
+
+    def attach(self, stream: Stream, *, resumed: bool = False) -> None:
+        """Use `stream` from now on; the caller goes on to `run`. `resumed`: it is not the first."""
+        self._silent, self.heard, self._heard_at = False, False, time.monotonic()
+        self._detached.clear()
+        self._resuming = resumed
+        self.outbox.attach(stream, resumed=resumed)
+        self._stream, self._reading = stream, Reading(stream, self._keeper, self._dispatch)
+
+    def run(self) -> ShuffleError | None:
+        """Read the attached stream to its end, on a thread of its own. Says why it ended; None: the channel is over."""
+        stream, reading = self._stream, self._reading
+        assert stream is not None
+        assert reading is not None
+        reason = reading.run()
+        self._stream = self._reading = None
+        self._keeper.end(stream)
+        self.outbox.detach(stream)
+        self._detached.set()
+        if self.inbox.ended and self.outbox.ended:
+            self._over = True  # the client leaves when it has everything
+        if self._silent:
+            reason = StreamBroken(f"the other end has been silent for {self._silence:g} s")
+        return None if self._over else reason
+
+    def evict(self, newcomer: Stream, timeout: float) -> None:
+        """Make room for another stream: the present one is dead, though this end has not noticed.
+
+        :raises DeadlineExceeded: it did not end in time.
+        """
+        stream = self._stream
+        if stream is not None and stream.peer != newcomer.peer:
+            stream.abort()
+        if not self._detached.wait(timeout):
+            raise DeadlineExceeded("the channel's earlier stream has not ended", remedy="try again")
+
+    def away(self, seconds: float) -> None:
+        """The session fails after this many seconds without a stream."""
+        self._away_until = time.monotonic() + seconds
+
+    # ------------------------------------------------------------------------------------------- the caller
+
+    def receive(self, timeout: float) -> Found:
+        """See BlockChannel.receive."""
+        found = self.inbox.take(0)
+        deadline = time.monotonic() + timeout
+        while found is None:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise DeadlineExceeded(f"{self.where}: nothing came within {timeout:g} s")
+            reading = self._reading
+            if reading is not None and remaining >= LEAD_FROM and self._lead(reading, deadline):
+                found = self.inbox.take(0)
+            else:
+                found = self._follow(reading, remaining)
+        return found
+
+    def consumed(self, n: int) -> None:
+        """See BlockChannel.consumed."""
+        if self.account.consumed(n) is not None:
+            self.outbox.tell()
+
+    def finish(self) -> None:
+        """Something has ended: leave if that was the last thing."""
+        if self.inbox.ended and self.outbox.settled:
+            with self._deciding:
+                if self._over:
+                    return
+                self._over = True
+            self._scribe.soon(self.outbox.half_close)
+
+    @property
+    def over(self) -> bool:
+        """Both ends have said all they had to say, or the channel has failed."""
+        return self._over
+
+    @property
+    def attached(self) -> bool:
+        return self._stream is not None
+
+    def abandon(self, error: ShuffleError) -> None:
+        """End both directions with `error`, and tell the other end."""
+        if not self._over:
+            self.outbox.refuse(error)
+            self.fail(error)
+
+    def fail(self, error: ShuffleError) -> None:
+        """Whoever uses this end, now or later, gets `error` (the first one); the stream, if any, ends soon."""
+        with self._deciding:
+            if self._over:
+                return
+            self._over = self._failed = True
+        error.message = f"{self.where}: {error.message}"
+        self.outbox.fail(error)
+        self.inbox.fail(error)
+        self.leave()
+
+    def leave(self) -> None:
+        """Half-close the stream, and give the other end LEAVE_WITHIN seconds to end it."""
+        stream = self._stream
+        if stream is not None:
+            self._keeper.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
+            self._scribe.soon(self.outbox.half_close)
+
+    def close(self) -> None:
+        """Nobody uses this end any more: free the memory."""
+        self.inbox.close()
+        self.outbox.gate.close()
+
+    # --------------------------------------------------------------------- what the keeper and the scribe do
+
+    def check(self, now: float) -> float:
+        """Is the other end alive? Returns when to ask again."""
+        stream = self._stream
+        if stream is None:
+            if now > self._away_until:
+                self.fail(StreamBroken("the other end did not come back in time"))
+            return min(now + _LONG, max(now, self._away_until))
+        if self._silence and now - self._heard_at > self._silence:
+            self._silent = True
+            stream.abort()
+        return now + (self._silence or _LONG) / 4
+
+    def ping(self, silence: float) -> None:
+        """Say something and ask the other end to, unless something was said `silence` seconds ago or less."""
+        if time.monotonic() - self.outbox.active >= silence:
+            self.outbox.idle()
+            self.outbox.tell(ping=True)
+
+    def _tell(self) -> None:
+        self.outbox.tell()
+
+    def _answer(self) -> None:
+        if time.monotonic() - self.outbox.active >= _QUIET:
+            self.outbox.idle()
+        self.outbox.tell()
+
+    def _ask(self) -> None:
+        self.outbox.tell(ping=True)
+
+    def _refuse(self) -> None:
+        if self._refusal is not None:
+            self.abandon(self._refusal)
+
+    # ------------------------------------------------------------------------- reading, by whatever thread
+
+    def _dispatch(self, message: Message) -> int | None:
+        """Take a message in. Never waits for the transport: what is to be written is left to the scribe."""
+        self._heard_at, self.heard = time.monotonic(), True
+        if self._failed or self._refusal is not None:
+            return None  # nothing counts any more; the other end is to come to what was said last
+        batch, metadata = message
+        try:
+            if batch is not None:
+                return self._batch(*parse_record_batch(batch))
+            control = messages.parse(pb.ExchangeControl, metadata or b"")
+            return self._batch(*parse_inline(control)) if control.rows else self._control(control)
+        except ShuffleError as refusal:
+            self._refusal = refusal
+            self._scribe.soon(self._refuse)
+            return None
+
+    def _batch(self, blocks: BlockBatch, sums: Sums) -> int:
+        if self.inbox.put_batch(blocks, sums) is not None:
+            self._scribe.soon(self._tell)
+        return sums.bytes
+
+    def _control(self, control: pb.ExchangeControl) -> int | None:
+        due, size = False, None
+        if control.granted:
+            self.outbox.gate.granted(control.granted)
+        if control.held:
+            self.outbox.acknowledged(control.held)
+        if self._resuming:  # the first message on a new stream says what the other end holds
+            self._resuming = False
+            threading.Thread(target=self.outbox.catch_up, args=(self._stream,), name="exchange-resend").start()
+        if control.HasField("first"):
+            self.inbox.begin(control.first)
+        if control.HasField("message"):
+            self.inbox.put_control(control.message)
+            size = len(control.message)
+        elif control.HasField("end"):
+            self.inbox.put_end(messages.totals(control.end))
+            due, size = self.resume, 0
+        if control.HasField("backlog"):
+            due |= self.account.announced(control.backlog) is not None
+        if control.HasField("error"):
+            self.fail(messages.typed_error(control.error))
+        if control.ping:
+            self._scribe.soon(self._answer)
+        elif due:
+            self._scribe.soon(self._tell)
+        self.finish()
+        return size
+
+    def _lead(self, reading: Reading, deadline: float) -> bool:
+        """Read on the consumer's thread until there is something for it, or its time is up."""
+        key = object()
+        self._keeper.begin(key, deadline, self._nudge)
+        try:
+            return reading.lead(lambda: self.inbox.ready or time.monotonic() >= deadline)
+        finally:
+            self._keeper.end(key)
+
+    def _nudge(self) -> None:
+        """A consumer's time is up, and it is in the middle of a read. The answer to a ping ends that."""
+        self._scribe.soon(self._ask)
+        asked, stream = time.monotonic(), self._stream
+
+        def unanswered() -> None:
+            if self._heard_at < asked and stream is not None:
+                stream.abort()
+
+        self._keeper.begin(unanswered, asked + ANSWER_WITHIN, unanswered)
+
+    def _follow(self, reading: Reading | None, timeout: float) -> Found | None:
+        """Wait for the inbox while another thread reads, or while there is no stream."""
+        if reading is None:
+            return self.inbox.take(timeout)
+        me = object()
+        reading.follow(me)
+        try:
+            return self.inbox.take(timeout)
+        finally:
+            reading.unfollow(me)
+
+    def _summon(self) -> None:
+        reading = self._reading
+        if reading is not None:
+            reading.summon()
+
+    def _state(self) -> pb.ExchangeControl:
+        return pb.ExchangeControl(granted=self.account.granted, held=self.inbox.held if self.resume else 0)
