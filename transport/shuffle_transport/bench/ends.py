@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -35,23 +36,22 @@ class Ends:
     """
 
     def __init__(self, budget: int = DEFAULT_BUDGET) -> None:
-        self._peer = Peer(budget)
-        self.client_pid, self.peer_pid = os.getpid(), self._peer.pid
-        ports = self._peer.ports
-        self.tcp = TcpSide(ports["tcp"])
-        self.raw = RawSide(ports["raw"])
-        self.remote = RemoteSide(ports["remote"])
-        self.credit = CreditSide(ports["credit"], budget)
-        self.raw_ipc = {codec: RawSide(ports["raw"], compression=codec) for codec in ("lz4", "zstd")}
-        self.control = RawSide(ports["raw"])
+        with ExitStack() as opening:  # closes what there is if something fails
+            peer = opening.enter_context(Peer(budget))
+            self.client_pid, self.peer_pid, ports = os.getpid(), peer.pid, peer.ports
+            self.tcp = TcpSide(ports["tcp"])
+            self.raw, self.control = (opening.enter_context(closing(RawSide(ports["raw"]))) for _ in range(2))
+            self.raw_ipc = {
+                codec: opening.enter_context(closing(RawSide(ports["raw"], compression=codec)))
+                for codec in ("lz4", "zstd")
+            }
+            self.remote = opening.enter_context(closing(RemoteSide(ports["remote"])))
+            self.credit = opening.enter_context(closing(CreditSide(ports["credit"], budget)))
+            self._closing = opening.pop_all()
 
     def close(self) -> None:
         """Close the clients, then end the peer. Idempotent."""
-        self.credit.close()
-        self.remote.close()
-        for raw in (self.raw, *self.raw_ipc.values(), self.control):
-            raw.close()
-        self._peer.close()
+        self._closing.close()
 
     def __enter__(self) -> Self:
         return self
