@@ -74,7 +74,8 @@ class SendWindow:
 
         :raises InvalidArgument: `n` is negative.
         """
-        if _size(n) > self.available and n > 0 and not (n > self.window <= self.available):
+        available = self.granted - self.sent
+        if _size(n) > available and n > 0 and not (n > self.window <= available):
             return None
         return SendWindow(self.granted, self.sent + n, self.window)
 

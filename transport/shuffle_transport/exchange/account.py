@@ -49,8 +49,9 @@ class Account:
             if sum_ < GATHER and sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
                 return None
-            earlier, self._arrived = self._settle(), cost
-            return self._settle() or earlier
+            # Consumption is left to the consumer's thread, which may write a grant at once.
+            earlier, self._arrived = self._settle_arrived(), cost
+            return self._settle_arrived() or earlier
 
     def control(self, size: int) -> None:
         """A control message has arrived.
@@ -132,12 +133,15 @@ class Account:
         return self._settle()
 
     def _settle(self) -> int | None:
-        grant = None
-        if self._arrived:
-            arrived, self._arrived = self._arrived, 0
-            grant = self._granter.received(arrived)
+        grant = self._settle_arrived()
         if self._owed:
             owed, self._owed = self._owed, 0
             grant = self._granter.consumed(owed) or grant
+        self._room = self._granter.available
+        return grant
+
+    def _settle_arrived(self) -> int | None:
+        arrived, self._arrived = self._arrived, 0
+        grant = self._granter.received(arrived) if arrived else None
         self._room = self._granter.available
         return grant

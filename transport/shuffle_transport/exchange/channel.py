@@ -14,9 +14,10 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, 
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange.received import Control, ReceivedBatch
 from shuffle_transport.exchange.session import Session
+from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import BlockChannelStatistics
 from shuffle_transport.exchange.stream import Message
-from shuffle_transport.exchange.wire import INLINE_BYTES, MAX_MESSAGE, inline_batch, record_batch, sums_of
+from shuffle_transport.exchange.wire import INLINE_BYTES, MAX_MESSAGE, Sums, inline_batch, record_batch, sums_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 
@@ -30,13 +31,23 @@ class BlockChannel:
     :param closing: called by `close`, last.
     """
 
-    def __init__(self, name: str, peer: str, session: Session, timeout: float, closing: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        peer: str,
+        session: Session,
+        squeezer: Squeezer,
+        timeout: float,
+        closing: Callable[[], None],
+    ) -> None:
         self.name, self.peer = name, peer
         self._session, self._inbox, self._outbox = session, session.inbox, session.outbox
-        self._timeout, self._closing = timeout, closing
+        self._squeezer, self._timeout, self._closing = squeezer, timeout, closing
 
     def send(self, rows: np.ndarray, payload: Buffer, timeout: float) -> None:
         """Send a batch of blocks, waiting for credit; one larger than the window waits until all is consumed.
+
+        A batch that has to wait is compressed with the channel's codec meanwhile.
 
         :param rows: the block table, dtype BLOCK_ROW, shape [n] with n > 0. `crc32c` is of each stored payload.
         :param payload: the payloads back to back. Not copied (unless it is small): leave it unchanged until the batch
@@ -52,18 +63,15 @@ class BlockChannel:
                 f"a block table of dtype {rows.dtype} and shape {rows.shape}",
                 remedy="send at least one row of dtype BLOCK_ROW",
             )
-        rows = np.ascontiguousarray(rows)
-        size = memoryview(payload).nbytes
-        sums = sums_of(rows, size)
-        if size + rows.nbytes <= INLINE_BYTES:
-            message: Message = (None, inline_batch(rows, payload))
-        else:
-            message = (record_batch(rows, payload), None)
-        self._outbox.gate.acquire(sums.cost, timeout)
+        sums, message = _message(rows, payload)
+        gate = self._outbox.gate
+        if not gate.try_acquire(sums.cost):
+            sums, message = _message(*self._squeezer.squeeze(self._session.codec, rows, payload))
+            gate.acquire(sums.cost, deadline - time.monotonic())
         try:
             self._outbox.put(message, deadline, sums)
         except DeadlineExceeded:
-            self._outbox.gate.give_back(sums.cost)  # it is not sent; or the channel is broken, and nobody counts
+            gate.give_back(sums.cost)  # it is not sent; or the channel is broken, and nobody counts
             raise
 
     def send_control(self, message: bytes, timeout: float) -> None:
@@ -144,7 +152,7 @@ class BlockChannel:
             oldest_wait_seconds=gate.oldest_wait_seconds,
             blocks_sent=out.tally.blocks,
             bytes_sent=out.tally.bytes,
-            raw_bytes_sent=out.tally.raw_bytes,
+            raw_bytes_sent=out.tally.totals.raw_bytes,
             messages_sent=out.items,
             messages_unacknowledged=out.kept,
             granted=window.granted,
@@ -154,6 +162,15 @@ class BlockChannel:
             queue_age_seconds=into.age,
             blocks_received=into.tally.blocks,
             bytes_received=into.tally.bytes,
-            raw_bytes_received=into.tally.raw_bytes,
+            raw_bytes_received=into.tally.totals.raw_bytes,
             messages_received=into.items,
         )
+
+
+def _message(rows: np.ndarray, payload: Buffer) -> tuple[Sums, Message]:
+    size = memoryview(payload).nbytes
+    if size + rows.nbytes <= INLINE_BYTES:
+        table = rows.tobytes()
+        return sums_of(table, size), (None, inline_batch(table, payload))
+    rows = np.ascontiguousarray(rows)
+    return sums_of(rows.data.cast("B"), size), (record_batch(rows, payload), None)

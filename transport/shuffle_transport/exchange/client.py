@@ -20,6 +20,7 @@ from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
 from shuffle_transport.exchange.scribe import Scribe
 from shuffle_transport.exchange.session import Session
+from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream, translated
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
@@ -56,6 +57,7 @@ class ExchangeClient:
         self._client = flight_connection(address, credentials.tls, connection_options(options.keepalive))
         self._keeper = Keeper(f"exchange-keeper-{address}")
         self._scribe = Scribe(f"exchange-scribe-{address}")
+        self._squeezer = Squeezer()
         self._lock = threading.Lock()
         self._channels: dict[BlockChannel, threading.Thread] = {}
         self._opened = self._resumed = 0
@@ -98,7 +100,9 @@ class ExchangeClient:
             silence=3 * chosen.keepalive,
             resume=chosen.resume,
         )
-        channel = BlockChannel(name, self.address, session, self._timeout, lambda: self._forget(channel, session))
+        channel = BlockChannel(
+            name, self.address, session, self._squeezer, self._timeout, lambda: self._forget(channel, session)
+        )
         reader = threading.Thread(
             target=self._read, args=(session, stream, command, chosen), name=f"exchange-read-{name}", daemon=True
         )
@@ -126,6 +130,7 @@ class ExchangeClient:
         for channel in channels:
             channel.close()
         self._scribe.close()
+        self._squeezer.close()
         self._keeper.close()
         self._client.close()
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.values import Totals
-from shuffle_transport.blocks import BlockBatch
 from shuffle_transport.codecs import Codec
 from shuffle_transport.exchange.account import Account
 from shuffle_transport.exchange.received import Control, ReceivedBatch
@@ -46,7 +45,7 @@ class Inbox:
         self.account, self.tally, self.items = account, Tally(), 0
         self.ended = False
         self._where, self._codec, self._give_back = where, codec, give_back
-        self._queue: queue.SimpleQueue[tuple[ReceivedBatch | Control, int] | _Mark] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ReceivedBatch | Control | _Mark] = queue.SimpleQueue()
         self._arrivals: deque[float] = deque()
         self._place = HeldBlocks() if resume else None
         self._error: ShuffleError | None = None
@@ -74,25 +73,24 @@ class Inbox:
         if self._place is not None:
             self._place = self._place.open(first)
 
-    def put_batch(self, blocks: BlockBatch, sums: Sums) -> int | None:
+    def put_batch(self, payload: memoryview, sums: Sums) -> int | None:
         """A batch has arrived. Returns a grant to send, if one is due.
 
         :raises InvalidArgument: the sender overspent its credit, or sends after its end.
         :raises StreamBroken: nobody will take it.
         """
-        if self._is_here():
+        if (self._place is not None or self.ended) and self._is_here():
             return None
         grant = self.account.arrived(sums.cost)
         self.tally.add(sums)
-        batch = ReceivedBatch(blocks.rows, blocks.payload, (), codec=self._codec, give_back=self._give_back)
-        self._append(batch, sums.cost)
+        self._append(ReceivedBatch(payload, sums, self._codec, self._give_back))
         return grant
 
     def put_control(self, message: bytes) -> None:
         """A control message has arrived. Raises as `put_batch`, and Overloaded when too many wait."""
         if not self._is_here():
             self.account.control(len(message))
-            self._append(Control(message), 0)
+            self._append(Control(message))
 
     def put_end(self, totals: Totals) -> None:
         """The end has arrived, with the totals of what was sent.
@@ -126,6 +124,8 @@ class Inbox:
         """
         if self._error is not None:
             raise self._error
+        if timeout <= 0 and self._queue.empty():
+            return None  # without raising and catching
         try:
             found = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
         except queue.Empty:
@@ -136,11 +136,10 @@ class Inbox:
                 raise self._error
             return None, None
         self._arrivals.popleft()
-        item, cost = found
-        if isinstance(item, Control):
-            self.account.took_control(len(item.message))
-            return item, None
-        return item, self.account.took(len(item.payload), cost)
+        if isinstance(found, Control):
+            self.account.took_control(len(found.message))
+            return found, None
+        return found, self.account.took(found.sums.size, found.sums.cost)
 
     def close(self) -> None:
         """Nobody will take any more: frees the memory and its reservation. Idempotent."""
@@ -161,7 +160,7 @@ class Inbox:
         skip, self._place = self._place.receive(1)
         return skip > 0
 
-    def _append(self, item: ReceivedBatch | Control, cost: int) -> None:
+    def _append(self, item: ReceivedBatch | Control) -> None:
         self.items += 1
         self._arrivals.append(time.monotonic())
-        self._queue.put((item, cost))
+        self._queue.put(item)

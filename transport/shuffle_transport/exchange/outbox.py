@@ -8,6 +8,7 @@ Credit belongs to the channel, not to a stream: what is sent again has been paid
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -69,7 +70,8 @@ class Outbox:
         :raises ShuffleError: why the channel is broken.
         :raises InvalidArgument: the end has been sent.
         """
-        self._take_turn(deadline)
+        if not self._writing.acquire(blocking=False):
+            self._take_turn(deadline)
         try:
             self._check()
             if sums is not None:
@@ -147,7 +149,7 @@ class Outbox:
 
     def catch_up(self, stream: Stream) -> None:
         """The other end has said what it holds: send the rest again, then what the gate has to announce."""
-        with self._turn(time.monotonic() + STATE_TIMEOUT):
+        with self._turn(math.inf):
             if self._stream is not stream:
                 return
             with self._counting:
@@ -199,7 +201,8 @@ class Outbox:
             self._end_turn()
 
     def _take_turn(self, deadline: float) -> None:
-        if not self._writing.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        timeout = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        if not self._writing.acquire(timeout=timeout):
             raise DeadlineExceeded(f"{self._where}: another thread was writing until the deadline")
 
     def _end_turn(self) -> None:

@@ -32,7 +32,8 @@ class Reading:
         self._stream, self._keeper, self._dispatch = stream, keeper, dispatch
         self._lead = threading.Lock()  # held by who reads
         self._needed = threading.Event()  # the own thread is to lead
-        self._summoned = False
+        self._summoned = self._lingering = False
+        self._left = 0.0  # when the last leader left
         self._following: dict[object, None] = {}  # consumers that wait for the own thread to read
         self._end: ShuffleError | None = None
 
@@ -46,10 +47,13 @@ class Reading:
                     message = self._read()
                     alone = len(self._following) == 1
                     size = self._dispatch(message) if message is not None else None
-                    if alone and size is not None and size < LARGE:
+                    if size is None:
+                        self._summoned = False  # it may be what somebody waited for
+                    elif alone and size < LARGE and not self._summoned:
                         break  # whoever waited has its item now, and can read the next itself
             if self._end is not None:
                 return self._end
+            self._left = time.monotonic()
             self._linger()
             self._needed.wait()
 
@@ -64,16 +68,17 @@ class Reading:
                 size = self._dispatch(message) if message is not None else None
         finally:
             self._lead.release()
-        if self._summoned or self._end is not None or (size is not None and size >= LARGE):
+        self._left = time.monotonic()
+        if self._summoned or self._following or self._end is not None or (size is not None and size >= LARGE):
             self._needed.set()
-        else:
+        elif not self._lingering:
             self._linger()
         return True
 
     def follow(self, consumer: object) -> None:
         """`consumer` waits in vain for the lead: it would like to have it."""
         self._following[consumer] = None
-        self.summon()
+        self._needed_now()
 
     def unfollow(self, consumer: object) -> None:
         self._following.pop(consumer, None)
@@ -95,7 +100,17 @@ class Reading:
         return message
 
     def _linger(self) -> None:
-        self._keeper.begin(self, time.monotonic() + LINGER, self._needed_now)
+        self._lingering = True
+        self._keeper.begin(self, self._left + LINGER, self._come_back)
+
+    def _come_back(self) -> None:
+        """The keeper's: LINGER seconds have passed since a leader left; or several have, and the last left later."""
+        self._lingering = False
+        if not self._lead.locked():
+            if self._left + LINGER > time.monotonic():
+                self._linger()
+            else:
+                self._needed.set()
 
     def _needed_now(self) -> None:
         if not self._lead.locked():

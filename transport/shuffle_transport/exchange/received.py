@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import numpy as np
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import BlockCorrupt
 from shuffle_transport.blocks import BlockBatch
-from shuffle_transport.checksum import crc32c
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.codecs import Codec
+from shuffle_transport.exchange.wire import Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +22,30 @@ class Control:
     message: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedBatch(BlockBatch):
-    """The blocks of one `send`: their table, and a view of what arrived; nothing is decompressed or verified yet."""
+class ReceivedBatch:
+    """The blocks of one `send`: their table, and a view of what arrived; nothing is decompressed or verified yet.
 
-    codec: Codec = field(kw_only=True)
-    give_back: Callable[[int], None] = field(kw_only=True, repr=False)
+    :ivar payload: the blocks' bytes back to back, as they were stored.
+    :ivar sums: how many blocks and bytes there are.
+    """
+
+    __slots__ = ("_codec", "_give_back", "_rows", "payload", "sums")
+
+    def __init__(self, payload: memoryview, sums: Sums, codec: Codec, give_back: Callable[[int], None]) -> None:
+        self.payload, self.sums = payload, sums
+        self._codec, self._give_back = codec, give_back
+        self._rows: np.ndarray | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The block table, dtype BLOCK_ROW, shape [n]."""
+        if self._rows is None:
+            self._rows = np.frombuffer(self.sums.table, BLOCK_ROW)
+        return self._rows
+
+    def payloads(self) -> Iterator[memoryview]:
+        """Views of the single payloads, in order, as they were stored."""
+        return BlockBatch(self.rows, self.payload).payloads()
 
     def raw(self) -> Iterator[Buffer]:
         """The blocks in order, each checked against its checksum and decompressed when its turn comes.
@@ -38,8 +59,8 @@ class ReceivedBatch(BlockBatch):
                     f"a block of partition {partition} ({length} bytes) does not match its checksum {checksum:#010x}",
                     remedy="open the channel again and send it again",
                 )
-            yield self.codec.decompress(payload, raw_length)
+            yield self._codec.decompress(payload, raw_length)
 
     def release(self) -> None:
         """Give its credit back, once: as `consumed(len(payload))` on the channel."""
-        self.give_back(len(self.payload))
+        self._give_back(len(self.payload))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,7 +23,8 @@ from shuffle_transport.exchange.connection import cut
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
 from shuffle_transport.exchange.scribe import Scribe
-from shuffle_transport.exchange.session import Session
+from shuffle_transport.exchange.session import LEAVE_WITHIN, Session
+from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
@@ -50,6 +52,7 @@ class ExchangeService:
     ) -> None:
         self._handler, self._pool, self._timeout, self._options = handler, pool, timeout, options
         self._keeper, self._scribe = Keeper("exchange-keeper"), Scribe("exchange-scribe")
+        self._squeezer = Squeezer()
         self._changed = threading.Condition()
         self._served: dict[Session, BlockChannel] = {}  # whose handlers run
         self._known: dict[Session, bytes] = {}  # all, with what names them when they resume
@@ -72,10 +75,7 @@ class ExchangeService:
             session = self._again(command, stream) if command.resumed else self._open(command, stream)
         except ShuffleError as error:
             log.warning("exchange with %s refused: %s", peer, error)
-            refusal = pb.ExchangeControl(error=messages.error_message(error))
-            stream.write((None, refusal.SerializeToString()))
-            while stream.read() is not None:  # the client may be in the middle of a write: let it come to the refusal
-                pass
+            self._refuse(stream, error)
             return
         reason = session.run()
         if reason is not None and session.resume:
@@ -100,7 +100,18 @@ class ExchangeService:
         with self._changed:
             self._changed.wait_for(lambda: not self._served, self._timeout)
         self._scribe.close()
+        self._squeezer.close()
         self._keeper.close()
+
+    def _refuse(self, stream: FlightStream, error: ShuffleError) -> None:
+        refusal = pb.ExchangeControl(error=messages.error_message(error))
+        with self._keeper.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
+            try:
+                stream.write((None, refusal.SerializeToString()))
+                while stream.read() is not None:  # the client may be in the middle of a write
+                    pass
+            except ShuffleError as broken:
+                log.debug("refusing %s: %s", stream.peer, broken)
 
     def _open(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session:
         codec = get_codec(command.codec or "none")
@@ -114,7 +125,7 @@ class ExchangeService:
             silence=3 * command.keepalive_ms / 1000,
             resume=bool(command.session),
         )
-        channel = BlockChannel(command.channel, stream.peer, session, self._timeout, _nothing)
+        channel = BlockChannel(command.channel, stream.peer, session, self._squeezer, self._timeout, _nothing)
         with self._changed:
             if self._closed:
                 session.close()

@@ -12,7 +12,6 @@ import time
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
-from shuffle_transport.blocks import BlockBatch
 from shuffle_transport.codecs import Codec
 from shuffle_transport.exchange.account import Account
 from shuffle_transport.exchange.inbox import Found, Inbox
@@ -52,7 +51,7 @@ class Session:
         silence: float,
         resume: bool,
     ) -> None:
-        self.where, self.resume = where, resume
+        self.where, self.codec, self.resume = where, codec, resume
         self.account = Account(where, granter)
         self.inbox = Inbox(where, self.account, codec, self.consumed, resume=resume)
         self.outbox = Outbox(where, keeper, self._state, self._summon, keep=resume)
@@ -89,8 +88,6 @@ class Session:
         self._keeper.end(stream)
         self.outbox.detach(stream)
         self._detached.set()
-        if self.inbox.ended and self.outbox.ended:
-            self._over = True  # the client leaves when it has everything
         if self._silent:
             reason = StreamBroken(f"the other end has been silent for {self._silence:g} s")
         return None if self._over else reason
@@ -210,6 +207,11 @@ class Session:
     def _ask(self) -> None:
         self.outbox.tell(ping=True)
 
+    def _catch_up(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            self.outbox.catch_up(stream)
+
     def _refuse(self) -> None:
         if self._refusal is not None:
             self.abandon(self._refusal)
@@ -226,16 +228,18 @@ class Session:
             if batch is not None:
                 return self._batch(*parse_record_batch(batch))
             control = messages.parse(pb.ExchangeControl, metadata or b"")
-            return self._batch(*parse_inline(control)) if control.rows else self._control(control)
+            if control.rows:
+                return self._batch(*parse_inline(control))
+            return self._control(control)
         except ShuffleError as refusal:
             self._refusal = refusal
             self._scribe.soon(self._refuse)
             return None
 
-    def _batch(self, blocks: BlockBatch, sums: Sums) -> int:
-        if self.inbox.put_batch(blocks, sums) is not None:
+    def _batch(self, payload: memoryview, sums: Sums) -> int:
+        if self.inbox.put_batch(payload, sums) is not None:
             self._scribe.soon(self._tell)
-        return sums.bytes
+        return sums.size
 
     def _control(self, control: pb.ExchangeControl) -> int | None:
         due, size = False, None
@@ -245,7 +249,7 @@ class Session:
             self.outbox.acknowledged(control.held)
         if self._resuming:  # the first message on a new stream says what the other end holds
             self._resuming = False
-            threading.Thread(target=self.outbox.catch_up, args=(self._stream,), name="exchange-resend").start()
+            self._scribe.soon(self._catch_up)
         if control.HasField("first"):
             self.inbox.begin(control.first)
         if control.HasField("message"):

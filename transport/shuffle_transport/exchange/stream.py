@@ -66,8 +66,10 @@ class FlightStream(Stream):
         try:
             chunk = self._reader.read_chunk()
         except StopIteration:
+            self._abort = _nothing
             return None
         except (pa.ArrowException, OSError) as error:
+            self._abort = _nothing
             raise translated(error, self.peer, self._tls) from error
         metadata = chunk.app_metadata
         return chunk.data, None if metadata is None else metadata.to_pybytes()
@@ -98,6 +100,10 @@ class FlightStream(Stream):
                 self._writer.close()
             except (pa.ArrowException, OSError):
                 pass  # whoever read the stream has heard why it broke
+
+
+def _nothing() -> None:
+    """Aborts a stream that has ended: its connection may serve others."""
 
 
 def translated(error: Exception, peer: str, tls: TlsFiles | None) -> ShuffleError:

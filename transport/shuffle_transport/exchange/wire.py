@@ -17,7 +17,6 @@ import pyarrow as pa
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import Totals
-from shuffle_transport.blocks import BlockBatch
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -46,44 +45,57 @@ class Sums(NamedTuple):
     """
 
     blocks: int
-    bytes: int
+    size: int
     raw_bytes: int
     records: int
-    table: Buffer
+    table: bytes | memoryview
     cost: int
 
 
 class Tally:
-    """Totals that grow with each batch."""
+    """Totals that grow with each batch. Not thread-safe.
 
-    __slots__ = ("blocks", "bytes", "digest", "raw_bytes", "records")
+    Tables are added up a hundred at a time: for a message of one block that costs less than doing it at once.
+    """
+
+    __slots__ = ("_known", "_pending", "blocks", "bytes")
 
     def __init__(self) -> None:
-        self.blocks = self.bytes = self.raw_bytes = self.records = self.digest = 0
+        self.blocks = self.bytes = 0
+        self._known = Totals()
+        self._pending: list[Sums] = []
 
     def add(self, sums: Sums) -> None:
         self.blocks += sums.blocks
-        self.bytes += sums.bytes
-        self.raw_bytes += sums.raw_bytes
-        self.records += sums.records
-        self.digest = crc32c(sums.table, self.digest)
+        self.bytes += sums.size
+        self._pending.append(sums)
+        if len(self._pending) >= 100:
+            self._known, self._pending = self.totals, []
 
     @property
     def totals(self) -> Totals:
-        return Totals(self.blocks, self.bytes, self.raw_bytes, self.records, self.digest)
+        known, pending = self._known, self._pending
+        return Totals(
+            self.blocks,
+            self.bytes,
+            known.raw_bytes + sum(sums.raw_bytes for sums in pending),
+            known.records + sum(sums.records for sums in pending),
+            crc32c(b"".join(sums.table for sums in pending), known.digest),
+        )
 
 
-def sums_of(rows: np.ndarray, payload_bytes: int) -> Sums:
-    """Check a block table (contiguous, dtype BLOCK_ROW, shape [n], n > 0) against its payload, and add it up.
+def sums_of(table: bytes | memoryview, payload_bytes: int) -> Sums:
+    """Check a block table (whole rows of BLOCK_ROW, at least one) against its payload, and add it up.
 
     :raises InvalidArgument: negative fields, a raw_length below the length, lengths that are not the payload's, or
         more than MAX_ROWS, MAX_PAYLOAD or MAX_SUM.
     """
-    n, table = len(rows), rows.data.cast("B")
-    if n == 1:
+    n = len(table) // _ROW_BYTES
+    if n == 1:  # without numpy: this is what a small message mostly costs
         partition, _, length, raw, records = _ONE_ROW.unpack(table)
         sound = partition >= 0 and 0 <= length <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
     else:
+        rows = np.frombuffer(table, BLOCK_ROW)
         lengths, raws, counts = rows["length"], rows["raw_length"], rows["records"]
         # One `or` over a column has the sign of its least and the size of its largest number. No field is above
         # MAX_SUM and there are at most MAX_ROWS, so no sum leaves 63 bits.
@@ -113,8 +125,8 @@ def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
 
 
-def parse_record_batch(batch: pa.RecordBatch) -> tuple[BlockBatch, Sums]:
-    """The blocks of a RecordBatch off the wire, as views.
+def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Sums]:
+    """Payload and checked table of a RecordBatch off the wire, as views.
 
     :raises InvalidArgument: other columns, nulls, no rows, or buffers that contradict each other.
     """
@@ -124,37 +136,36 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[BlockBatch, Sums]:
             remedy=f"send block:fixed_size_binary[{_ROW_BYTES}] and payload:large_binary (docs/protocol.md)",
         )
     try:
-        batch.validate(full=True)  # the offsets come from the peer: Arrow checks them against the buffers' real sizes
+        # The offsets come from the peer: before anything looks into a buffer, even to count nulls, Arrow checks them.
+        batch.validate(full=True)
     except pa.ArrowException as error:
         raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
     n = batch.num_rows
     blocks, payloads = batch.columns
     if n == 0 or blocks.null_count or payloads.null_count:
         raise InvalidArgument("an exchange batch with nulls, or without rows", remedy="every field has a value")
-    rows = np.frombuffer(blocks.buffers()[1], BLOCK_ROW, n, blocks.offset * _ROW_BYTES)
+    start = blocks.offset * _ROW_BYTES
+    table = memoryview(blocks.buffers()[1])[start : start + n * _ROW_BYTES]
     _, offset_buffer, data = payloads.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64, n + 1, payloads.offset * 8)
-    first, end = int(offsets[0]), int(offsets[-1])
-    payload = memoryview(data)[first:end] if data is not None else memoryview(b"")
-    return BlockBatch(rows, payload), sums_of(rows, end - first)
+    payload = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
+    return payload, sums_of(table, payload.nbytes)
 
 
-def inline_batch(rows: np.ndarray, payload: Buffer) -> bytes:
+def inline_batch(table: bytes, payload: Buffer) -> bytes:
     """The control message that carries a small batch."""
-    return pb.ExchangeControl(rows=rows.tobytes(), payload=bytes(payload)).SerializeToString()
+    return pb.ExchangeControl(rows=table, payload=bytes(payload)).SerializeToString()
 
 
-def parse_inline(control: pb.ExchangeControl) -> tuple[BlockBatch, Sums]:
-    """The blocks of a small batch off the wire.
+def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Sums]:
+    """Payload and checked table of a small batch off the wire.
 
     :raises InvalidArgument: no whole table, or one that contradicts the payload.
     """
-    table = control.rows
+    table, payload = control.rows, control.payload
     if len(table) % _ROW_BYTES:
         raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
-    rows = np.frombuffer(table, BLOCK_ROW)
-    payload = memoryview(control.payload)
-    return BlockBatch(rows, payload), sums_of(rows, payload.nbytes)
+    return memoryview(payload), sums_of(table, len(payload))
 
 
 def _or(column: np.ndarray) -> int:
