@@ -17,10 +17,13 @@ JOBS = jobs.RDD_JOBS + jobs.SQL_JOBS
 
 COMMON = {"spark.master": "local[2, 2]"}  # a task may fail once
 
-# Spark chooses among three writers by the number of partitions and these settings.
+# Rows of SQL go through our writer unless it has no memory. Otherwise Spark chooses among three writers of its own, by
+# the number of partitions and these settings.
+ROW_MEMORY = "spark.shuffle.flight.rowMemory"
 WRITERS = {
-    "default": {},
+    "default": {"spark.unsafe.exceptionOnMemoryLeak": "true"},
     "no_bypass_spilling_kryo": {
+        ROW_MEMORY: "0",
         "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.shuffle.spill.numElementsForceSpillThreshold": "900",
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -53,3 +56,23 @@ def test_answer_equals_sort_shuffles(job: Job, driver: SparkDriver, answers: dic
     before = pushed_bytes(server)
     assert driver.call(job) == answers[job]
     assert pushed_bytes(server) > before or job is jobs.empty  # it did go through the server
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.io.compression.codec": "zstd", ROW_MEMORY: "160k"},  # the least that eight partitions can have
+        {"spark.io.compression.codec": "snappy"},
+        {"spark.shuffle.compress": "false", "spark.sql.adaptive.enabled": "false"},
+        {"spark.io.encryption.enabled": "true"},  # goes to Spark's writers
+    ],
+    ids=lambda settings: "-".join(settings.values()),
+)
+def test_rows_of_sql_equal_sort_shuffles_whatever_the_codec(
+    settings: dict[str, str], one_jvm: SparkDriver, answers: dict[Job, Any], server: Server
+) -> None:
+    one_jvm.renew({"spark.unsafe.exceptionOnMemoryLeak": "true"} | settings)
+    for job in jobs.SQL_JOBS:
+        before = pushed_bytes(server)
+        assert one_jvm.call(job) == answers[job], job.__name__
+        assert pushed_bytes(server) > before

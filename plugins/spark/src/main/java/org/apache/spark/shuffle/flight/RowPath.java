@@ -6,6 +6,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.internal.config.package$;
 import org.apache.spark.io.CompressionCodec;
 import org.apache.spark.io.CompressionCodec$;
+import org.apache.spark.serializer.Serializer;
 import org.apache.spark.sql.execution.UnsafeRowSerializer;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 
@@ -32,14 +33,15 @@ record RowPath(int bufferSize, SQLMetric dataSize) {
    */
   static RowPath of(ShuffleDependency<?, ?, ?> dependency, SparkConf conf, int memory) {
     int partitions = dependency.partitioner().numPartitions();
+    return dependency.mapSideCombine() ? null : of(dependency.serializer(), partitions, conf, memory);
+  }
+
+  static RowPath of(Serializer serializer, int partitions, SparkConf conf, int memory) {
     int size = Math.min(LARGEST_BUFFER, memory / Math.max(1, partitions));
-    if (!(dependency.serializer() instanceof UnsafeRowSerializer serializer)
-        || dependency.mapSideCombine()
-        || size < SMALLEST_BUFFER
-        || !concatenable(conf)) {
+    if (!(serializer instanceof UnsafeRowSerializer rows) || size < SMALLEST_BUFFER || !concatenable(conf)) {
       return null;
     }
-    return new RowPath(size, dataSize(serializer));
+    return new RowPath(size, dataSize(rows));
   }
 
   private static boolean concatenable(SparkConf conf) {

@@ -1,0 +1,163 @@
+package org.apache.spark.shuffle.flight;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.TreeMap;
+import org.apache.spark.SparkConf;
+import org.apache.spark.memory.MemoryConsumer;
+import org.apache.spark.memory.MemoryMode;
+import org.apache.spark.memory.TaskMemoryManager;
+import org.apache.spark.memory.UnifiedMemoryManager;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+import org.junit.jupiter.api.Test;
+
+class RowBuffersTest {
+  private static final int BUFFER = 1 << 10;
+  private static final int PARTITIONS = 7;
+
+  private final Map<Integer, ByteArrayOutputStream> written = new TreeMap<>();
+  private final List<Integer> lengths = new ArrayList<>();
+
+  private static TaskMemoryManager memory(long bytes) {
+    SparkConf conf = new SparkConf(false).set("spark.testing", "true");
+    return new TaskMemoryManager(new UnifiedMemoryManager(conf, bytes, 0, 1), 0);
+  }
+
+  private RowBuffers buffers(TaskMemoryManager memory) {
+    return new RowBuffers(
+        memory, PARTITIONS, BUFFER,
+        (partition, rows, length) -> {
+          written.computeIfAbsent(partition, p -> new ByteArrayOutputStream()).write(rows, 0, length);
+          lengths.add(length);
+        });
+  }
+
+  private static UnsafeRow row(int words, long seed) {
+    byte[] bytes = new byte[8 + 8 * words];
+    new Random(seed).nextBytes(bytes);
+    UnsafeRow row = new UnsafeRow(words);
+    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
+    return row;
+  }
+
+  /** Appends rows of {@code sizes} words to partitions by turn; what each partition must have got at the end. */
+  private Map<Integer, ByteArrayOutputStream> append(RowBuffers buffers, int rows, int largest) throws IOException {
+    Map<Integer, ByteArrayOutputStream> expected = new TreeMap<>();
+    Random random = new Random(rows);
+    for (int i = 0; i < rows; i++) {
+      UnsafeRow row = row(1 + random.nextInt(largest), i);
+      int partition = random.nextInt(PARTITIONS);
+      buffers.append(partition, row);
+      DataOutputStream out = new DataOutputStream(expected.computeIfAbsent(partition, p -> new ByteArrayOutputStream()));
+      out.writeInt(row.getSizeInBytes());
+      row.writeToStream(out, new byte[4096]);
+    }
+    return expected;
+  }
+
+  private void assertWritten(Map<Integer, ByteArrayOutputStream> expected) {
+    assertEquals(expected.keySet(), written.keySet());
+    expected.forEach(
+        (partition, bytes) ->
+            assertTrue(Arrays.equals(bytes.toByteArray(), written.get(partition).toByteArray()), "partition " + partition));
+  }
+
+  @Test
+  void rowsArriveByPartitionInTheirOrderInSparksFormat() throws IOException {
+    TaskMemoryManager memory = memory(1 << 20);
+    RowBuffers buffers = buffers(memory);
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 2000, 20);
+    assertEquals(PARTITIONS * BUFFER, buffers.getUsed());
+    buffers.handOnAll();
+    assertWritten(expected);
+    assertTrue(lengths.stream().allMatch(length -> length <= BUFFER));
+    buffers.free();
+    assertEquals(0, buffers.getUsed());
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void rowLargerThanABufferGoesAloneAndInOrder() throws IOException {
+    TaskMemoryManager memory = memory(1 << 20);
+    RowBuffers buffers = buffers(memory);
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 300, 400);
+    buffers.handOnAll();
+    assertWritten(expected);
+    assertTrue(lengths.stream().anyMatch(length -> length > BUFFER));
+    buffers.free();
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void memoryForTwoBuffersIsEnough() throws IOException {
+    TaskMemoryManager memory = memory(2 * BUFFER);
+    RowBuffers buffers = buffers(memory);
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 1000, 20);
+    assertTrue(buffers.getUsed() <= 2 * BUFFER);
+    buffers.handOnAll();
+    assertWritten(expected);
+    buffers.free();
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void noMemoryAtAllIsEnough() throws IOException {
+    TaskMemoryManager memory = memory(1); // Spark wants some
+    RowBuffers buffers = buffers(memory);
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 100, 20);
+    buffers.handOnAll();
+    assertWritten(expected);
+    assertEquals(0, buffers.getUsed());
+  }
+
+  @Test
+  void anotherOperatorOfTheTaskGetsTheMemoryAndNoRowIsLost() throws IOException {
+    TaskMemoryManager memory = memory(PARTITIONS * BUFFER);
+    RowBuffers buffers = buffers(memory);
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 50, 20);
+    long held = buffers.getUsed();
+    assertTrue(held > 0);
+    MemoryConsumer other =
+        new MemoryConsumer(memory, BUFFER, MemoryMode.ON_HEAP) {
+          @Override
+          public long spill(long size, MemoryConsumer trigger) {
+            return 0;
+          }
+        };
+    assertEquals(PARTITIONS * BUFFER, other.acquireMemory(PARTITIONS * BUFFER));
+    assertEquals(0, buffers.getUsed());
+    assertWritten(expected);
+    other.freeMemory(PARTITIONS * BUFFER);
+  }
+
+  @Test
+  void anotherThreadOfTheTaskGetsNothing() throws Exception {
+    RowBuffers buffers = buffers(memory(1 << 20));
+    append(buffers, 50, 20);
+    long[] freed = {-1};
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                freed[0] = buffers.spill(1, null);
+              } catch (IOException e) {
+                throw new AssertionError(e);
+              }
+            });
+    thread.start();
+    thread.join();
+    assertEquals(0, freed[0]);
+    assertTrue(buffers.getUsed() > 0);
+    buffers.free();
+  }
+}

@@ -1,0 +1,71 @@
+package org.apache.spark.shuffle.flight;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
+
+import org.apache.spark.SparkConf;
+import org.apache.spark.serializer.JavaSerializer;
+import org.apache.spark.serializer.KryoSerializer;
+import org.apache.spark.serializer.Serializer;
+import org.apache.spark.sql.execution.UnsafeRowSerializer;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class RowPathTest {
+  private static final int MEMORY = 32 << 20;
+  private static final Serializer ROWS = new UnsafeRowSerializer(3, null);
+
+  private static SparkConf conf(String... pairs) {
+    SparkConf conf = new SparkConf(false);
+    for (int i = 0; i < pairs.length; i += 2) {
+      conf.set(pairs[i], pairs[i + 1]);
+    }
+    return conf;
+  }
+
+  @Test
+  void buffersShrinkWithTheNumberOfPartitionsAndEndAt16KiB() {
+    assertEquals(128 << 10, RowPath.of(ROWS, 1, conf(), MEMORY).bufferSize());
+    assertEquals(128 << 10, RowPath.of(ROWS, 256, conf(), MEMORY).bufferSize());
+    assertEquals(32 << 10, RowPath.of(ROWS, 1024, conf(), MEMORY).bufferSize());
+    assertEquals(16 << 10, RowPath.of(ROWS, 2048, conf(), MEMORY).bufferSize());
+    assertNull(RowPath.of(ROWS, 2049, conf(), MEMORY));
+    assertNull(RowPath.of(ROWS, 1, conf(), 0));
+  }
+
+  @Test
+  void onlyRowsAreRows() {
+    assertNull(RowPath.of(new JavaSerializer(conf()), 8, conf(), MEMORY));
+    assertNull(RowPath.of(new KryoSerializer(conf()), 8, conf(), MEMORY));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"lz4", "lzf", "snappy", "zstd"})
+  void everyCodecOfSparkCanBeConcatenated(String codec) {
+    assertNotNull(RowPath.of(ROWS, 8, conf("spark.io.compression.codec", codec), MEMORY));
+  }
+
+  @Test
+  void withoutCompressionThereIsNothingToConcatenate() {
+    assertNotNull(RowPath.of(ROWS, 8, conf("spark.shuffle.compress", "false"), MEMORY));
+  }
+
+  @Test
+  void encryptedStreamsCannotBeConcatenated() {
+    assertNull(RowPath.of(ROWS, 8, conf("spark.io.encryption.enabled", "true"), MEMORY));
+  }
+
+  @Test
+  void metricOfTheExchangeIsFound() {
+    SQLMetric metric = new SQLMetric("size", 0);
+    RowPath path = RowPath.of(new UnsafeRowSerializer(3, metric), 8, conf(), MEMORY);
+    assertSame(metric, path.dataSize());
+    path.addDataSize(7);
+    assertEquals(7, metric.value());
+    RowPath.of(ROWS, 8, conf(), MEMORY).addDataSize(7);
+  }
+}
