@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pyarrow.flight as fl
 import pytest
 
 from bench.server import ServerProcess
+from shuffle_transport.blocks import put_batch, table_rows
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_server.helpers import block
 from tests.shuffle_server.malformed.attack import FlightAttack, Target, check_control
-from tests.shuffle_server.malformed.frames import command, field, flight_data
+from tests.shuffle_server.malformed.frames import SERVICE, batch_messages, command, field, flight_data
+from tests.shuffle_server.malformed.health import health_of
 from tests.shuffle_server.malformed.ipc_attack import IpcAttack, uncounted_nulls
 from tests.shuffle_server.malformed.put_attack import END, SCHEMA, opening
 
@@ -84,3 +88,22 @@ def test_a_control_request_that_is_no_message_is_refused_by_name(server: ServerP
     check_control(error)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "3 bytes that are no request of Locate" in (error.details() or "")
+
+
+def test_without_a_token_a_bomb_is_not_even_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 48)
+    secret.chmod(0o600)
+    rows = table_rows([block(0, b"")])
+    rows["length"] = rows["raw_length"] = 256 << 20
+    bomb = batch_messages(put_batch(rows, bytes(256 << 20)), "zstd")[0].data()
+    assert len(bomb) < 64 << 10
+    with ServerProcess(tmp_path / "data", tmp_path / "log", ("--secret-file", str(secret))) as guarded:
+        before = health_of(guarded.pid).resident
+        with grpc.insecure_channel(guarded.data) as channel:
+            call: Any = channel.stream_stream(SERVICE + "DoPut", None, None)
+            command = pb.PutCommand(protocol=1, shuffle=pb.ShuffleKey(app="a"), partitions=8, codec="none")
+            with pytest.raises(grpc.RpcError) as refused:
+                list(call(iter([opening(command), bomb]), timeout=20))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert health_of(guarded.pid).resident < before + 64
