@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -48,8 +49,13 @@ def test_offered_blocks_all_arrive(ends: Ends, name: str) -> None:
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_credit_streams_compress(ends: Ends, codec: str) -> None:
-    ends.credit.put(Job("sink", 256 * KIB, 64 * KIB, 4, codec=codec, data="rows"))
-    ends.credit.put(Job("sink", 256 * KIB, 64 * KIB, 4, codec=codec, data="noise"))
+    rows = Job("sink", 256 * KIB, 64 * KIB, 4, codec=codec, data="rows", check=True)
+    ends.credit.put_packed(rows)
+    assert 0.2 < ends.credit.sent_part < 0.7
+    ends.credit.put_packed(replace(rows, data="noise"))
+    assert ends.credit.sent_part == 1.0
+    ends.credit.put(replace(rows, count=40))
+    assert 0.2 < ends.credit.sent_part <= 1.0
 
 
 @pytest.mark.parametrize("name", ["credit", "raw"])

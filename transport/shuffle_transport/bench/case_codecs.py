@@ -6,18 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
-from shuffle_transport.bench.data import ring
 from shuffle_transport.bench.ends import CREDIT, RAW, Ends
 from shuffle_transport.bench.job import Data, Job
 from shuffle_transport.bench.measure import alternate, throughput
 from shuffle_transport.bench.plan import KIB, Plan
 from shuffle_transport.bench.progress import say
-from shuffle_transport.codecs import get_codec
 
 CODECS = ("none", "lz4", "zstd")
 BLOCK = 64 * KIB
 RAW_IPC = "raw_flight_ipc"
 """Raw Flight that compresses with the same codec, whole columns, as Arrow IPC offers it."""
+PACKED = "credit_packed"
+"""A credit stream whose caller compresses every block; a channel itself compresses what has to wait for credit."""
 
 
 def codecs(plan: Plan) -> list[dict[str, Any]]:
@@ -30,26 +30,27 @@ def _point(plan: Plan, ends: Ends, codec: str, data: Data) -> dict[str, Any]:
     volume = plan.volume // 2
     plain = Job("sink", plan.message, BLOCK, max(1, volume // plan.message), data=data)
     packed = Job("sink", plan.message, BLOCK, plain.count, codec=codec, data=data, check=True)
-    works: dict[str, Callable[[], None]] = {RAW: partial(ends.raw.put, plain), CREDIT: partial(ends.credit.put, packed)}
+    sent: dict[str, float] = {}
+
+    def credit(name: str, put: Callable[[Job], None]) -> None:
+        put(packed)
+        sent[name] = ends.credit.sent_part
+
+    works: dict[str, Callable[[], None]] = {
+        RAW: partial(ends.raw.put, plain),
+        CREDIT: partial(credit, CREDIT, ends.credit.put),
+    }
     if codec != "none":
+        works[PACKED] = partial(credit, PACKED, ends.credit.put_packed)
         works[RAW_IPC] = partial(ends.raw_ipc[codec].put, plain)
     result = throughput(alternate(works, plan.rounds, ends.client_pid, ends.peer_pid), plain.volume, plain.blocks, RAW)
     say(f"{codec} on {data}: " + ", ".join(f"{name} {side['gib_s']:.2f}" for name, side in result.items()) + " GiB/s")
     return {
         "codec": codec,
         "data": data,
-        "stored_part": _stored_part(packed),
+        "sent_part": sent,
         "block_bytes": BLOCK,
         "message_bytes": plan.message,
         "bytes_per_run": plain.volume,
         "sides": result,
     }
-
-
-def _stored_part(job: Job) -> float:
-    """Stored bytes per raw byte, of the ring's first message."""
-    codec = get_codec(job.codec)
-    payload = ring(job)[0].payload
-    blocks = [payload[at : at + job.block] for at in range(0, len(payload), job.block)]
-    stored = (codec.compress(block) for block in blocks)
-    return round(sum(job.block if s is None else memoryview(s).nbytes for s in stored) / len(payload), 3)

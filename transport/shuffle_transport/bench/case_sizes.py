@@ -29,7 +29,7 @@ def messages(plan: Plan) -> list[dict[str, Any]]:
 
 def point(plan: Plan, ends: Ends, way: str, block: int, message: int) -> dict[str, Any]:
     """All contenders in turn at one size and in one direction."""
-    volume = min(plan.volume, plan.most_blocks * block)
+    volume = min(plan.volume, plan.most_blocks * block, plan.most_messages * message)
     job = Job(WORK[way], message, block, max(1, volume // message))
     runs = alternate(_contenders(ends, way, job), plan.rounds, ends.client_pid, ends.peer_pid)
     both = 2 if way == "exchange" else 1

@@ -28,14 +28,22 @@ class CreditSide:
 
     def __init__(self, port: int, budget: int) -> None:
         self._client = ExchangeClient(f"127.0.0.1:{port}", BufferPool(budget))
+        self.sent_part = 1.0
+        """Bytes that the last put sent, per raw byte."""
 
     def put(self, job: Job) -> None:
+        """With a codec, the channel compresses what has to wait for credit."""
         with self._open(job) as channel:
-            if job.codec == "none":
-                send_all(channel, job)
-            else:
-                _send_packed(channel, job)
+            send_all(channel, job)
             _expect_end(channel)
+            self._note(channel)
+
+    def put_packed(self, job: Job) -> None:
+        """As `put`, but the caller compresses every block, on the thread that sends."""
+        with self._open(job) as channel:
+            _send_packed(channel, job)
+            _expect_end(channel)
+            self._note(channel)
 
     def put_checked(self, job: Job) -> None:
         """As `put`, and the receiver checks each block against its checksum, as a task does."""
@@ -94,6 +102,10 @@ class CreditSide:
 
     def close(self) -> None:
         self._client.close()
+
+    def _note(self, channel: BlockChannel) -> None:
+        sent = channel.statistics()
+        self.sent_part = round(sent.bytes_sent / sent.raw_bytes_sent, 3)
 
     def _open(self, job: Job) -> BlockChannel:
         return self._client.open(

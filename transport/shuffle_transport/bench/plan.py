@@ -14,6 +14,7 @@ class Plan:
     rounds: int = 5  # pairs
     volume: int = 256 * MIB  # each way in a timed run
     most_blocks: int = 65_536  # in a timed run, so that runs of small blocks stay short
+    most_messages: int = 8_192  # likewise, of small messages
     sizes: tuple[int, ...] = (KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 8 * MIB)
     message: int = MIB  # smaller blocks are joined up to this
     single_sizes: tuple[int, ...] = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from shuffle_transport.bench.case_codecs import RAW_IPC
+from shuffle_transport.bench.case_codecs import PACKED, RAW_IPC
 from shuffle_transport.bench.ends import CHECKED, CREDIT, RAW, REMOTE, TCP
 from shuffle_transport.bench.table import size
 
@@ -21,6 +21,7 @@ COLOURS = {
     REMOTE: "#2ca02c",
     TCP: "#7f7f7f",
     RAW_IPC: "#d62728",
+    PACKED: "#9467bd",
 }
 Points = list[dict[str, Any]]
 
@@ -59,7 +60,9 @@ def _bars(axes: Axes, points: Points) -> None:
     names = list(dict.fromkeys(name for point in points for name in point["sides"]))
     for place, name in enumerate(names):
         own = [(at, point["sides"][name]["gib_s"]) for at, point in enumerate(points) if name in point["sides"]]
-        axes.bar([at + 0.27 * (place - 1) for at, _ in own], [h for _, h in own], 0.25, label=name, color=COLOURS[name])
+        axes.bar(
+            [at + 0.2 * (place - 1.5) for at, _ in own], [h for _, h in own], 0.19, label=name, color=COLOURS[name]
+        )
     axes.set_xticks(range(len(points)), [f"{point['codec']}\n{point['data']}" for point in points])
     _finish(axes, points)
 

@@ -85,6 +85,11 @@ def _table(title: str, heading: Sequence[str], rows: Iterable[Sequence[str]]) ->
     return "\n".join([f"# {title}", *text, ""])
 
 
+def sent(point: Point) -> str:
+    """Bytes sent per raw byte, of each kind of credit stream."""
+    return " / ".join(f"{part:.2f}" for part in point["sent_part"].values())
+
+
 def size(count: int) -> str:
     """4 KiB, 1 MiB."""
     return f"{count // MIB} MiB" if count >= MIB else f"{count // KIB} KiB"
@@ -96,9 +101,7 @@ _TABLES: dict[str, Callable[[list[Point]], str]] = {
     "sizes": _speeds(f"by block size, {_UNITS}", lambda p: (p["way"], size(p["block_bytes"])), "", "block"),
     "messages": _speeds(f"one block per message, {_UNITS}", lambda p: (p["way"], size(p["block_bytes"])), "", "block"),
     "channels": _speeds(f"by channels on one connection, {_UNITS}", lambda p: (str(p["channels"]),), "channels"),
-    "codecs": _speeds(
-        f"by codec, raw bytes, {_UNITS}", lambda p: (p["codec"], p["data"], f"{p['stored_part']:.2f}"), "", "", "stored"
-    ),
+    "codecs": _speeds(f"by codec, raw bytes, {_UNITS}", lambda p: (p["codec"], p["data"], sent(p)), "", "", "sent"),
     "latency": _delays("round trip, us", lambda p: f"{p['bytes']} B", "message"),
     "load": _delays("one way at offered load, us", lambda p: f"{p['blocks_s']}", "blocks/s"),
     "isolation": _isolation,
