@@ -159,16 +159,14 @@ class ExchangeClient:
 
     def _read(self, session: Session, stream: Stream, command: pb.ExchangeCommand, options: ChannelOptions) -> None:
         """A channel's own thread: reads its stream, and the streams after that."""
-        deadline = 0.0
-        again = pb.ExchangeCommand()
-        again.CopyFrom(command)
-        again.resumed = True
+        deadline = time.monotonic() + options.resume_timeout
         pauses = _FIRST_PAUSE
         while (reason := session.run()) is not None:
             stream.close()
             if session.heard:
                 deadline, pauses = time.monotonic() + options.resume_timeout, _FIRST_PAUSE
-            found = self._reconnect(session, again, deadline, pauses) if session.resume else None
+            command.resumed = session.known
+            found = self._reconnect(session, command, deadline, pauses) if session.resume else None
             if found is None:
                 session.fail(reason)
                 return

@@ -110,7 +110,7 @@ class Outbox:
     def refuse(self, error: ShuffleError) -> None:
         """Tell the other end why this one leaves. Never raises: then it hears of the broken stream only."""
         deadline = time.monotonic() + STATE_TIMEOUT
-        control = pb.ExchangeControl(error=messages.error_message(error))
+        control = error_control(error)
         try:
             with self._turn(deadline):
                 self._write((None, control.SerializeToString()), deadline)
@@ -139,13 +139,17 @@ class Outbox:
         """Items that are not acknowledged yet."""
         return len(self._kept)
 
-    def attach(self, stream: Stream, *, resumed: bool) -> None:
-        """Write to `stream` from now on. If it is not the first: the state at once, items after `catch_up` only."""
-        with self._turn(time.monotonic() + STATE_TIMEOUT):
+    def attach(self, stream: Stream, *, hello: bool, behind: bool) -> None:
+        """Write to `stream` from now on.
+
+        :param hello: the state first.
+        :param behind: items only after `catch_up`.
+        """
+        with self._turn(math.inf):
             self._stream, self._behind = stream, False
-            if resumed:
+            if hello:
                 self._write_state()
-                self._behind = True
+            self._behind = behind
 
     def catch_up(self, stream: Stream) -> None:
         """The other end has said what it holds: send the rest again, then what the gate has to announce."""
@@ -287,3 +291,8 @@ class Outbox:
         # The other end may have said why before it stopped listening: that says more than "broken pipe".
         self._failed.wait(_REASON_WAIT)
         return self._error or error
+
+
+def error_control(error: ShuffleError) -> pb.ExchangeControl:
+    """What tells the other end of `error`."""
+    return pb.ExchangeControl(error=messages.error_message(error), broken=isinstance(error, StreamBroken))

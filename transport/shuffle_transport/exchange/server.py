@@ -22,6 +22,7 @@ from shuffle_transport.exchange.channel import BlockChannel
 from shuffle_transport.exchange.connection import cut
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
+from shuffle_transport.exchange.outbox import error_control
 from shuffle_transport.exchange.scribe import Scribe
 from shuffle_transport.exchange.session import LEAVE_WITHIN, Session
 from shuffle_transport.exchange.squeeze import Squeezer
@@ -72,7 +73,7 @@ class ExchangeService:
         writer.begin(EXCHANGE_SCHEMA)
         try:
             command = _command(peer, descriptor)
-            session = self._again(command, stream) if command.resumed else self._open(command, stream)
+            session = self._resume(command, stream) or self._open(command, stream)
         except ShuffleError as error:
             log.warning("exchange with %s refused: %s", peer, error)
             self._refuse(stream, error)
@@ -104,7 +105,7 @@ class ExchangeService:
         self._keeper.close()
 
     def _refuse(self, stream: FlightStream, error: ShuffleError) -> None:
-        refusal = pb.ExchangeControl(error=messages.error_message(error))
+        refusal = error_control(error)
         with self._keeper.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
             try:
                 stream.write((None, refusal.SerializeToString()))
@@ -134,14 +135,17 @@ class ExchangeService:
             self._served[session] = channel
             self._opened += 1
         self._keeper.watch(session, partial(self._check, session))
-        session.attach(stream)
+        session.attach(stream, accepting=True)
         name = f"exchange-{command.channel}"
         threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
         return session
 
-    def _again(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session:
+    def _resume(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session | None:
+        """The session that the command names, on its new stream; None if the channel is to be opened."""
         with self._changed:
             found = [session for session, name in self._known.items() if name and name == command.session]
+        if not found and not command.resumed:
+            return None
         if not found or found[0].over:
             raise StreamBroken(
                 "no such channel to resume: it has ended here, or was away for too long",
@@ -150,7 +154,7 @@ class ExchangeService:
         session = found[0]
         with session.changing:
             session.evict(stream, self._timeout)
-            session.attach(stream, resumed=True)
+            session.attach(stream, resumed=True, accepting=True)
         with self._changed:
             self._resumed += 1
         return session

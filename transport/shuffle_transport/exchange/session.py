@@ -55,7 +55,7 @@ class Session:
         self.account = Account(where, granter)
         self.inbox = Inbox(where, self.account, codec, self.consumed, resume=resume)
         self.outbox = Outbox(where, keeper, self._state, self._summon, keep=resume)
-        self.heard = False  # something has come on the present stream
+        self.heard = self.known = False  # something has come: on the present stream, on any
         self._keeper, self._scribe, self._silence = keeper, scribe, silence
         self._stream: Stream | None = None
         self._reading: Reading | None = None
@@ -70,12 +70,16 @@ class Session:
 
     # -------------------------------------------------------------------------------------------- streams
 
-    def attach(self, stream: Stream, *, resumed: bool = False) -> None:
-        """Use `stream` from now on; the caller goes on to `run`. `resumed`: it is not the first."""
+    def attach(self, stream: Stream, *, resumed: bool = False, accepting: bool = False) -> None:
+        """Use `stream` from now on; the caller goes on to `run`.
+
+        :param resumed: this end has had another one.
+        :param accepting: it is the other end that opened it, and would know of this one's state.
+        """
         self._silent, self.heard, self._heard_at = False, False, time.monotonic()
         self._detached.clear()
         self._resuming = resumed
-        self.outbox.attach(stream, resumed=resumed)
+        self.outbox.attach(stream, hello=resumed or (accepting and self.resume), behind=resumed)
         self._stream, self._reading = stream, Reading(stream, self._keeper, self._dispatch)
 
     def run(self) -> ShuffleError | None:
@@ -220,7 +224,7 @@ class Session:
 
     def _dispatch(self, message: Message) -> int | None:
         """Take a message in. Never waits for the transport: what is to be written is left to the scribe."""
-        self._heard_at, self.heard = time.monotonic(), True
+        self._heard_at, self.heard, self.known = time.monotonic(), True, True
         if self._failed or self._refusal is not None:
             return None  # nothing counts any more; the other end is to come to what was said last
         batch, metadata = message
@@ -261,7 +265,8 @@ class Session:
         if control.HasField("backlog"):
             due |= self.account.announced(control.backlog) is not None
         if control.HasField("error"):
-            self.fail(messages.typed_error(control.error))
+            error = messages.typed_error(control.error)
+            self.fail(StreamBroken(error.message, remedy=error.remedy) if control.broken else error)
         if control.ping:
             self._scribe.soon(self._answer)
         elif due:

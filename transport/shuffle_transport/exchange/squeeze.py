@@ -1,7 +1,8 @@
 """Compression of what would have to wait: a batch for which there is no credit is made smaller meanwhile.
 
 A streaming channel sends raw while its receiver keeps up: then compression would cost time and save none. Without
-credit the sender waits anyway. Large batches are compressed by several threads (all codecs run without the interpreter lock).
+credit the sender waits anyway. Large batches are compressed by several threads, since all codecs run without the
+interpreter lock.
 """
 
 from __future__ import annotations
