@@ -137,6 +137,11 @@ def test_a_data_directory_has_one_server(tmp_path: Path) -> None:
     os.close(lock_directory(tmp_path))
 
 
+def test_a_data_directory_that_is_made_is_for_its_owner_only(tmp_path: Path) -> None:
+    os.close(lock_directory(tmp_path / "data"))
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFailed, match="file/data"):

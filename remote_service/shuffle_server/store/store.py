@@ -283,7 +283,7 @@ class Store:
 def lock_directory(root: Path) -> int:
     """Claim a data directory for this process; the descriptor holds the claim. Raises StorageFailed naming it."""
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # map outputs are for their applications only
         fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     except OSError as error:
         raise StorageFailed(
