@@ -1,4 +1,8 @@
-"""Ending a connection of this process's Flight server: with pyarrow, a server cannot cancel a call."""
+"""Ending a connection: the last resort of a deadline, where gRPC waits for as long as TCP does.
+
+With pyarrow a server cannot cancel a call at all. A client can, but a write whose bytes TCP does not take (the other
+end has stopped) waits on. What ends in either case is the connection, with all its calls; they are as stuck.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,31 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Callable
 from urllib.parse import unquote
 
+Name = Callable[[socket.socket], tuple[str, int]]
 
-def cut(peer: str) -> None:
-    """Shut down the TCP connection to `peer` (`ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, as gRPC writes it); all its calls end.
 
-    For a peer that takes nothing any more: a write to it would wait for ever. Does nothing where file descriptors are
-    not listed in /proc; then such a write ends when the system gives the connection up.
+def cut_to(address: str) -> None:
+    """Shut down this process's TCP connection to the client `address` (`ipv4:1.2.3.4:5`, `ipv6:[::1]:5`, as gRPC says).
+
+    Does nothing where file descriptors are not listed in /proc: then stuck calls end when the system gives up the
+    connection.
     """
-    kind, _, address = unquote(peer).partition(":")
+    _cut(address, lambda connection: connection.getpeername()[:2])
+
+
+def cut_from(address: str) -> None:
+    """Shut down the TCP connection of this process whose own end is `address`, as the server sees it. Else as `cut_to`.
+
+    Does nothing if the server sees another address, that of a proxy. gRPC's keep-alive ends such a connection.
+    """
+    _cut(address, lambda connection: connection.getsockname()[:2])
+
+
+def _cut(address: str, name: Name) -> None:
+    kind, _, address = unquote(address).partition(":")
     host, _, port = address.rpartition(":")
     if kind not in ("ipv4", "ipv6") or not port.isdigit():
         return
@@ -24,10 +43,10 @@ def cut(peer: str) -> None:
     except OSError:
         return
     for descriptor in descriptors:
-        _shut(int(descriptor), (host.strip("[]"), int(port)))
+        _shut(int(descriptor), name, (host.strip("[]"), int(port)))
 
 
-def _shut(descriptor: int, peer: tuple[str, int]) -> None:
+def _shut(descriptor: int, name: Name, wanted: tuple[str, int]) -> None:
     with contextlib.suppress(OSError):
         # A descriptor of its own: the original may be closed, and its number used again, at any moment.
         copy = os.dup(descriptor)
@@ -35,5 +54,9 @@ def _shut(descriptor: int, peer: tuple[str, int]) -> None:
             os.close(copy)
             return
         with socket.socket(fileno=copy) as connection:
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getpeername()[:2] == peer:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                return
+            host, port = name(connection)
+            # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
+            if (host.removeprefix("::ffff:"), port) == wanted:
                 connection.shutdown(socket.SHUT_RDWR)

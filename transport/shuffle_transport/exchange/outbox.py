@@ -25,6 +25,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import SentBlocks
 
 STATE_TIMEOUT = 5.0  # seconds for a message of a few bytes: a transport that does not take it is broken
+_ABORT_WITHIN = 0.5  # seconds for a write to end that was aborted
 _REASON_WAIT = 1.0  # seconds in which who reads the stream says why it broke
 
 
@@ -280,10 +281,12 @@ class Outbox:
         return None
 
     def _give_up(self) -> None:
+        """The keeper's: a write has lasted until its deadline."""
         self._overdue = True
         stream = self._stream
         if stream is not None:
             stream.abort()
+            self._keeper.begin(self, time.monotonic() + _ABORT_WITHIN, stream.sever)
 
     def _reason(self, error: ShuffleError) -> ShuffleError:
         if self._overdue:

@@ -19,7 +19,6 @@ from shuffle_api.errors import InternalError, InvalidArgument, ShuffleError, Shu
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.channel import BlockChannel
-from shuffle_transport.exchange.connection import cut
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS, ChannelOptions
 from shuffle_transport.exchange.outbox import error_control
@@ -69,7 +68,7 @@ class ExchangeService:
     ) -> None:
         """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
         peer = context.peer()
-        stream = FlightStream(peer, reader, writer, partial(cut, peer))
+        stream = FlightStream(peer, reader, writer, None)
         writer.begin(EXCHANGE_SCHEMA)
         try:
             command = _command(peer, descriptor)

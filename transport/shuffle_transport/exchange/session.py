@@ -62,6 +62,7 @@ class Session:
         self._detached = threading.Event()
         self._heard_at, self._away_until = time.monotonic(), math.inf
         self._silent = False
+        self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
         self._over = False
         self._failed = self._resuming = False
@@ -79,8 +80,9 @@ class Session:
         self._silent, self.heard, self._heard_at = False, False, time.monotonic()
         self._detached.clear()
         self._resuming = resumed
-        self.outbox.attach(stream, hello=resumed or (accepting and self.resume), behind=resumed)
+        self._you = stream.peer if accepting else ""
         self._stream, self._reading = stream, Reading(stream, self._keeper, self._dispatch)
+        self.outbox.attach(stream, hello=resumed or accepting, behind=resumed)
 
     def run(self) -> ShuffleError | None:
         """Read the attached stream to its end, on a thread of its own. Says why it ended; None: the channel is over."""
@@ -110,6 +112,7 @@ class Session:
     def away(self, seconds: float) -> None:
         """The session fails after this many seconds without a stream."""
         self._away_until = time.monotonic() + seconds
+        self._keeper.hurry()
 
     # ------------------------------------------------------------------------------------------- the caller
 
@@ -251,6 +254,8 @@ class Session:
             self.outbox.gate.granted(control.granted)
         if control.held:
             self.outbox.acknowledged(control.held)
+        if control.you and self._stream is not None:
+            self._stream.seen_as = control.you
         if self._resuming:  # the first message on a new stream says what the other end holds
             self._resuming = False
             self._scribe.soon(self._catch_up)
@@ -311,4 +316,5 @@ class Session:
             reading.summon()
 
     def _state(self) -> pb.ExchangeControl:
-        return pb.ExchangeControl(granted=self.account.granted, held=self.inbox.held if self.resume else 0)
+        you, self._you = self._you, ""
+        return pb.ExchangeControl(granted=self.account.granted, held=self.inbox.held if self.resume else 0, you=you)

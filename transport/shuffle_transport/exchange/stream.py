@@ -12,6 +12,7 @@ import pyarrow.flight as fl
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.connect import not_connected
+from shuffle_transport.exchange.connection import cut_from, cut_to
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import TlsFiles
 
@@ -27,6 +28,8 @@ class Stream(ABC):
 
     peer: str
     """The address of the other end, for messages."""
+    seen_as = ""
+    """The address of this end as the other sees it, if that has been said."""
 
     @abstractmethod
     def read(self) -> Message | None:
@@ -45,6 +48,10 @@ class Stream(ABC):
         """End the stream at once, in both directions; never waits. Idempotent."""
 
     @abstractmethod
+    def sever(self) -> None:
+        """As `abort`, and the connection with it: for a write that goes on in spite of `abort`."""
+
+    @abstractmethod
     def close(self) -> None:
         """Free what the stream holds, by the thread that has read it to its end. Never raises for a broken stream."""
 
@@ -52,24 +59,25 @@ class Stream(ABC):
 class FlightStream(Stream):
     """A DoExchange call, of either end.
 
-    :param abort: ends the call.
+    :param abort: ends the call; None: nothing but `sever` does.
     :param tls: how the connection speaks TLS, for messages.
     """
 
     def __init__(
-        self, peer: str, reader: Any, writer: Any, abort: Callable[[], None], *, tls: TlsFiles | None = None
+        self, peer: str, reader: Any, writer: Any, abort: Callable[[], None] | None, *, tls: TlsFiles | None = None
     ) -> None:
         self.peer = peer
         self._reader, self._writer, self._abort, self._tls = reader, writer, abort, tls
+        self._over = False
 
     def read(self) -> Message | None:
         try:
             chunk = self._reader.read_chunk()
         except StopIteration:
-            self._abort = _nothing
+            self._over = True
             return None
         except (pa.ArrowException, OSError) as error:
-            self._abort = _nothing
+            self._over = True
             raise translated(error, self.peer, self._tls) from error
         metadata = chunk.app_metadata
         return chunk.data, None if metadata is None else metadata.to_pybytes()
@@ -92,7 +100,16 @@ class FlightStream(Stream):
                 raise translated(error, self.peer, self._tls) from error
 
     def abort(self) -> None:
-        self._abort()
+        if self._abort is None:
+            self.sever()
+        elif not self._over:
+            self._abort()
+
+    def sever(self) -> None:
+        if isinstance(self._writer, fl.FlightStreamWriter):
+            cut_from(self.seen_as)
+        elif not self._over:  # the connection of a call that has ended may serve others
+            cut_to(self.peer)
 
     def close(self) -> None:
         if isinstance(self._writer, fl.FlightStreamWriter):
@@ -100,10 +117,6 @@ class FlightStream(Stream):
                 self._writer.close()
             except (pa.ArrowException, OSError):
                 pass  # whoever read the stream has heard why it broke
-
-
-def _nothing() -> None:
-    """Aborts a stream that has ended: its connection may serve others."""
 
 
 def translated(error: Exception, peer: str, tls: TlsFiles | None) -> ShuffleError:
