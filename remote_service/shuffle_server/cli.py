@@ -65,13 +65,16 @@ def _server(parsed: argparse.Namespace) -> int:
     logging.basicConfig(
         level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # Blocked in every thread and waited for in this one. A handler would run in the middle of whatever this thread
-    # does, and could not even set the Event this thread waits for: its lock may be held just then.
-    ending = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
+    # it waits for, whose lock may be held just then. What the main thread waits for is the byte in this pipe.
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     server = Server(options)
     print(f"ready control={server.control_address} data={server.data_address}", flush=True)
-    signal.sigwait(ending)
+    os.read(signals, 1)
     if not server.stop():
         logging.shutdown()
         os._exit(0)  # threads of cut streams are still inside Arrow; everything that must be closed is

@@ -156,7 +156,7 @@ def test_data_at_rest_is_plain_text_unless_spark_encrypts_it(
     """Both, so that the search is known to find what it looks for."""
     driver.renew({"spark.shuffle.compress": "false", "spark.io.encryption.enabled": str(encrypted).lower()})
     assert driver.call(write_text) == sum(len(f"{TEXT} {i}") for i in range(200))
-    outputs = [path.read_bytes() for path in (server.data_dir / "worker").rglob("*.out")]
+    outputs = [path.read_bytes() for path in (server.data_dir / "worker" / "apps").rglob("*.out")]
     assert len(outputs) == 2
     assert any(TEXT.encode() in output for output in outputs) == (not encrypted)
 
