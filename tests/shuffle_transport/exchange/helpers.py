@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -64,6 +65,21 @@ def echo(name: str, metadata: bytes, channel: BlockChannel) -> None:
         else:
             channel.send(item.rows, item.payload, TIMEOUT)
             item.release()
+
+
+def hold(name: str, metadata: bytes, channel: BlockChannel) -> None:
+    """Takes batches in and never releases them; answers control messages."""
+    while (item := channel.receive(TIMEOUT)) is not None:
+        if isinstance(item, Control):
+            channel.send_control(item.message, TIMEOUT)
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait until it is true."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @contextmanager

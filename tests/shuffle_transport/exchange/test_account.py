@@ -1,0 +1,100 @@
+"""The account of a receiving window: small amounts wait, but never while a sender does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
+from shuffle_transport.credits import INITIAL_CREDIT
+from shuffle_transport.exchange.account import GATHER, MAX_CONTROLS, Account
+from shuffle_transport.exchange.wire import MESSAGE_COST
+from shuffle_transport.granter import Granter
+from shuffle_transport.pool import BufferPool
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    account = Account("here", Granter(BufferPool(1 << 30), 1, announced=True))
+    yield account
+    account.close()
+
+
+def test_small_amounts_are_known_at_once_though_the_granter_hears_of_them_later(account: Account) -> None:
+    assert account.arrived(1100) is None
+    assert account.took(100, 1100) is None
+    statistics = account.statistics()
+    assert (statistics.received, statistics.consumed, statistics.held) == (1100, 1000, 100)
+    assert account.consumed(100) is None
+    assert account.statistics().held == 0
+
+
+def test_a_grant_comes_when_half_of_the_window_is_consumed(account: Account) -> None:
+    grants = []
+    for _ in range(INITIAL_CREDIT // 10_000):
+        assert account.arrived(10_000) is None
+        account.took(9_000, 10_000)
+        grants.append(account.consumed(9_000))
+    given = [i for i, grant in enumerate(grants) if grant is not None]
+    assert len(given) == 1
+    assert INITIAL_CREDIT // 2 <= (given[0] + 1) * 10_000 <= INITIAL_CREDIT // 2 + GATHER + 10_000
+    assert account.granted == grants[given[0]]
+
+
+def test_a_waiting_sender_gets_all_that_is_consumed_at_once(account: Account) -> None:
+    account.arrived(1000)
+    account.took(1000, 1000)
+    assert account.announced(INITIAL_CREDIT) is None  # 1000 bytes are held
+    grant = account.consumed(1000)
+    assert grant is not None
+    assert grant >= INITIAL_CREDIT + 1000
+
+
+def test_what_was_gathered_counts_when_a_sender_begins_to_wait(account: Account) -> None:
+    account.arrived(1000)
+    account.took(900, 1000)
+    account.consumed(900)
+    assert account.announced(2 * INITIAL_CREDIT) is not None
+
+
+@pytest.mark.parametrize("sizes", [[600_000, 600_000], [1000] * (INITIAL_CREDIT // 1000) + [1000]])
+def test_a_sender_that_overspends_is_refused(account: Account, sizes: list[int]) -> None:
+    for size in sizes[:-1]:
+        account.arrived(size)
+    with pytest.raises(InvalidArgument, match="credit left"):
+        account.arrived(sizes[-1])
+
+
+def test_only_what_was_taken_can_be_consumed(account: Account) -> None:
+    account.arrived(5000)
+    with pytest.raises(InvalidArgument, match="0 are held"):
+        account.consumed(1)
+    account.took(4000, 5000)
+    with pytest.raises(InvalidArgument, match="4000 are held"):
+        account.consumed(4001)
+    account.consumed(4000)
+
+
+def test_control_messages_are_limited_while_they_wait(account: Account) -> None:
+    size = MAX_CONTROLS // 4 - MESSAGE_COST
+    for _ in range(4):
+        account.control(size)
+    with pytest.raises(Overloaded, match="here: control messages"):
+        account.control(0)
+    account.took_control(0)
+    account.took_control(size)
+    account.control(size)
+
+
+def test_a_closed_account_takes_nothing_and_gives_nothing(account: Account) -> None:
+    account.arrived(5000)
+    account.took(4000, 5000)
+    account.close()
+    assert account.consumed(4000) is None
+    assert account.announced(10) is None
+    with pytest.raises(StreamBroken, match="nobody receives"):
+        account.arrived(1)
+    with pytest.raises(StreamBroken, match="nobody receives"):
+        account.control(1)
+    account.close()

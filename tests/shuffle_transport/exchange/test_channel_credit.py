@@ -1,0 +1,135 @@
+"""What a stopped consumer costs: its producer a wait, the others nothing, memory no more than its window."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+)
+from shuffle_transport.credits import INITIAL_CREDIT
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control
+from tests.shuffle_transport.exchange.helpers import (
+    MIB,
+    TIMEOUT,
+    connected,
+    echo,
+    eventually,
+    hold,
+    number_of,
+    numbered,
+    receive_batch,
+)
+
+
+def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
+    received: list[int] = []
+    go_on = threading.Event()
+
+    def handler(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        assert go_on.wait(TIMEOUT)
+        while (item := channel.receive(TIMEOUT)) is not None:
+            received.append(number_of(item))
+            channel.consumed(len(item.payload))  # type: ignore[union-attr]
+
+    with connected(handler) as (client, endpoint), client.open("slow") as channel:
+        sent = 0
+        with pytest.raises(DeadlineExceeded, match="granted no credit"):
+            for number in range(200):
+                channel.send(*numbered(number, 100_000), 0.2)
+                sent += 1
+        held = endpoint.statistics().sums.held
+        assert INITIAL_CREDIT - 110_000 < held <= endpoint.statistics().sums.granted
+        assert channel.statistics().stall_seconds > 0
+        go_on.set()
+        for number in range(sent, 200):
+            channel.send(*numbered(number, 100_000), TIMEOUT)
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+    assert received == list(range(200))
+
+
+def test_control_passes_without_credit() -> None:
+    with connected(hold) as (client, _), client.open("hold") as channel:
+        with pytest.raises(DeadlineExceeded):
+            while True:
+                channel.send(*numbered(0, 200_000), 0.1)
+        channel.send_control(b"still here", TIMEOUT)
+        assert channel.receive(TIMEOUT) == Control(b"still here")
+
+
+def test_a_channel_without_credit_does_not_stop_the_others_on_its_connection() -> None:
+    def handler(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        (hold if name == "stopped" else echo)(name, metadata, channel)
+
+    with connected(handler) as (client, endpoint):
+        channels = [client.open("echo") for _ in range(8)]
+        with client.open("stopped") as stopped:
+            with pytest.raises(DeadlineExceeded):
+                while True:
+                    stopped.send(*numbered(0, 500_000), 0.1)
+            for number in range(20):
+                for channel in channels:
+                    channel.send(*numbered(number, 400_000), TIMEOUT)
+                for channel in channels:
+                    item = receive_batch(channel)
+                    assert number_of(item) == number
+                    item.release()
+            assert endpoint.statistics().channels == 9
+        for channel in channels:
+            channel.half_close(TIMEOUT)
+            assert channel.receive(TIMEOUT) is None
+            channel.close()
+
+
+def test_what_a_stopped_consumer_is_owed_is_bounded_by_its_window_not_by_the_producer() -> None:
+    options = ChannelOptions(window=2 * MIB)
+    with connected(hold, server_options=options) as (client, endpoint), client.open("hold") as channel:
+        with pytest.raises(DeadlineExceeded):
+            for _ in range(1000):
+                channel.send(*numbered(0, 300_000), 0.2)
+        assert endpoint.statistics().sums.held <= 2 * MIB
+
+
+def test_credit_given_back_twice_is_refused() -> None:
+    with connected(echo) as (client, _), client.open("echo") as channel:
+        channel.send(*numbered(0, 100), TIMEOUT)
+        item = receive_batch(channel)
+        item.release()
+        with pytest.raises(InvalidArgument, match="0 are held"):
+            item.release()
+        with pytest.raises(InvalidArgument, match="consumed"):
+            channel.consumed(-1)
+
+
+def test_a_pool_without_room_refuses_the_channel_by_name() -> None:
+    with connected(echo, budget=INITIAL_CREDIT, timeout=0.3) as (client, _):
+        with client.open("first"):
+            with pytest.raises(Overloaded):
+                client.open("second")
+
+
+def test_an_endpoint_without_room_says_so() -> None:
+    with connected(echo, timeout=0.3) as (client, endpoint):
+        pool = endpoint.exchange._pool
+        with pool.reserve(pool.budget, 1), client.open("late") as channel:
+            with pytest.raises(Overloaded):
+                channel.receive(TIMEOUT)
+
+
+def test_bytes_received_are_reserved_and_given_back_at_the_end() -> None:
+    with connected(echo) as (client, endpoint):
+        pools = client._pool, endpoint.exchange._pool
+        with client.open("echo") as channel:
+            channel.send(*numbered(0, 5 * MIB), TIMEOUT)
+            item = receive_batch(channel)
+            assert pools[0].statistics().used >= 5 * MIB
+            item.release()
+            channel.half_close(TIMEOUT)
+            assert channel.receive(TIMEOUT) is None
+        eventually(lambda: endpoint.statistics().channels == 0)
+        assert [pool.statistics().used for pool in pools] == [0, 0]

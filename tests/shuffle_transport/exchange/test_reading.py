@@ -1,0 +1,176 @@
+"""Who reads: the consumer that waits, and the stream's own thread whenever no consumer does."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shuffle_api.errors import ShuffleError, StreamBroken
+from shuffle_transport.exchange import reading as module
+from shuffle_transport.exchange.keeper import Keeper
+from shuffle_transport.exchange.reading import LARGE, Reading
+from shuffle_transport.exchange.stream import Message, Stream
+from tests.shuffle_transport.exchange.helpers import TIMEOUT, eventually
+
+
+class QueueStream(Stream):
+    """Reads what is put into a queue: metadata, None (the end), or an error."""
+
+    peer = "queue"
+
+    def __init__(self) -> None:
+        self.queue: queue.Queue[bytes | ShuffleError | None] = queue.Queue()
+
+    def read(self) -> Message | None:
+        found = self.queue.get(timeout=TIMEOUT)
+        if isinstance(found, ShuffleError):
+            raise found
+        return None if found is None else (None, found)
+
+    def write(self, message: Message) -> None: ...
+    def half_close(self) -> None: ...
+    def abort(self) -> None: ...
+    def sever(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Scene:
+    """A stream, its own thread, and who dispatched what. Messages of digits only are no items."""
+
+    def __init__(self) -> None:
+        self.stream, self.keeper = QueueStream(), Keeper("test-keeper")
+        self.readers: list[tuple[bytes, str]] = []
+        self.items: queue.Queue[bytes] = queue.Queue()
+        self.reading = Reading(self.stream, self.keeper, self.dispatch)
+        self.reason: ShuffleError | None = None
+        self.thread = threading.Thread(target=self.run, name="own")
+        self.thread.start()
+
+    def run(self) -> None:
+        self.reason = self.reading.run()
+
+    def dispatch(self, message: Message) -> int | None:
+        data = message[1]
+        assert data is not None
+        self.readers.append((data, threading.current_thread().name))
+        if data.isdigit():
+            return None
+        self.items.put(data)
+        return len(data)
+
+    def close(self) -> None:
+        self.stream.queue.put(None)
+        self.reading.summon()
+        self.thread.join(TIMEOUT)
+        assert not self.thread.is_alive()
+        self.keeper.close()
+
+    def lead(self) -> bool:
+        return self.reading.lead(lambda: not self.items.empty())
+
+    def hand_over(self) -> None:
+        """The own thread gives the lead to a consumer that waits."""
+        self.reading.follow(self)
+        self.stream.queue.put(b"first")
+        assert self.items.get(timeout=TIMEOUT) == b"first"
+        self.reading.unfollow(self)
+        eventually(lambda: not self.reading._lead.locked())
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr(module, "LINGER", 1000.0)  # only tests that want the thread to come back by itself change it
+    scene = Scene()
+    yield scene
+    scene.close()
+
+
+def test_without_a_consumer_the_own_thread_reads(scene: Scene) -> None:
+    for message in (b"a", b"1", b"b"):
+        scene.stream.queue.put(message)
+    eventually(lambda: scene.readers == [(b"a", "own"), (b"1", "own"), (b"b", "own")])
+    assert not scene.lead()
+
+
+def test_a_consumer_that_waits_gets_the_lead_and_reads_for_itself(scene: Scene) -> None:
+    scene.hand_over()
+    scene.stream.queue.put(b"7")
+    scene.stream.queue.put(b"second")
+    assert scene.lead()
+    here = threading.current_thread().name
+    assert scene.readers == [(b"first", "own"), (b"7", here), (b"second", here)]
+
+
+def test_a_state_message_does_not_take_the_lead_from_the_own_thread(scene: Scene) -> None:
+    scene.reading.follow(scene)
+    scene.stream.queue.put(b"7")
+    eventually(lambda: scene.readers == [(b"7", "own")])
+    scene.stream.queue.put(b"item")
+    assert scene.items.get(timeout=TIMEOUT) == b"item"
+    assert scene.readers[-1:] == [(b"item", "own")]
+
+
+def test_a_large_message_leaves_reading_to_the_own_thread(scene: Scene) -> None:
+    scene.hand_over()
+    scene.stream.queue.put(b"x" * LARGE)
+    assert scene.lead()
+    scene.stream.queue.put(b"next")
+    eventually(lambda: scene.readers[-1:] == [(b"next", "own")])
+
+
+def test_a_large_message_does_not_take_the_lead_from_the_own_thread(scene: Scene) -> None:
+    scene.reading.follow(scene)
+    scene.stream.queue.put(b"x" * LARGE)
+    assert scene.items.get(timeout=TIMEOUT) == b"x" * LARGE
+    scene.stream.queue.put(b"next")
+    eventually(lambda: scene.readers[-1:] == [(b"next", "own")])
+
+
+def test_somebody_who_waits_for_what_comes_summons_the_own_thread(scene: Scene) -> None:
+    scene.hand_over()
+    scene.stream.queue.put(b"1")
+    scene.reading.summon()
+    eventually(lambda: scene.readers[-1:] == [(b"1", "own")])
+
+
+def test_who_is_summoned_while_a_consumer_leads_comes_when_it_leaves(scene: Scene) -> None:
+    scene.hand_over()
+    leading = threading.Thread(target=scene.lead)
+    leading.start()
+    eventually(lambda: scene.reading._lead.locked())
+    scene.reading.summon()
+    scene.stream.queue.put(b"item")
+    leading.join(TIMEOUT)
+    scene.stream.queue.put(b"1")
+    eventually(lambda: scene.readers[-1:] == [(b"1", "own")])
+
+
+def test_when_no_consumer_comes_back_the_own_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER", 0.01)
+    scene = Scene()
+    scene.hand_over()
+    scene.stream.queue.put(b"second")
+    eventually(lambda: scene.readers[-1][0] == b"second")
+    assert scene.lead() in (False, True)
+    scene.items.get(timeout=TIMEOUT)
+    scene.stream.queue.put(b"third")
+    eventually(lambda: scene.readers[-1:] == [(b"third", "own")])
+    scene.close()
+
+
+def test_the_end_is_told_by_the_own_thread_whoever_reads_it(scene: Scene) -> None:
+    scene.hand_over()
+    scene.stream.queue.put(StreamBroken("cut"))
+    assert scene.lead()
+    scene.thread.join(TIMEOUT)
+    assert str(scene.reason).startswith("cut")
+    assert not scene.lead()
+
+
+def test_a_half_close_of_the_other_end_is_an_end(scene: Scene) -> None:
+    scene.stream.queue.put(None)
+    scene.thread.join(TIMEOUT)
+    assert "stopped before the end message" in str(scene.reason)

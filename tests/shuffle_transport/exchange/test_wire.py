@@ -1,0 +1,149 @@
+"""Batches on the wire: what is sent comes back as views, and what contradicts itself is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.values import Totals
+from shuffle_transport.blocks import totals_of
+from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.exchange.wire import (
+    EXCHANGE_SCHEMA,
+    MAX_SUM,
+    MESSAGE_COST,
+    Tally,
+    inline_batch,
+    parse_inline,
+    parse_record_batch,
+    record_batch,
+    sums_of,
+)
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_transport.exchange.helpers import batch
+
+
+@pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd" * 1000]])
+def test_a_record_batch_holds_views_of_what_it_was_made_of(blocks: list[bytes]) -> None:
+    rows, payload = batch(*blocks)
+    message = record_batch(rows, payload)
+    assert message.column(0).buffers()[1].address == rows.ctypes.data
+    assert message.column(1).buffers()[2].address == pa.py_buffer(payload).address
+    parsed, sums = parse_record_batch(message)
+    assert bytes(parsed) == payload
+    assert bytes(sums.table) == rows.tobytes()
+    if payload:
+        assert np.frombuffer(parsed, np.uint8).ctypes.data == pa.py_buffer(payload).address
+
+
+def test_a_slice_of_a_record_batch_is_read_as_what_it_shows() -> None:
+    rows, payload = batch(b"aa", b"bbb", b"c")
+    parsed, sums = parse_record_batch(record_batch(rows, payload).slice(1, 2))
+    assert bytes(parsed) == b"bbbc"
+    assert bytes(sums.table) == rows[1:].tobytes()
+
+
+@pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd"]])
+def test_an_inline_batch_comes_back(blocks: list[bytes]) -> None:
+    rows, payload = batch(*blocks)
+    control = pb.ExchangeControl.FromString(inline_batch(rows.tobytes(), payload))
+    parsed, sums = parse_inline(control)
+    assert (bytes(parsed), bytes(sums.table)) == (payload, rows.tobytes())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_sums_are_those_of_the_table_and_cost_covers_table_and_message(count: int) -> None:
+    rows, payload = batch(*[b"x" * 100] * count)
+    rows["raw_length"], rows["records"] = 150, 7
+    sums = sums_of(rows.tobytes(), len(payload))
+    assert (sums.blocks, sums.size, sums.raw_bytes, sums.records) == (count, 100 * count, 150 * count, 7 * count)
+    assert sums.cost == 100 * count + 32 * count + MESSAGE_COST
+
+
+def damaged(field: str, value: int, count: int) -> tuple[np.ndarray, bytes]:
+    rows, payload = batch(*[b"x" * 100] * count)
+    rows[field][-1] = value
+    return rows, payload
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("partition", -1),
+        ("length", -1),
+        ("length", 99),
+        ("raw_length", 99),
+        ("raw_length", -1),
+        ("raw_length", 2 * MAX_SUM + 2),
+        ("raw_length", 2**63 - 1),
+        ("records", -1),
+        ("records", MAX_SUM + 1),
+    ],
+)
+def test_a_table_that_contradicts_itself_or_its_payload_is_refused(field: str, value: int, count: int) -> None:
+    rows, payload = damaged(field, value, count)
+    with pytest.raises(InvalidArgument):
+        sums_of(rows.tobytes(), len(payload))
+
+
+def test_lengths_that_cancel_out_are_refused() -> None:
+    rows, payload = batch(b"x" * 10, b"y" * 10)
+    rows["length"] = [-5, 25]
+    rows["raw_length"] = 25
+    with pytest.raises(InvalidArgument, match="negative"):
+        sums_of(rows.tobytes(), len(payload))
+
+
+def columns(*arrays: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(arrays), schema=EXCHANGE_SCHEMA)
+
+
+ROW = pa.array([batch(b"0123456789")[0].tobytes()], pa.binary(32))
+
+
+def with_offsets(*numbers: int) -> pa.RecordBatch:
+    """A batch of one block with these offsets, which Arrow would not make: they are changed afterwards."""
+    offsets = np.array([0, 10], np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"0123456789")]
+    message = columns(ROW, pa.Array.from_buffers(pa.large_binary(), 1, buffers))
+    offsets[:] = numbers
+    return message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pa.RecordBatch.from_arrays([pa.array([1])], ["x"]),
+        columns(pa.array([], pa.binary(32)), pa.array([], pa.large_binary())),
+        columns(pa.array([None], pa.binary(32)), pa.array([b"0123456789"], pa.large_binary())),
+        columns(ROW, pa.array([None], pa.large_binary())),
+        with_offsets(0, 11),
+        with_offsets(5, 2),
+        with_offsets(-1, 9),
+        with_offsets(0, 9),
+    ],
+    ids=["columns", "empty", "null row", "null payload", "beyond", "backwards", "before", "short"],
+)
+def test_a_record_batch_of_another_shape_is_refused(message: pa.RecordBatch) -> None:
+    with pytest.raises(InvalidArgument):
+        parse_record_batch(message)
+
+
+def test_half_a_row_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="33 bytes"):
+        parse_inline(pb.ExchangeControl(rows=bytes(33)))
+
+
+@pytest.mark.parametrize("batches", [0, 1, 99, 100, 101, 250])
+def test_a_tally_is_the_totals_of_all_rows(batches: int) -> None:
+    tally, tables = Tally(), [np.zeros(0, BLOCK_ROW)]
+    for number in range(batches):
+        rows, payload = batch(*[bytes([number % 256]) * 10] * (1 + number % 3))
+        tally.add(sums_of(rows.tobytes(), len(payload)))
+        tables.append(rows)
+    expected: Totals = totals_of(np.concatenate(tables))
+    assert tally.totals == expected
+    assert tally.totals == expected
