@@ -41,19 +41,28 @@ def draw(report: dict[str, Any], path: Path) -> None:
     by_channels.set(title="put, channels on one connection", xlabel="channels", ylabel="GiB/s")
     _bars(by_codec, cases.get("codecs", []))
     by_codec.set(title="put by codec, bytes before compression", ylabel="GiB/s")
-    _lines(by_load, cases.get("load", []), lambda p: f"{p['blocks_s'] // 1000} k", "p99")
-    by_load.set(title="p99 one way, from when a block was due", xlabel="blocks/s offered", ylabel="µs", yscale="log")
+    _lines(by_load, cases.get("load", []), lambda p: f"{p['blocks_s'] // 1000} k", "p99", scale="log")
+    by_load.set(title="p99 one way, from when a block was due", xlabel="blocks/s offered", ylabel="µs")
+    named = {name: drawn for axes in grid.flat for drawn, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if named:
+        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(COLOURS))
     machine = report["machine"]
     figure.suptitle(f"{machine['cpu']}, {machine['cores']} cores, load {machine['load_before']}, {report['date']}")
     figure.savefig(path, format="png", dpi=110)
 
 
-def _lines(axes: Axes, points: Points, label: Callable[[dict[str, Any]], str], field: str) -> None:
+def _lines(
+    axes: Axes, points: Points, label: Callable[[dict[str, Any]], str], field: str, *, scale: str = "linear"
+) -> None:
     for name in dict.fromkeys(name for point in points for name in point["sides"]):
         own = [point for point in points if name in point["sides"]]
         heights = [point["sides"][name][field] for point in own]
         axes.plot([label(point) for point in own], heights, marker="o", label=name, color=COLOURS[name])
-    _finish(axes, points)
+    axes.grid(alpha=0.3)
+    if scale == "log":
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
 
 
 def _bars(axes: Axes, points: Points) -> None:
@@ -64,11 +73,4 @@ def _bars(axes: Axes, points: Points) -> None:
             [at + 0.2 * (place - 1.5) for at, _ in own], [h for _, h in own], 0.19, label=name, color=COLOURS[name]
         )
     axes.set_xticks(range(len(points)), [f"{point['codec']}\n{point['data']}" for point in points])
-    _finish(axes, points)
-
-
-def _finish(axes: Axes, points: Points) -> None:
-    axes.grid(alpha=0.3)
-    if points:
-        axes.set_ylim(bottom=0)
-        axes.legend()
+    axes.grid(axis="y", alpha=0.3)
