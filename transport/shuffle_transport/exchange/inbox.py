@@ -153,12 +153,13 @@ class Inbox:
 
     def _is_here(self) -> bool:
         """Count an item; whether it was here already."""
+        if self._place is not None:
+            skip, self._place = self._place.receive(1)
+            if skip:
+                return True
         if self.ended:
             raise InvalidArgument("an item after the end", remedy="the end is the last item")
-        if self._place is None:
-            return False
-        skip, self._place = self._place.receive(1)
-        return skip > 0
+        return False
 
     def _append(self, item: ReceivedBatch | Control) -> None:
         self.items += 1

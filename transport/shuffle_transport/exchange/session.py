@@ -62,6 +62,7 @@ class Session:
         self._detached = threading.Event()
         self._heard_at, self._away_until = time.monotonic(), math.inf
         self._silent = False
+        self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
         self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
         self._over = False
@@ -215,7 +216,7 @@ class Session:
         self.outbox.tell(ping=True)
 
     def _catch_up(self) -> None:
-        stream = self._stream
+        stream, self._lagging = self._lagging, None  # not one that came since: its other end has not spoken yet
         if stream is not None:
             self.outbox.catch_up(stream)
 
@@ -257,7 +258,7 @@ class Session:
         if control.you and self._stream is not None:
             self._stream.seen_as = control.you
         if self._resuming:  # the first message on a new stream says what the other end holds
-            self._resuming = False
+            self._resuming, self._lagging = False, self._stream
             self._scribe.soon(self._catch_up)
         if control.HasField("first"):
             self.inbox.begin(control.first)

@@ -55,7 +55,8 @@ class Sums(NamedTuple):
 class Tally:
     """Totals that grow with each batch. Not thread-safe.
 
-    Tables are added up a hundred at a time: for a message of one block that costs less than doing it at once.
+    Tables are added up a hundred at a time: for a message of one block that costs less than doing it at once. But only
+    tables that are bytes of their own: a view would keep the whole message in memory until the others have come.
     """
 
     __slots__ = ("_known", "_pending", "blocks", "bytes")
@@ -69,7 +70,7 @@ class Tally:
         self.blocks += sums.blocks
         self.bytes += sums.size
         self._pending.append(sums)
-        if len(self._pending) >= 100:
+        if len(self._pending) >= 100 or type(sums.table) is not bytes:
             self._known, self._pending = self.totals, []
 
     @property

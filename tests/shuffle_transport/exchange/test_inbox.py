@@ -1,0 +1,76 @@
+"""The receiving half of a channel: what comes twice counts once, and what was taken is not kept."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.values import Totals
+from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.codecs import get_codec
+from shuffle_transport.exchange.account import Account
+from shuffle_transport.exchange.inbox import Inbox
+from shuffle_transport.exchange.received import ReceivedBatch
+from shuffle_transport.exchange.wire import INLINE_BYTES, parse_record_batch, record_batch
+from shuffle_transport.granter import Granter
+from shuffle_transport.pool import BufferPool
+
+
+def inbox(*, resume: bool) -> Inbox:
+    account = Account("here", Granter(BufferPool(1 << 30), 1, announced=True))
+    return Inbox("here", account, get_codec("none"), account.consumed, resume=resume)
+
+
+@pytest.fixture
+def resuming() -> Iterator[Inbox]:
+    box = inbox(resume=True)
+    yield box
+    box.close()
+
+
+@pytest.fixture
+def plain() -> Iterator[Inbox]:
+    box = inbox(resume=False)
+    yield box
+    box.close()
+
+
+def test_items_that_come_again_after_the_end_are_not_items_after_the_end(resuming: Inbox) -> None:
+    resuming.put_control(b"a")
+    resuming.put_end(Totals())
+    resuming.begin(0)  # a new stream, whose sender does not know yet that all of it arrived
+    resuming.put_control(b"a")
+    resuming.put_end(Totals())
+    assert resuming.held == 2
+    assert resuming.items == 1
+
+
+def test_a_new_item_after_the_end_is_refused(resuming: Inbox, plain: Inbox) -> None:
+    for box in (resuming, plain):
+        box.put_end(Totals())
+        with pytest.raises(InvalidArgument, match="after the end"):
+            box.put_control(b"late")
+
+
+def test_a_batch_that_was_taken_and_released_is_not_kept(plain: Inbox) -> None:
+    payload = np.zeros(INLINE_BYTES + 1, np.uint8)
+    rows = np.zeros(1, BLOCK_ROW)
+    rows["length"] = rows["raw_length"] = len(payload)
+    batch = record_batch(rows, pa.py_buffer(payload))
+    plain.put_batch(*parse_record_batch(batch))
+    found = plain.take(0)
+    assert found is not None
+    item, _ = found
+    assert isinstance(item, ReceivedBatch)
+    item.release()
+    seen = weakref.ref(payload)
+    del batch, payload, item, found
+    gc.collect()
+    assert seen() is None
+    assert plain.tally.totals.blocks == 1
