@@ -17,14 +17,18 @@ from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.account import Account
 from shuffle_transport.exchange.inbox import Inbox
 from shuffle_transport.exchange.received import ReceivedBatch
-from shuffle_transport.exchange.wire import INLINE_BYTES, parse_record_batch, record_batch
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA, INLINE_BYTES, parse_record_batch, record_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 
 
 def inbox(*, resume: bool) -> Inbox:
     account = Account("here", Granter(BufferPool(1 << 30), 1, announced=True))
-    return Inbox("here", account, get_codec("none"), account.consumed, resume=resume)
+
+    def give_back(n: int) -> None:
+        account.consumed(n)
+
+    return Inbox("here", account, get_codec("none"), give_back, resume=resume)
 
 
 @pytest.fixture
@@ -62,15 +66,16 @@ def test_a_batch_that_was_taken_and_released_is_not_kept(plain: Inbox) -> None:
     payload = np.zeros(INLINE_BYTES + 1, np.uint8)
     rows = np.zeros(1, BLOCK_ROW)
     rows["length"] = rows["raw_length"] = len(payload)
-    batch = record_batch(rows, pa.py_buffer(payload))
+    message = np.frombuffer(record_batch(rows, pa.py_buffer(payload)).serialize(), np.uint8).copy()  # as off the wire
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), EXCHANGE_SCHEMA)
     plain.put_batch(*parse_record_batch(batch))
     found = plain.take(0)
     assert found is not None
     item, _ = found
     assert isinstance(item, ReceivedBatch)
     item.release()
-    seen = weakref.ref(payload)
-    del batch, payload, item, found
+    seen = weakref.ref(message)
+    del batch, message, item, found
     gc.collect()
     assert seen() is None
     assert plain.tally.totals.blocks == 1
