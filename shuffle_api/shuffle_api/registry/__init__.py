@@ -27,7 +27,7 @@ from shuffle_api.registry.operations import (
     UnregisterApp,
     UnregisterShuffle,
 )
-from shuffle_api.registry.state import Registry
+from shuffle_api.registry.state import Figures, Registry
 
 __all__ = [
     "AppRecord",
@@ -35,6 +35,7 @@ __all__ = [
     "CommitMapOutput",
     "Event",
     "ExpireApps",
+    "Figures",
     "Heartbeat",
     "LoseMapOutput",
     "LoseWorker",

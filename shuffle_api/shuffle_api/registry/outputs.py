@@ -19,12 +19,16 @@ from shuffle_api.values import MapOutput, ShuffleSpec
 
 @dataclass(slots=True)
 class ShuffleOutputs:
-    """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging."""
+    """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging.
+
+    `bytes` is the payload of the winners, kept so that nobody has to go through all of them to know it.
+    """
 
     spec: ShuffleSpec
     winners: dict[int, MapOutput] = field(default_factory=dict)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
+    bytes: int = 0
 
     def commit(self, output: MapOutput) -> bool:
         """Let the attempt win its map; False if it has won already. Changes nothing when it raises.
@@ -41,6 +45,7 @@ class ShuffleOutputs:
             return False
         self._check(output, winner)
         self.winners[attempt.map] = output
+        self.bytes += output.totals.bytes
         if attempt.map not in self.lost:
             insort(self.maps, attempt.map)
         return True
@@ -52,6 +57,7 @@ class ShuffleOutputs:
             return None
         event = LostOutput(self.spec.id, winner, reason)
         del self.winners[attempt.map]
+        self.bytes -= winner.totals.bytes
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 

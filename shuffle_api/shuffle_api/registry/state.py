@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
@@ -32,6 +33,18 @@ from shuffle_api.registry.operations import (
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_api.registry.snapshot import rebuild
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A registry in numbers."""
+
+    apps: int  # registered, not expired
+    shuffles: int
+    workers: int
+    committed: int  # maps with a committed output
+    lost: int  # maps whose output is lost and not written again
+    bytes: int  # payload of the committed outputs
 
 
 class Registry:
@@ -189,6 +202,19 @@ class Registry:
     def workers(self) -> list[WorkerInfo]:
         """The registered workers."""
         return list(self._workers.values())
+
+    def figures(self) -> Figures:
+        """How much there is of everything; takes a moment per shuffle, not per map output."""
+        shuffles = self._shuffles.values()
+        committed = sum(len(outputs.winners) for outputs in shuffles)
+        return Figures(
+            apps=len(self._apps.live),
+            shuffles=len(shuffles),
+            workers=len(self._workers),
+            committed=committed,
+            lost=sum(len(outputs.maps) for outputs in shuffles) - committed,
+            bytes=sum(outputs.bytes for outputs in shuffles),
+        )
 
     def operations(self) -> Iterator[Operation]:
         """A short list of operations that makes an empty registry equal to this one: a snapshot, in the form of

@@ -50,7 +50,7 @@ TIMES = st.integers(0, 9).map(float)
 IDS = st.builds(ShuffleId, APPS, st.integers(0, 1))
 ATTEMPTS = st.builds(MapAttempt, MAPS, st.integers(0, 2))
 WORKERS = st.sampled_from(["w1", "w2"])
-OUTPUTS = st.builds(MapOutput, ATTEMPTS, WORKERS, st.builds(Totals, records=st.integers(0, 1)))
+OUTPUTS = st.builds(MapOutput, ATTEMPTS, WORKERS, st.builds(Totals, bytes=st.sampled_from([0, 7])))
 REASONS = st.sampled_from(["disk", "power"])
 ALL_IDS = [ShuffleId(app, number) for app in "ab" for number in range(2)]
 
@@ -209,6 +209,14 @@ class RegistryMachine(RuleBasedStateMachine):
             lost = [event.output.output.map for event in self.registry.lost(id)]
             assert lost == [map for map in sorted(history.lost) if history.winner(map) is None]
         assert {spec.id for spec in self.registry.shuffles()} == set(self.shuffles)
+
+    @invariant()
+    def figures_count_what_the_lists_show(self) -> None:
+        figures, winners = self.registry.figures(), [output for _, output in self.winners()]
+        assert (figures.committed, figures.bytes) == (len(winners), sum(output.totals.bytes for output in winners))
+        assert figures.lost == sum(len(self.registry.lost(id)) for id in self.shuffles)
+        assert (figures.apps, figures.shuffles) == (len(self.registry.apps()), len(self.shuffles))
+        assert figures.workers == len(self.registry.workers())
 
     @invariant()
     def snapshot_rebuilds_it(self) -> None:
