@@ -230,13 +230,28 @@ def _guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
 
 
 def start_control(
-    service: ControlService, host: str, port: int, threads: int, security: ServerSecurity = OPEN
+    service: ControlService,
+    host: str,
+    port: int,
+    threads: int,
+    security: ServerSecurity = OPEN,
+    *,
+    around: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]  # generic in the stubs only
+    inside: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]
 ) -> tuple[grpc.Server, int]:
-    """Listen; the server and its port. Raises InvalidArgument when it cannot listen there."""
+    """Listen; the server and its port. Raises InvalidArgument when it cannot listen there.
+
+    Interceptors `around` see every call as it came, those `inside` the requests that were decoded and let in.
+    """
     server = grpc.server(
         futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
         options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)],
-        interceptors=[DecodingInterceptor(), *([TokenInterceptor(security.secret)] if security.secret else [])],
+        interceptors=[
+            *around,
+            DecodingInterceptor(),
+            *([TokenInterceptor(security.secret)] if security.secret else []),
+            *inside,
+        ],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)
     address, tls = f"{host}:{port}", security.tls
