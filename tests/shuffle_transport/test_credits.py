@@ -127,6 +127,9 @@ def test_consuming_what_is_not_held_is_refused() -> None:
         window.consumed(7)
 
 
+FIXED_ANNOUNCED = GrantPolicy(MIB, announced=True)
+
+
 def elastic_announced() -> ReceiveWindow:
     return ReceiveWindow(GrantPolicy(8 * MIB, elastic=True, announced=True))
 
@@ -151,13 +154,54 @@ def test_a_drained_window_is_restored_for_a_sender_that_does_not_announce() -> N
 
 
 def test_an_announced_backlog_above_the_credit_left_restores_a_drained_window() -> None:
-    window = elastic_announced().received(400_000, MIB).consumed(400_000)
+    window = ReceiveWindow(FIXED_ANNOUNCED).received(400_000, MIB).consumed(400_000)
     assert granted(window).granted == 400_000 + MIB
 
 
 def test_an_announced_backlog_within_the_credit_left_does_not() -> None:
     left = MIB - 400_000
-    assert elastic_announced().received(400_000, left).consumed(400_000).grant() is None
+    assert ReceiveWindow(FIXED_ANNOUNCED).received(400_000, left).consumed(400_000).grant() is None
+
+
+def test_a_backlog_that_has_arrived_is_none_any_more() -> None:
+    window = ReceiveWindow(FIXED_ANNOUNCED).received(400_000, MIB).consumed(400_000)
+    window = granted(window)
+    assert window.backlog == MIB
+    window = window.received(MIB)
+    assert window.backlog == 0
+    window = granted(window.consumed(MIB))
+    assert window.received(400_000).consumed(400_000).grant() is None
+
+
+def test_batches_that_come_after_an_announcement_but_had_their_credit_are_no_part_of_the_backlog() -> None:
+    window = ReceiveWindow(FIXED_ANNOUNCED).received(0, 700_000, 800_000)
+    window = window.received(800_000)  # another thread's, which took its credit before the announcement
+    assert window.backlog == 700_000
+    assert granted(window.consumed(800_000)).granted == 800_000 + MIB
+
+
+def test_a_sender_that_begins_to_wait_while_little_is_held_gets_a_larger_window() -> None:
+    window = elastic_announced().received(MIB).consumed(MIB // 2 + 1)
+    assert granted(window.received(0, 1000)).target == 2 * MIB
+
+
+def test_a_sender_that_waits_for_the_consumer_does_not() -> None:
+    window = elastic_announced().received(MIB // 2).received(MIB // 2).consumed(MIB // 2)
+    assert granted(window.received(0, 1000)).target == MIB
+
+
+def test_each_wait_makes_the_window_larger_once() -> None:
+    window = granted(elastic_announced().received(MIB).consumed(MIB).received(0, 1000))
+    assert window.target == 2 * MIB
+    window = granted(window.received(2 * MIB).consumed(2 * MIB))
+    assert window.target == 4 * MIB  # two batches of 2 MiB
+    window = granted(window.received(MIB).received(MIB).consumed(2 * MIB))
+    assert window.target == 4 * MIB
+
+
+def test_a_sender_that_does_not_announce_is_never_taken_for_starved() -> None:
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True)).received(MIB // 4).consumed(MIB // 4)
+    assert granted(window.received(0, 1000)).target == MIB
 
 
 def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_credit() -> None:

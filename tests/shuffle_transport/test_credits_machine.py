@@ -29,6 +29,7 @@ class Batch:
 
     blocks: tuple[int, ...] = ()
     backlog: int | None = None
+    spent: int | None = None
 
     @property
     def size(self) -> int:
@@ -125,7 +126,8 @@ class PushMachine(RuleBasedStateMachine):
 
     def wait(self) -> None:
         if self.announced and not self.announced_waiting:
-            self.wires.data.append(Batch(backlog=sum(self.blocks[self.place.next :])))
+            waiting = sum(self.blocks[self.place.next :])
+            self.wires.data.append(Batch(backlog=waiting, spent=self.send_window.sent))
             self.announced_waiting = True
 
     @precondition(lambda self: self.announced and self.place.next == len(self.blocks))
@@ -160,7 +162,7 @@ class PushMachine(RuleBasedStateMachine):
     @rule()
     def arrive(self) -> None:
         batch = self.wires.data.popleft()
-        self.receive_window = self.receive_window.received(batch.size, batch.backlog)
+        self.receive_window = self.receive_window.received(batch.size, batch.backlog, batch.spent)
         start = self.held.next
         skip, self.held = self.held.receive(len(batch.blocks))
         self.delivered += range(start + skip, start + len(batch.blocks))

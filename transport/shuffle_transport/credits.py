@@ -19,13 +19,16 @@ The rules, in their order:
 2. *Never leave a sender waiting for a grant that nothing will cause.* Once everything that arrived is consumed, no
    further arrival will make rule 1 fire, and the sender may be waiting with a batch larger than what is left. So a
    drained window is restored in full. This holds for every sender that keeps to docs/protocol.md. With `announced`
-   both ends have agreed that the sender announces its backlog before it waits; then rule 2 acts only on a backlog
-   above the credit left, and a consumer that keeps up grants as seldom as a slow one. In full means: to the
+   both ends have agreed that the sender announces its backlog before it waits, and how much it had spent by then;
+   then rule 2 acts only while the sender wants more than was granted, and a consumer that keeps up grants as seldom
+   as a slow one. In full means: to the
    target, and, where the target has shrunk (rule 4), to the backlog as far as it lies below `peak`, the largest
    credit there has been; for with such a backlog the sender may rightly wait until it has that much.
 3. *Grow* (`elastic` only). A window starts at INITIAL_CREDIT; a backlog larger than the target doubles it, and a
-   batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. Many idle
-   streams then promise little, and one busy stream gets what its bandwidth and delay need.
+   batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. With `announced`
+   so does a sender that begins to wait while the receiver holds less than half of the target: then the window makes
+   it wait, not the consumer. Many idle streams then promise little, and one busy stream gets what its bandwidth and
+   delay need.
 4. *Shrink* (`elastic` and `announced`). A grant to a sender that announces an empty backlog halves the target, down
    to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. Both ends
    forget the peak at that announcement (:meth:`SendWindow.idle`), which is what makes the smaller window safe under
@@ -123,7 +126,9 @@ class ReceiveWindow:
     :ivar released: payload that has been consumed.
     :ivar peak: largest `granted - arrived` there has been (since the sender was idle, if `announced`).
     :ivar target: how far `granted` may run ahead of `released`, if `elastic`.
-    :ivar backlog: what the sender announced last.
+    :ivar wanted: what the sender would have sent, cumulative, had it not to wait; as it announced last.
+    :ivar idle: it announced an empty backlog last.
+    :ivar starved: since the last grant it began to wait while little was held here.
     :ivar largest: largest batch since the last grant.
     """
 
@@ -133,18 +138,28 @@ class ReceiveWindow:
     released: int = 0
     peak: int = INITIAL_CREDIT
     target: int = INITIAL_CREDIT
-    backlog: int = 0
+    wanted: int = 0
+    idle: bool = False
+    starved: bool = False
     largest: int = 0
+
+    @property
+    def backlog(self) -> int:
+        """What is left of the backlog that the sender announced last."""
+        return max(0, self.wanted - self.arrived)
 
     @property
     def charge(self) -> int:
         """Bytes of the memory budget that this stream must hold reserved."""
         return max(self.granted - self.released, self.arrived - self.released, self.peak)
 
-    def received(self, n: int, backlog: int | None = None) -> ReceiveWindow:
+    def received(self, n: int, backlog: int | None = None, spent: int | None = None) -> ReceiveWindow:
         """The window after a batch of `n` bytes (0 for a control message) that announced `backlog` (None: nothing).
 
         A batch above the credit is legal when at least INITIAL_CREDIT was left: the sender's window may be no larger.
+
+        :param spent: credit that the sender had spent when it announced; None: what has arrived. Where several threads
+            send, batches that have their credit may still arrive after an announcement that does not count them.
 
         :raises InvalidArgument: the sender overspent its credit, or `n` or `backlog` is negative.
         """
@@ -159,9 +174,19 @@ class ReceiveWindow:
         peak = self.peak
         if self.policy.announced and backlog == 0:
             peak = max(INITIAL_CREDIT, self.granted - arrived)
-        known = self.backlog if backlog is None else _size(backlog)
-        largest = max(self.largest, n)
-        return ReceiveWindow(self.policy, self.granted, arrived, self.released, peak, self.target, known, largest)
+        wanted, idle, starved = self.wanted, self.idle, self.starved
+        if backlog is not None:
+            wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
+            starved |= self.policy.announced and not idle and 2 * (arrived - self.released) < self.target
+        return replace(
+            self,
+            arrived=arrived,
+            peak=peak,
+            wanted=wanted,
+            idle=idle,
+            starved=starved,
+            largest=max(self.largest, n),
+        )
 
     def consumed(self, n: int) -> ReceiveWindow:
         """The window after `n` bytes that had arrived are no longer held.
@@ -172,10 +197,7 @@ class ReceiveWindow:
             raise InvalidArgument(
                 f"{n} bytes consumed of {self.arrived - self.released} held", remedy="consume each batch once"
             )
-        released = self.released + n
-        return ReceiveWindow(
-            self.policy, self.granted, self.arrived, released, self.peak, self.target, self.backlog, self.largest
-        )
+        return replace(self, released=self.released + n)
 
     def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
         """The window with more credit granted (send its `granted`), or None: nothing is due.
@@ -196,22 +218,23 @@ class ReceiveWindow:
             granted=goal,
             peak=max(self.peak, goal - self.arrived),
             target=min(target, self.peak) if pressed else target,
+            starved=False,
             largest=0,
         )
 
     def _may_be_stuck(self) -> bool:
         """Nothing is held whose consumption would bring a grant, and the sender may be waiting for one."""
         drained = self.arrived == self.released
-        return drained and (not self.policy.announced or self.backlog > self.granted - self.arrived)
+        return drained and (not self.policy.announced or self.wanted > self.granted)
 
     def _next_target(self) -> int:
         policy = self.policy
         if not policy.elastic:
             return policy.maximum
         target = self.target
-        if self.backlog > target:
+        if self.starved or self.backlog > target:
             target *= 2
-        elif policy.announced and self.backlog == 0:
+        elif policy.announced and self.idle:
             target //= 2
         return min(policy.maximum, max(INITIAL_CREDIT, target, 2 * self.largest))
 

@@ -125,6 +125,11 @@ class CreditGate:
         """The stream has ended; as `fail` with StreamBroken. Idempotent."""
         self.fail(StreamBroken(f"the stream to {self._peer} is closed"))
 
+    @property
+    def waiting(self) -> bool:
+        """Somebody waits for credit."""
+        return bool(self._queue)
+
     def statistics(self) -> GateStatistics:
         with self._changed:
             return GateStatistics(

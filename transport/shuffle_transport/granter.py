@@ -23,7 +23,7 @@ class GranterStatistics:
     consumed: int
     held: int  # received and not consumed
     target: int  # how far grants may run ahead of what is consumed
-    backlog: int  # what the sender announced last
+    backlog: int  # what is left of what the sender announced last
     reserved: int  # of the pool's budget
     grants: int  # grants given so far
 
@@ -51,13 +51,14 @@ class Granter:
         self._grants = 0
         self._reservation = pool.reserve(self._window.charge, timeout)
 
-    def received(self, n: int, backlog: int | None = None) -> int | None:
+    def received(self, n: int, backlog: int | None = None, spent: int | None = None) -> int | None:
         """A batch of `n` payload bytes arrived (0: a control message); `backlog` is what it announced, if anything.
 
+        :param spent: see `ReceiveWindow.received`.
         :raises InvalidArgument: the sender overspent its credit.
         """
         with self._lock:
-            return self._adopt(self._window.received(n, backlog))
+            return self._adopt(self._window.received(n, backlog, spent))
 
     def consumed(self, n: int) -> int | None:
         """`n` bytes that had been received are no longer held.
@@ -78,6 +79,18 @@ class Granter:
         """Credit that the sender has left; below zero after a batch larger than the window."""
         with self._lock:
             return self._window.granted - self._window.arrived
+
+    @property
+    def target(self) -> int:
+        """How far grants may run ahead of what is consumed."""
+        with self._lock:
+            return self._window.target
+
+    @property
+    def wanted(self) -> bool:
+        """The sender waits for more than was granted."""
+        with self._lock:
+            return self._window.wanted > self._window.granted
 
     def statistics(self) -> GranterStatistics:
         with self._lock:

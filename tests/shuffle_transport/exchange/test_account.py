@@ -8,7 +8,7 @@ import pytest
 
 from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
 from shuffle_transport.credits import INITIAL_CREDIT
-from shuffle_transport.exchange.account import GATHER, MAX_CONTROLS, Account
+from shuffle_transport.exchange.account import MAX_CONTROLS, PART, Account
 from shuffle_transport.exchange.wire import MESSAGE_COST
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
@@ -38,24 +38,28 @@ def test_a_grant_comes_when_half_of_the_window_is_consumed(account: Account) -> 
         grants.append(account.consumed(9_000))
     given = [i for i, grant in enumerate(grants) if grant is not None]
     assert len(given) == 1
-    assert INITIAL_CREDIT // 2 <= (given[0] + 1) * 10_000 <= INITIAL_CREDIT // 2 + GATHER + 10_000
+    assert INITIAL_CREDIT // 2 <= (given[0] + 1) * 10_000 <= INITIAL_CREDIT // 2 + INITIAL_CREDIT // PART + 10_000
     assert account.granted == grants[given[0]]
 
 
 def test_a_waiting_sender_gets_all_that_is_consumed_at_once(account: Account) -> None:
-    account.arrived(1000)
-    account.took(1000, 1000)
-    assert account.announced(INITIAL_CREDIT) is None  # 1000 bytes are held
-    grant = account.consumed(1000)
-    assert grant is not None
-    assert grant >= INITIAL_CREDIT + 1000
+    half = INITIAL_CREDIT // 2
+    account.arrived(half)
+    account.took(half, half)
+    assert account.announced(half + 1, half) is None  # half is held
+    assert account.consumed(half - 1) is None
+    assert account.consumed(1) == INITIAL_CREDIT + half
+    assert account.arrived(half + 1) is None
+    account.took(half + 1, half + 1)
+    assert account.consumed(1000) is None  # nobody waits any more: small amounts do
+    assert account.statistics().consumed == half + 1000
 
 
 def test_what_was_gathered_counts_when_a_sender_begins_to_wait(account: Account) -> None:
     account.arrived(1000)
     account.took(900, 1000)
     account.consumed(900)
-    assert account.announced(2 * INITIAL_CREDIT) is not None
+    assert account.announced(2 * INITIAL_CREDIT, 1000) is not None
 
 
 @pytest.mark.parametrize("sizes", [[600_000, 600_000], [1000] * (INITIAL_CREDIT // 1000) + [1000]])
@@ -92,7 +96,7 @@ def test_a_closed_account_takes_nothing_and_gives_nothing(account: Account) -> N
     account.took(4000, 5000)
     account.close()
     assert account.consumed(4000) is None
-    assert account.announced(10) is None
+    assert account.announced(10, 0) is None
     with pytest.raises(StreamBroken, match="nobody receives"):
         account.arrived(1)
     with pytest.raises(StreamBroken, match="nobody receives"):

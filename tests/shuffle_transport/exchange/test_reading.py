@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_transport.exchange import reading as module
 from shuffle_transport.exchange.keeper import Keeper
-from shuffle_transport.exchange.reading import LARGE, Reading
+from shuffle_transport.exchange.reading import Reading
 from shuffle_transport.exchange.stream import Message, Stream
 from tests.shuffle_transport.exchange.helpers import TIMEOUT, eventually
 
@@ -44,7 +46,10 @@ class Scene:
         self.stream, self.keeper = QueueStream(), Keeper("test-keeper")
         self.readers: list[tuple[bytes, str]] = []
         self.items: queue.Queue[bytes] = queue.Queue()
-        self.reading = Reading(self.stream, self.keeper, self.dispatch)
+        self.written, self.needed = 0.0, False
+        self.reading = Reading(
+            self.stream, self.keeper, self.dispatch, written=lambda: self.written, needed=lambda: self.needed
+        )
         self.reason: ShuffleError | None = None
         self.thread = threading.Thread(target=self.run, name="own")
         self.thread.start()
@@ -52,28 +57,32 @@ class Scene:
     def run(self) -> None:
         self.reason = self.reading.run()
 
-    def dispatch(self, message: Message) -> int | None:
+    def dispatch(self, message: Message) -> bool:
         data = message[1]
         assert data is not None
         self.readers.append((data, threading.current_thread().name))
         if data.isdigit():
-            return None
+            return False
         self.items.put(data)
-        return len(data)
+        return True
 
     def close(self) -> None:
         self.stream.queue.put(None)
-        self.reading.summon()
+        self.summon()
         self.thread.join(TIMEOUT)
         assert not self.thread.is_alive()
         self.keeper.close()
+
+    def summon(self) -> None:
+        self.needed = True
+        self.reading.summon()
 
     def lead(self) -> bool:
         return self.reading.lead(lambda: not self.items.empty())
 
     def hand_over(self) -> None:
         """The own thread gives the lead to a consumer that waits."""
-        self.reading.follow(self)
+        self.reading.follow(self, leads=True)
         self.stream.queue.put(b"first")
         assert self.items.get(timeout=TIMEOUT) == b"first"
         self.reading.unfollow(self)
@@ -105,7 +114,7 @@ def test_a_consumer_that_waits_gets_the_lead_and_reads_for_itself(scene: Scene) 
 
 
 def test_a_state_message_does_not_take_the_lead_from_the_own_thread(scene: Scene) -> None:
-    scene.reading.follow(scene)
+    scene.reading.follow(scene, leads=True)
     scene.stream.queue.put(b"7")
     eventually(lambda: scene.readers == [(b"7", "own")])
     scene.stream.queue.put(b"item")
@@ -113,26 +122,48 @@ def test_a_state_message_does_not_take_the_lead_from_the_own_thread(scene: Scene
     assert scene.readers[-1:] == [(b"item", "own")]
 
 
-def test_a_large_message_leaves_reading_to_the_own_thread(scene: Scene) -> None:
-    scene.hand_over()
-    scene.stream.queue.put(b"x" * LARGE)
-    assert scene.lead()
+def test_a_consumer_that_cannot_lead_does_not_take_the_lead_from_the_own_thread(scene: Scene) -> None:
+    scene.reading.follow(scene, leads=False)
+    scene.stream.queue.put(b"item")
+    assert scene.items.get(timeout=TIMEOUT) == b"item"
     scene.stream.queue.put(b"next")
-    eventually(lambda: scene.readers[-1:] == [(b"next", "own")])
+    eventually(lambda: scene.readers == [(b"item", "own"), (b"next", "own")])
 
 
-def test_a_large_message_does_not_take_the_lead_from_the_own_thread(scene: Scene) -> None:
-    scene.reading.follow(scene)
-    scene.stream.queue.put(b"x" * LARGE)
-    assert scene.items.get(timeout=TIMEOUT) == b"x" * LARGE
-    scene.stream.queue.put(b"next")
-    eventually(lambda: scene.readers[-1:] == [(b"next", "own")])
+def test_while_this_end_sends_and_nobody_waits_nobody_reads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.written = time.monotonic()
+    scene.stream.queue.put(b"1")
+    eventually(lambda: not scene.reading._lead.locked())
+    scene.stream.queue.put(b"2")
+    scene.summon()
+    eventually(lambda: scene.readers == [(b"1", "own"), (b"2", "own")])
+
+
+def test_the_own_thread_reads_again_when_this_end_no_longer_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER", 0.01)
+    scene = Scene()
+    scene.written = time.monotonic()
+    for message in (b"1", b"2"):
+        scene.stream.queue.put(message)
+    eventually(lambda: scene.readers == [(b"1", "own"), (b"2", "own")])
+    scene.close()
+
+
+def test_the_own_thread_reads_now_and_then_though_this_end_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER", 0.01)
+    monkeypatch.setattr(module, "STAND_BY", 0.05)
+    scene = Scene()
+    scene.written = math.inf
+    for message in (b"1", b"2", b"3"):
+        scene.stream.queue.put(message)
+    eventually(lambda: [data for data, _ in scene.readers] == [b"1", b"2", b"3"])
+    scene.close()
 
 
 def test_somebody_who_waits_for_what_comes_summons_the_own_thread(scene: Scene) -> None:
     scene.hand_over()
     scene.stream.queue.put(b"1")
-    scene.reading.summon()
+    scene.summon()
     eventually(lambda: scene.readers[-1:] == [(b"1", "own")])
 
 
@@ -141,7 +172,7 @@ def test_who_is_summoned_while_a_consumer_leads_comes_when_it_leaves(scene: Scen
     leading = threading.Thread(target=scene.lead)
     leading.start()
     eventually(lambda: scene.reading._lead.locked())
-    scene.reading.summon()
+    scene.summon()
     scene.stream.queue.put(b"item")
     leading.join(TIMEOUT)
     scene.stream.queue.put(b"1")

@@ -1,8 +1,8 @@
 """The receiving window of one channel, kept cheaply: small amounts are added up before the Granter hears of them.
 
 A Granter costs 5 us and more per call, twice per message: as much as all else for a message of one block. So arrivals
-and consumptions wait here until they add up to GATHER bytes, an eighth of the least amount for which a grant is due. A
-sender that waits for credit announces it, and from then on nothing is held back: no grant comes late.
+and consumptions wait here until they add up to an eighth of the amount for which a grant is due. A sender that waits
+for credit announces it, and from then on nothing is held back: no grant comes late.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
 from shuffle_transport.exchange.wire import MESSAGE_COST
 from shuffle_transport.granter import Granter, GranterStatistics
 
-GATHER = 64 << 10
+PART = 16
+"""Of the window, this part is gathered; a grant is due for a half."""
 MAX_CONTROLS = 4 << 20
 """Bytes of control messages that may wait to be received, each counted as MESSAGE_COST more than it has."""
 
@@ -31,7 +32,7 @@ class Account:
     def __init__(self, where: str, granter: Granter) -> None:
         self._where, self._granter = where, granter
         self._lock = threading.Lock()
-        self._room = granter.available  # credit the sender has at least
+        self._room, self._gather = granter.available, granter.target // PART  # the room: what the sender has at least
         self._arrived = self._owed = 0  # what the granter has not heard of yet
         self._held = 0  # payload that was taken and not consumed
         self._controls = 0
@@ -46,7 +47,7 @@ class Account:
         with self._lock:
             self._check_open()
             sum_ = self._arrived + cost
-            if sum_ < GATHER and sum_ <= self._room and not self._waiting:
+            if sum_ < self._gather and sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
                 return None
             # Consumption is left to the consumer's thread, which may write a grant at once.
@@ -68,14 +69,15 @@ class Account:
                     remedy="receive faster, or send fewer: control messages wait for no credit",
                 )
 
-    def announced(self, backlog: int) -> int | None:
-        """The sender waits with so much credit to spend, or (0) with nothing."""
+    def announced(self, backlog: int, spent: int) -> int | None:
+        """The sender has spent so much credit and waits with so much more to spend, or (0) with nothing."""
         with self._lock:
             if self._closed:
                 return None
-            self._waiting = backlog > 0
             earlier = self._settle()
-            return self._granter.received(0, backlog) or earlier
+            grant = self._known(self._granter.received(0, backlog, spent))
+            self._waiting = self._granter.wanted
+            return grant or earlier
 
     def took_control(self, size: int) -> None:
         """A control message was taken from the queue."""
@@ -128,7 +130,7 @@ class Account:
 
     def _give(self, n: int) -> int | None:
         self._owed += n
-        if self._closed or (self._owed < GATHER and not self._waiting):
+        if self._closed or (self._owed < self._gather and not self._waiting):
             return None
         return self._settle()
 
@@ -136,12 +138,20 @@ class Account:
         grant = self._settle_arrived()
         if self._owed:
             owed, self._owed = self._owed, 0
-            grant = self._granter.consumed(owed) or grant
-        self._room = self._granter.available
+            grant = self._known(self._granter.consumed(owed)) or grant
         return grant
 
     def _settle_arrived(self) -> int | None:
+        if not self._arrived:
+            return None
         arrived, self._arrived = self._arrived, 0
-        grant = self._granter.received(arrived) if arrived else None
-        self._room = self._granter.available
+        return self._known(self._granter.received(arrived))
+
+    def _known(self, grant: int | None) -> int | None:
+        """The granter has heard of something, and answered this."""
+        granter = self._granter
+        self._room = granter.available
+        if grant is not None:
+            self._gather = granter.target // PART
+            self._waiting = self._waiting and granter.wanted
         return grant

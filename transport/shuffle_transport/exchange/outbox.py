@@ -259,8 +259,9 @@ class Outbox:
             self._ping_due, control.ping = False, True
         if self._backlog_due:
             self._backlog_due = False
-            if backlog := self.gate.statistics().backlog:
-                control.backlog = backlog
+            gate = self.gate.statistics()
+            if gate.backlog:
+                control.backlog, control.spent = gate.backlog, gate.sent
         self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
 
     def _write(self, message: Message, deadline: float) -> ShuffleError | None:

@@ -1,9 +1,13 @@
-"""Who reads a stream: always somebody, and if possible the thread that waits for what comes.
+"""Who reads a stream: if possible the thread that waits for what comes, and nobody who would only stand in the way.
 
-Handing a small message from a thread that reads to one that waits costs as much as reading it. So a consumer that has
-to wait *leads*: it reads the stream itself. When it leaves, the stream's own thread takes over: at once if the last
-message was large (then reading goes on beside the consumer's work) or somebody asked for it (`summon`), else when the
-consumer has not come back for LINGER seconds. It gives the lead back when a consumer waits and a small message comes.
+Handing a message from a thread that reads to one that waits costs as much as reading a small one. So a consumer that
+has to wait *leads*: it reads the stream itself. When it leaves, the stream's own thread takes over: at once if somebody
+asked for it (`summon`), else when the consumer has not come back for LINGER seconds; so reading goes on beside long
+work, and gRPC receives ahead beside short work. It gives the lead back to a consumer that waits when an item comes.
+
+A thread that waits in a read costs every write on the same stream 20 to 30 us: gRPC wakes it for each. So while this
+end sends and nobody waits for anything, nobody reads, for up to STAND_BY seconds: grants can wait until there is no
+credit left, and who waits for credit summons the own thread.
 """
 
 from __future__ import annotations
@@ -17,43 +21,57 @@ from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.stream import Message, Stream
 
 LINGER = 0.02
-LARGE = 64 << 10
-"""Payload bytes from which on a message is large."""
+STAND_BY = 0.25
 
 
 class Reading:
     """The reading of one stream, by one thread at a time.
 
-    :param dispatch: called with each message by who reads. Returns the payload bytes of an item for a consumer, None if
-        the message was something else. Must not raise, and not wait for the transport.
+    :param dispatch: called with each message by who reads. Returns whether it was an item for a consumer. Must not
+        raise, and not wait for the transport.
+    :param written: when something was written last (time.monotonic).
+    :param needed: does somebody wait for what is no item? Who begins to, calls `summon` after that became true.
     """
 
-    def __init__(self, stream: Stream, keeper: Keeper, dispatch: Callable[[Message], int | None]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        keeper: Keeper,
+        dispatch: Callable[[Message], bool],
+        *,
+        written: Callable[[], float],
+        needed: Callable[[], bool],
+    ) -> None:
         self._stream, self._keeper, self._dispatch = stream, keeper, dispatch
+        self._written, self._somebody_waits = written, needed
         self._lead = threading.Lock()  # held by who reads
         self._needed = threading.Event()  # the own thread is to lead
-        self._summoned = self._lingering = False
+        self._lingering = False
         self._left = 0.0  # when the last leader left
-        self._following: dict[object, None] = {}  # consumers that wait for the own thread to read
+        self._following: dict[object, bool] = {}  # consumers that wait for the own thread to read; may it lead?
         self._end: ShuffleError | None = None
 
     def run(self) -> ShuffleError:
         """Read, or stand by, until the stream has ended; says why. For the stream's own thread."""
         while True:
             with self._lead:
-                self._summoned = False
                 self._needed.clear()
+                waiting: dict[object, bool] = {}
                 while self._end is None:
                     message = self._read()
-                    alone = len(self._following) == 1
-                    size = self._dispatch(message) if message is not None else None
-                    if size is None:
-                        self._summoned = False  # it may be what somebody waited for
-                    elif alone and size < LARGE and not self._summoned:
-                        break  # whoever waited has its item now, and can read the next itself
+                    waiting = dict(self._following)
+                    if message is None:
+                        break
+                    is_item = self._dispatch(message)
+                    # Whoever waited for an item has it now, and can read the next itself; or nobody waits at all.
+                    leaves = list(waiting.values()) == [True] if is_item else not waiting and self._sending()
+                    if leaves and not self._somebody_waits():
+                        break
             if self._end is not None:
                 return self._end
             self._left = time.monotonic()
+            if self._somebody_waits() or self._following.keys() - waiting.keys():
+                continue  # they came a moment ago, and found the lead taken
             self._linger()
             self._needed.wait()
 
@@ -61,31 +79,30 @@ class Reading:
         """Read until `done()`, or the stream has ended. False, at once: somebody else reads, or it has ended."""
         if self._end is not None or not self._lead.acquire(blocking=False):
             return False
-        size: int | None = None
         try:
             while self._end is None and not done():
                 message = self._read()
-                size = self._dispatch(message) if message is not None else None
+                if message is not None:
+                    self._dispatch(message)
         finally:
             self._lead.release()
         self._left = time.monotonic()
-        if self._summoned or self._following or self._end is not None or (size is not None and size >= LARGE):
+        if self._somebody_waits() or self._following or self._end is not None:
             self._needed.set()
         elif not self._lingering:
             self._linger()
         return True
 
-    def follow(self, consumer: object) -> None:
-        """`consumer` waits in vain for the lead: it would like to have it."""
-        self._following[consumer] = None
-        self._needed_now()
+    def follow(self, consumer: object, *, leads: bool) -> None:
+        """`consumer` waits for what comes; with `leads` it would read itself if it could."""
+        self._following[consumer] = leads
+        self.summon()
 
     def unfollow(self, consumer: object) -> None:
         self._following.pop(consumer, None)
 
     def summon(self) -> None:
-        """Somebody waits for what may be under way: see that it is read."""
-        self._summoned = True
+        """Somebody waits for what may be under way: see that it is read. Who leads now looks again when it leaves."""
         if not self._lead.locked():
             self._needed.set()
 
@@ -101,17 +118,17 @@ class Reading:
 
     def _linger(self) -> None:
         self._lingering = True
-        self._keeper.begin(self, self._left + LINGER, self._come_back)
+        self._keeper.begin(self, time.monotonic() + LINGER, self._come_back)
 
     def _come_back(self) -> None:
         """The keeper's: LINGER seconds have passed since a leader left; or several have, and the last left later."""
         self._lingering = False
         if not self._lead.locked():
-            if self._left + LINGER > time.monotonic():
+            left_for = time.monotonic() - self._left
+            if left_for < LINGER or (left_for < STAND_BY and self._sending()):
                 self._linger()
             else:
                 self._needed.set()
 
-    def _needed_now(self) -> None:
-        if not self._lead.locked():
-            self._needed.set()
+    def _sending(self) -> bool:
+        return time.monotonic() - self._written() < LINGER

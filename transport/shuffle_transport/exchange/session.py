@@ -82,7 +82,12 @@ class Session:
         self._detached.clear()
         self._resuming = resumed
         self._you = stream.peer if accepting else ""
-        self._stream, self._reading = stream, Reading(stream, self._keeper, self._dispatch)
+        self._stream, self._reading = (
+            stream,
+            Reading(
+                stream, self._keeper, self._dispatch, written=lambda: self.outbox.active, needed=self._needs_reading
+            ),
+        )
         self.outbox.attach(stream, hello=resumed or accepting, behind=resumed)
 
     def run(self) -> ShuffleError | None:
@@ -145,6 +150,7 @@ class Session:
                     return
                 self._over = True
             self._scribe.soon(self.outbox.half_close)
+            self._summon()
 
     @property
     def over(self) -> bool:
@@ -178,6 +184,7 @@ class Session:
         if stream is not None:
             self._keeper.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
             self._scribe.soon(self.outbox.half_close)
+            self._summon()
 
     def close(self) -> None:
         """Nobody uses this end any more: free the memory."""
@@ -226,11 +233,11 @@ class Session:
 
     # ------------------------------------------------------------------------- reading, by whatever thread
 
-    def _dispatch(self, message: Message) -> int | None:
-        """Take a message in. Never waits for the transport: what is to be written is left to the scribe."""
+    def _dispatch(self, message: Message) -> bool:
+        """Take a message in; whether it is an item. Never waits for the transport: the scribe writes what there is."""
         self._heard_at, self.heard, self.known = time.monotonic(), True, True
         if self._failed or self._refusal is not None:
-            return None  # nothing counts any more; the other end is to come to what was said last
+            return False  # nothing counts any more; the other end is to come to what was said last
         batch, metadata = message
         try:
             if batch is not None:
@@ -242,15 +249,15 @@ class Session:
         except ShuffleError as refusal:
             self._refusal = refusal
             self._scribe.soon(self._refuse)
-            return None
+            return False
 
-    def _batch(self, payload: memoryview, sums: Sums) -> int:
+    def _batch(self, payload: memoryview, sums: Sums) -> bool:
         if self.inbox.put_batch(payload, sums) is not None:
             self._scribe.soon(self._tell)
-        return sums.size
+        return True
 
-    def _control(self, control: pb.ExchangeControl) -> int | None:
-        due, size = False, None
+    def _control(self, control: pb.ExchangeControl) -> bool:
+        due = item = False
         if control.granted:
             self.outbox.gate.granted(control.granted)
         if control.held:
@@ -264,12 +271,12 @@ class Session:
             self.inbox.begin(control.first)
         if control.HasField("message"):
             self.inbox.put_control(control.message)
-            size = len(control.message)
+            item = True
         elif control.HasField("end"):
             self.inbox.put_end(messages.totals(control.end))
-            due, size = self.resume, 0
+            due, item = self.resume, True
         if control.HasField("backlog"):
-            due |= self.account.announced(control.backlog) is not None
+            due |= self.account.announced(control.backlog, control.spent) is not None
         if control.HasField("error"):
             error = messages.typed_error(control.error)
             self.fail(StreamBroken(error.message, remedy=error.remedy) if control.broken else error)
@@ -278,7 +285,7 @@ class Session:
         elif due:
             self._scribe.soon(self._tell)
         self.finish()
-        return size
+        return item
 
     def _lead(self, reading: Reading, deadline: float) -> bool:
         """Read on the consumer's thread until there is something for it, or its time is up."""
@@ -305,11 +312,14 @@ class Session:
         if reading is None:
             return self.inbox.take(timeout)
         me = object()
-        reading.follow(me)
+        reading.follow(me, leads=timeout >= LEAD_FROM)
         try:
             return self.inbox.take(timeout)
         finally:
             reading.unfollow(me)
+
+    def _needs_reading(self) -> bool:
+        return self._over or self.outbox.gate.waiting
 
     def _summon(self) -> None:
         reading = self._reading

@@ -34,6 +34,8 @@ MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
 
 _ROW_BYTES = BLOCK_ROW.itemsize
+_PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
+_SHORT_TABLE = 8 << 10
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
 _ONE_ROW = Struct("<iIqqq")
 
@@ -55,8 +57,8 @@ class Sums(NamedTuple):
 class Tally:
     """Totals that grow with each batch. Not thread-safe.
 
-    Tables are added up a hundred at a time: for a message of one block that costs less than doing it at once. But only
-    tables that are bytes of their own: a view would keep the whole message in memory until the others have come.
+    Tables are added up a hundred at a time: that costs less than doing it at once. Views of short tables are copied for
+    it, and of long ones added up at once, for a view would keep the whole message in memory until the others have come.
     """
 
     __slots__ = ("_known", "_pending", "blocks", "bytes")
@@ -64,13 +66,17 @@ class Tally:
     def __init__(self) -> None:
         self.blocks = self.bytes = 0
         self._known = Totals()
-        self._pending: list[Sums] = []
+        self._pending: list[tuple[bytes | memoryview, int, int]] = []  # table, raw_bytes, records
 
     def add(self, sums: Sums) -> None:
         self.blocks += sums.blocks
         self.bytes += sums.size
-        self._pending.append(sums)
-        if len(self._pending) >= 100 or type(sums.table) is not bytes:
+        table = sums.table
+        short = len(table) <= _SHORT_TABLE
+        if short:
+            table = bytes(table)
+        self._pending.append((table, sums.raw_bytes, sums.records))
+        if len(self._pending) >= 100 or not short:
             self._known, self._pending = self.totals, []
 
     @property
@@ -79,9 +85,9 @@ class Tally:
         return Totals(
             self.blocks,
             self.bytes,
-            known.raw_bytes + sum(sums.raw_bytes for sums in pending),
-            known.records + sum(sums.records for sums in pending),
-            crc32c(b"".join(sums.table for sums in pending), known.digest),
+            known.raw_bytes + sum(raw for _, raw, _ in pending),
+            known.records + sum(records for _, _, records in pending),
+            crc32c(b"".join(table for table, _, _ in pending), known.digest),
         )
 
 
@@ -96,13 +102,14 @@ def sums_of(table: bytes | memoryview, payload_bytes: int) -> Sums:
         partition, _, length, raw, records = _ONE_ROW.unpack(table)
         sound = partition >= 0 and 0 <= length <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
     else:
-        rows = np.frombuffer(table, BLOCK_ROW)
-        lengths, raws, counts = rows["length"], rows["raw_length"], rows["records"]
-        # One `or` over a column has the sign of its least and the size of its largest number. No field is above
-        # MAX_SUM and there are at most MAX_ROWS, so no sum leaves 63 bits.
-        bits = _or(lengths) | _or(raws - lengths) | _or(counts) | _or(rows["partition"])
-        sound = n <= MAX_ROWS and 0 <= bits <= MAX_SUM
-        length, raw, records = (int(np.add.reduce(column)) for column in (lengths, raws, counts))
+        # Four columns of words: partition and checksum, length, raw_length, records. One `or` over a column has the sign
+        # of its least and the size of its largest number. No field is above MAX_SUM and there are at most MAX_ROWS, so
+        # no sum leaves 63 bits.
+        words = np.ascontiguousarray(np.frombuffer(table, "<i8").reshape(n, 4).T)
+        first, *fields = np.bitwise_or.reduce(words, axis=1).tolist()
+        bits = fields[0] | fields[1] | fields[2] | int(np.bitwise_or.reduce(words[2] - words[1]))
+        sound = n <= MAX_ROWS and 0 <= bits <= MAX_SUM and not first & _PARTITION_SIGN
+        _, length, raw, records = np.add.reduce(words, axis=1).tolist()
     if not sound:
         raise InvalidArgument(
             f"a block table of {n} rows with a negative or too large field, or a raw_length below the length",
@@ -120,7 +127,7 @@ def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
     """The message of a batch whose payloads lie back to back in `payload`. Neither argument is copied."""
     n = len(rows)
     offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(rows["length"], out=offsets[1:])
+    np.add.accumulate(rows["length"], out=offsets[1:])
     blocks = pa.Array.from_buffers(_BLOCKS, n, [None, pa.py_buffer(rows)])
     payloads = pa.Array.from_buffers(_PAYLOADS, n, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
@@ -167,7 +174,3 @@ def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Sums]:
     if len(table) % _ROW_BYTES:
         raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
     return memoryview(payload), sums_of(table, len(payload))
-
-
-def _or(column: np.ndarray) -> int:
-    return int(np.bitwise_or.reduce(column))

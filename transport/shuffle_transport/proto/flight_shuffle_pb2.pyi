@@ -199,7 +199,7 @@ class ExchangeCommand(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., channel: _Optional[str] = ..., metadata: _Optional[bytes] = ..., codec: _Optional[str] = ..., session: _Optional[bytes] = ..., resumed: _Optional[bool] = ..., keepalive_ms: _Optional[int] = ...) -> None: ...
 
 class ExchangeControl(_message.Message):
-    __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload", "you", "broken")
+    __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload", "you", "spent", "broken")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +211,7 @@ class ExchangeControl(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     YOU_FIELD_NUMBER: _ClassVar[int]
+    SPENT_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
     message: bytes
     end: Totals
@@ -223,8 +224,9 @@ class ExchangeControl(_message.Message):
     rows: bytes
     payload: bytes
     you: str
+    spent: int
     broken: bool
-    def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., you: _Optional[str] = ..., broken: _Optional[bool] = ...) -> None: ...
+    def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., you: _Optional[str] = ..., spent: _Optional[int] = ..., broken: _Optional[bool] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
     __slots__ = ("protocol", "client")
