@@ -16,7 +16,7 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
-READY = re.compile(r"^ready control=(\S+) data=(\S+)$")
+READY = re.compile(r"^ready control=(\S+) data=(\S+)(?: metrics=(\S+))?$")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -28,7 +28,8 @@ class ServerFailed(Exception):
 class ServerProcess:
     """``flight-shuffle server`` on free ports of 127.0.0.1; a context manager, stopped with SIGTERM.
 
-    ``control`` and ``data`` are its addresses; ``log`` takes its standard error; ``credentials`` are for `status`.
+    ``control``, ``data`` and ``metrics`` (empty without ``--metrics-listen``) are its addresses; ``log`` takes its
+    standard error; ``credentials`` are for `status`.
     Raises ServerFailed if it is not ready within a minute.
     """
 
@@ -64,7 +65,7 @@ class ServerProcess:
                 start_new_session=True,  # Ctrl-C goes to whoever started us, who stops us in order
             )
         try:
-            self.control, self.data = self._await_ready()
+            self.control, self.data, self.metrics = self._await_ready()
             self._client = ControlClient(self.control, client="flight-shuffle-bench", credentials=self._credentials)
         except BaseException:
             self._kill()
@@ -103,7 +104,7 @@ class ServerProcess:
     ) -> None:
         self.stop()
 
-    def _await_ready(self) -> tuple[str, str]:
+    def _await_ready(self) -> tuple[str, str, str]:
         deadline = time.monotonic() + START_TIMEOUT_S
         line = b""
         with selectors.DefaultSelector() as selector:
@@ -118,7 +119,7 @@ class ServerProcess:
         ready = READY.match(line.decode().strip())
         if ready is None:
             raise ServerFailed(f"the server's first line is not its ready line: {line.decode()!r}.{self._last_words()}")
-        return ready[1], ready[2]
+        return ready[1], ready[2], ready[3] or ""
 
     def _stdout(self) -> IO[bytes]:
         assert self._process.stdout is not None

@@ -73,7 +73,8 @@ def _server(parsed: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server = Server(options)
-    print(f"ready control={server.control_address} data={server.data_address}", flush=True)
+    metrics = f" metrics={server.metrics_address}" if server.metrics_address else ""
+    print(f"ready control={server.control_address} data={server.data_address}{metrics}", flush=True)
     os.read(signals, 1)
     if not server.stop():
         logging.shutdown()

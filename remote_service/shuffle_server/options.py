@@ -18,6 +18,11 @@ class ServerOptions:
     )
     data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
     advertise: str = option("", help="host name under which clients reach this server; default: the host it listens on")
+    metrics_listen: str = option(
+        "",
+        help="HOST:PORT for monitoring over plain HTTP: /metrics, /health, /ready; port 0 takes any free one;"
+        " default: none",
+    )
     memory: int = option(
         1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
     )

@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from shuffle_api.values import MapOutput, WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
+from shuffle_server.observe.calls import CallObserver
+from shuffle_server.observe.figures import Sources
+from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.store import Store, lock_directory
@@ -51,17 +55,22 @@ class Server:
         self._lock_fd = lock_directory(root)
         self._stop = threading.Event()
         raise_file_limit()
-        try:
+        with ExitStack() as undo:  # what is to be closed if it cannot start
+            undo.callback(os.close, self._lock_fd)
+            self._observation = Observation(options.metrics_listen)
+            undo.callback(self._observation.close)
+            instruments = self._observation.instruments
             sync = options.durability == "fsynced"
             self._store = Store(root / "worker", sync=sync, recycle=options.recycle)
             self._master = Master(root / "master", sync=sync)
             worker_id = _worker_id(root / "worker-id")
             info = WorkerInfo(worker_id, options.advertise or data_host, data_port)
             self._master.apply(RegisterWorker(info))
+            self._master.subscribe(instruments.happened)
             self._recover(worker_id)
             self._master.subscribe(self._clean_up)
             self._pool = BufferPool(options.memory)
-            self.worker = Worker(info, self._store, LocalCoordinator(self._master), self._pool)
+            self.worker = Worker(info, self._store, LocalCoordinator(self._master), self._pool, instruments)
             put = PutOptions(options.window, options.overload_timeout)
             try:
                 self._endpoint = FlightEndpoint(data_host, data_port, self.worker, put, security)
@@ -72,18 +81,22 @@ class Server:
                 ) from error
             self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
             service = ControlService(self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)))
-            self._control, control_port = start_control(service, host, port, options.control_threads, security)
-        except BaseException:
-            os.close(self._lock_fd)
-            raise
+            self._control, control_port = start_control(
+                service, host, port, options.control_threads, security, around=[CallObserver(instruments)]
+            )
+            undo.pop_all()
         self._master.apply(RegisterWorker(self.worker.info))
         self.control_address = f"{options.advertise or host}:{control_port}"
         self.data_address = self.worker.info.address
+        self.metrics_address = self._observation.address
         self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
         self._housekeeper.start()
+        sources = Sources(worker_id, self._pool, self._store, self._master, root / "master")
+        self._observation.attach(sources, options.window, self._housekeeper)
 
     def stop(self) -> bool:
         """Stop serving and close everything; call once. False when streams stayed open: they die with the process."""
+        self._observation.stopping()
         self._stop.set()
         self.worker.stopping = True  # pushes under way are refused at their next message, new ones at once
         self._control.stop(CONTROL_GRACE).wait()
@@ -95,6 +108,7 @@ class Server:
             log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
         self._pool.close()
         self._housekeeper.join()
+        self._observation.close()
         self._store.close()
         self._store.empty_trash()
         self._master.close()
@@ -139,9 +153,15 @@ class Server:
 
     def _keep_house(self) -> None:
         while not self._stop.wait(HOUSEKEEPING_SECONDS):
-            self._master.expire(self._options.app_timeout)
-            self._store.drop_idle(self._options.staged_timeout)
-            self._store.empty_trash()
+            try:
+                self._master.expire(self._options.app_timeout)
+            except (ShuffleError, OSError) as error:
+                log.warning("applications cannot be expired now: %s", error)  # the journal's disk may be full
+            try:
+                self._store.drop_idle(self._options.staged_timeout)
+                self._store.empty_trash()
+            except OSError as error:
+                log.warning("what was removed cannot be deleted now: %s", error)
 
 
 def _worker_id(path: Path) -> str:

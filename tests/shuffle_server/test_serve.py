@@ -38,7 +38,7 @@ def pull(store: Store, ranges: list[OutputRange]) -> tuple[list[tuple[int, int, 
     errors, sizes = [], []
     rows: list[Any] = []
     ended = False
-    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _: None, lambda _: None):
+    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _, __: None, lambda _: None):
         assert not ended
         if data.num_rows:
             parsed = parse_batch(data, GET_SCHEMA)

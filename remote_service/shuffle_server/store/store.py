@@ -22,6 +22,7 @@ from shuffle_server.store.output_file import OutputFile, identity_of, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL, StorePaths
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.statistics import StoreStatistics, disk_space
 
 INDEX_CACHE_BYTES = 64 << 20
 SPARE_BYTES = 1 << 20  # smaller files are not worth keeping
@@ -270,6 +271,17 @@ class Store:
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._paths.root).free + self._spares.bytes
+
+    def statistics(self) -> StoreStatistics:
+        with self._lock:
+            staged, index_bytes = list(self._staged.values()), self._index_bytes
+        return StoreStatistics(
+            staged_outputs=len(staged),
+            staged_bytes=sum(output.totals.bytes for output in staged),
+            spare_bytes=self._spares.bytes,
+            index_bytes=index_bytes,
+            disks=(disk_space(self._paths.root),),
+        )
 
     def close(self) -> None:
         """Drop what is staged or spare. Committed outputs stay."""

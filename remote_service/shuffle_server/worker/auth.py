@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow.flight as fl
 
-from shuffle_api.errors import Unauthenticated
+from shuffle_api.errors import ShuffleError, Unauthenticated
 from shuffle_transport import messages
 from shuffle_transport.security import ANYBODY, APP_HEADER, TOKEN_HEADER, Principal, authenticate
 
@@ -22,17 +22,18 @@ class TokenMiddleware(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has
 
 
 class TokenMiddlewareFactory(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Refuses calls without a right token."""
+    """Refuses calls without a right token; `refused` hears of each."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, refused: Callable[[ShuffleError], None]) -> None:
         super().__init__()
-        self._secret = secret
+        self._secret, self._refused = secret, refused
 
     def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[Any]]) -> TokenMiddleware:
         """Raises FlightUnauthenticatedError with the Error message as its extra info."""
         try:
             principal = authenticate(self._secret, _texts(headers, TOKEN_HEADER), _texts(headers, APP_HEADER))
         except Unauthenticated as error:
+            self._refused(error)
             extra = messages.error_message(error).SerializeToString()
             raise fl.FlightUnauthenticatedError(str(error), extra_info=extra) from None
         return TokenMiddleware(principal)

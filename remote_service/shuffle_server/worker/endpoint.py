@@ -6,7 +6,9 @@ wrong with the request itself fails the call, with the Error message as Flight's
 
 from __future__ import annotations
 
+import functools
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,13 +43,15 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def __init__(
         self, host: str, port: int, worker: Worker, options: PutOptions, security: ServerSecurity = OPEN
     ) -> None:
-        tls = security.tls
+        tls, self._instruments = security.tls, worker.instruments
+        # Not a method of this object: Arrow would keep both alive.
+        refused = functools.partial(worker.instruments.refused, "data")
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{host}:{port}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,
-            middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret)} if security.secret else None,
+            middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret, refused)} if security.secret else None,
         )
         self.worker, self._options = worker, options
 
@@ -61,30 +65,34 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         def reply(message: pb.PutReply) -> None:
             writer.write(message.SerializeToString())
 
-        try:
-            if descriptor.descriptor_type != fl.DescriptorType.CMD:
-                raise InvalidArgument(
-                    "a push whose descriptor is a path", remedy="send a PutCommand (docs/protocol.md)"
-                )
-            # Before the first batch: with columns of its own choice, a peer could have dictionaries pile up in here.
-            check_schema(reader.schema, PUT_SCHEMA)
-            command = messages.parse(pb.PutCommand, descriptor.command)
-            principal_of(context).check(command.shuffle.app)
-            Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
-        except ShuffleError as error:
-            error.worker = self.worker.info.id
-            log.warning("push refused: %s", messages.status_text(error))
-            reply(pb.PutReply(error=messages.error_message(error)))
-            drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
+        with self._instruments.push() as push:
+            try:
+                if descriptor.descriptor_type != fl.DescriptorType.CMD:
+                    raise InvalidArgument(
+                        "a push whose descriptor is a path", remedy="send a PutCommand (docs/protocol.md)"
+                    )
+                # Before the first batch: with columns of its own, a peer could have dictionaries pile up in here.
+                check_schema(reader.schema, PUT_SCHEMA)
+                command = messages.parse(pb.PutCommand, descriptor.command)
+                principal_of(context).check(command.shuffle.app)
+                Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
+                push.completed()
+            except ShuffleError as error:
+                push.refused()
+                self._refused(error)
+                log.warning("push refused: %s", messages.status_text(error))
+                reply(pb.PutReply(error=messages.error_message(error)))
+                drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
+        started = time.monotonic()
         try:
             wanted = messages.parse(pb.GetTicket, ticket.ticket)
             principal_of(context).check(wanted.shuffle.app)
             schema, items = self.worker.get(wanted)
         except ShuffleError as error:
             raise self._failed(error) from error
-        return fl.GeneratorStream(schema, items)
+        return fl.GeneratorStream(schema, self._instruments.pull(items, started))
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""
@@ -139,8 +147,12 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         records = sum(o.totals.records for o in outputs)
         return fl.FlightInfo(GET_SCHEMA, descriptor, endpoints, records, sum(o.totals.bytes for o in outputs))
 
-    def _failed(self, error: ShuffleError) -> fl.FlightError:
+    def _refused(self, error: ShuffleError) -> None:
         error.worker = self.worker.info.id
+        self._instruments.refused("data", error)
+
+    def _failed(self, error: ShuffleError) -> fl.FlightError:
+        self._refused(error)
         kind = _FLIGHT_ERRORS.get(error.code, fl.FlightServerError)
         return kind(messages.status_text(error), extra_info=messages.error_message(error).SerializeToString())
 

@@ -12,6 +12,7 @@ import pyarrow.flight as fl
 
 from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull
 from shuffle_api.values import MapOutput, Totals
+from shuffle_server.observe.stalls import CreditStalls
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -38,6 +39,8 @@ class Ingest:
         self, worker: Worker, command: pb.PutCommand, options: PutOptions, reply: Callable[[pb.PutReply], None]
     ) -> None:
         self._worker, self._command, self._options, self._reply = worker, command, options, reply
+        self._traffic = worker.instruments.traffic
+        self._stalls = CreditStalls(self._traffic)
 
     def run(self, chunks: Iterable[Any]) -> None:
         """Take in the stream's messages. Raises a typed error when the push is refused; replies all else itself."""
@@ -55,9 +58,13 @@ class Ingest:
             if batch is not None:
                 self._grant(granter.received(batch.payload.nbytes, control.backlog or None), 0)
                 self._grant(granter.consumed(batch.payload.nbytes), 0)
+                self._traffic.pushed(0, 0, discarded=batch.payload.nbytes)
             if control.HasField("end") or control.abort:
                 # A stream that only hands over blocks (no commit yet) is told that all of them are held.
                 committed = _committed(winner) if control.commit else None
+                if control.commit:
+                    own = winner.output == messages.map_attempt(self._command.output)
+                    self._worker.instruments.committed("repeated" if own else "superseded")
                 self._reply(pb.PutReply(granted=granter.granted, blocks_held=control.end.blocks, committed=committed))
                 return
         raise _unfinished()
@@ -68,9 +75,12 @@ class Ingest:
         for control, batch in self._messages(chunks):
             if batch is not None:
                 size = batch.payload.nbytes
+                self._stalls.arrived(size, granter.available)
                 self._grant(granter.received(size, control.backlog or None), staged.totals.blocks)
                 skip, place = place.receive(len(batch.rows))
-                self._append(staged, turn, _without(batch, skip))
+                kept = _without(batch, skip)
+                self._append(staged, turn, kept)
+                self._traffic.pushed(len(kept.rows), kept.payload.nbytes, discarded=size - kept.payload.nbytes)
                 self._grant(granter.consumed(size), staged.totals.blocks)
             if control.abort:
                 self._worker.abort(staged)
@@ -103,7 +113,6 @@ class Ingest:
         except (StorageFull, StorageFailed):
             self._worker.abort(staged)  # its space is needed, and this attempt will not commit
             raise
-        self._worker.pushed(batch.payload.nbytes)
 
     def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granter: Granter) -> None:
         stated = messages.totals(control.end)
@@ -121,6 +130,7 @@ class Ingest:
 
     def _grant(self, granted: int | None, held: int) -> None:
         if granted is not None:
+            self._stalls.granted()
             self._reply(pb.PutReply(granted=granted, blocks_held=held))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,12 +73,12 @@ def serve(
     schema: pa.Schema,
     shuffle: ShuffleId,
     ranges: Sequence[OutputRange],
-    served: Callable[[int], None],
+    served: Callable[[int, int], None],
     lost: Callable[[MapOutputLost], None],
-) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+) -> Generator[tuple[pa.RecordBatch, bytes], None, None]:
     """The messages of one pull: batches with their application metadata, the end last (docs/protocol.md, Pull).
 
-    `served` hears of the payload bytes of each batch, `lost` of every map output that turned out to be gone.
+    `served` hears of the blocks and payload bytes of each batch, `lost` of every map output that turned out to be gone.
     """
     totals = Totals()
     for item in _batches(store, shuffle, ranges):
@@ -93,7 +93,7 @@ def serve(
         maps = np.repeat(np.array([o.map for o in item.outputs], np.int64), counts)
         attempts = np.repeat(np.array([o.attempt for o in item.outputs], np.int64), counts)
         totals = add_rows(totals, rows)
-        served(item.bytes)
+        served(item.blocks, item.bytes)
         yield get_batch(schema, maps, attempts, rows, item.payload), b""
     yield _empty(schema), pb.GetControl(end=messages.totals_message(totals)).SerializeToString()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, ShuffleError, ShuttingDown
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_server.observe.instruments import Instruments
 from shuffle_server.store.output_file import corrupt_blocks
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
@@ -30,11 +30,11 @@ MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
 class Worker:
     """One worker's rules. Thread-safe; every method may raise a ShuffleError, with this worker's name in it."""
 
-    def __init__(self, info: WorkerInfo, store: Store, coordinator: Coordinator, pool: BufferPool) -> None:
-        self.info, self.pool = info, pool
+    def __init__(
+        self, info: WorkerInfo, store: Store, coordinator: Coordinator, pool: BufferPool, instruments: Instruments
+    ) -> None:
+        self.info, self.pool, self.instruments = info, pool, instruments
         self._store, self._coordinator = store, coordinator
-        self._lock = threading.Lock()
-        self._pushed = self._pulled = 0
         self.stopping = False
 
     # ------------------------------------------------------------------ push
@@ -80,6 +80,12 @@ class Worker:
 
     def commit(self, staged: StagedOutput, turn: int) -> MapOutput:
         """Make the attempt visible; the output that won its map."""
+        with self.instruments.commit_seconds.time():
+            winner = self._commit(staged, turn)
+        self.instruments.committed("won" if winner.output == staged.output else "superseded")
+        return winner
+
+    def _commit(self, staged: StagedOutput, turn: int) -> MapOutput:
         description = self._store.publish(staged, turn)
         if description is None:
             winner = self._coordinator.winner(staged.shuffle, staged.output.map)
@@ -107,19 +113,16 @@ class Worker:
     def abort(self, staged: StagedOutput) -> None:
         self._store.drop_staged(staged.shuffle, staged.output)
 
-    def pushed(self, count: int) -> None:
-        with self._lock:
-            self._pushed += count
-
     # ------------------------------------------------------------------ pull
 
-    def get(self, ticket: pb.GetTicket) -> tuple[pa.Schema, Iterator[tuple[pa.RecordBatch, bytes]]]:
+    def get(self, ticket: pb.GetTicket) -> tuple[pa.Schema, Generator[tuple[pa.RecordBatch, bytes], None, None]]:
         """Schema and messages of a pull. Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, ..."""
         shuffle = messages.shuffle_id(ticket.shuffle)
         spec = self._coordinator.spec(shuffle)
         ranges = self._ranges(spec, ticket)
         schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
-        return schema, serve(self._store, self.info.id, schema, shuffle, ranges, self._served, self._lost)
+        served = self.instruments.traffic.pulled
+        return schema, serve(self._store, self.info.id, schema, shuffle, ranges, served, self._lost)
 
     def _ranges(self, spec: ShuffleSpec, ticket: pb.GetTicket) -> Sequence[OutputRange]:
         if max(len(ticket.ranges), len(ticket.maps)) > MAX_RANGES:
@@ -155,11 +158,8 @@ class Worker:
             )
         return outputs
 
-    def _served(self, count: int) -> None:
-        with self._lock:
-            self._pulled += count
-
     def _lost(self, error: MapOutputLost) -> None:
+        self.instruments.refused("data", error)
         if error.shuffle is not None and error.output is not None:
             self._coordinator.lose(error.shuffle, error.output, error.message)
 
@@ -169,8 +169,8 @@ class Worker:
         return [WorkerInfo(self.info.id, self.info.host, self.info.port, self._store.free_bytes())]
 
     def traffic(self) -> tuple[int, int]:
-        with self._lock:
-            return self._pushed, self._pulled
+        totals = self.instruments.traffic.totals()
+        return totals.pushed_bytes, totals.pulled_bytes
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""

@@ -1,0 +1,1 @@
+"""The server seen from outside: metrics, health, logs (docs/operations.md)."""

@@ -1,0 +1,107 @@
+"""What a scrape reads from the server's parts: no counter is kept twice, and between scrapes nothing is done."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import pyarrow as pa
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from shuffle_api.errors import DeadlineExceeded
+from shuffle_server import __version__
+from shuffle_server.observe import families as f
+from shuffle_server.observe.families import Family
+from shuffle_server.observe.figures import Figures
+from shuffle_server.observe.traffic import Traffic, TrafficTotals
+from shuffle_transport.pool import PoolStatistics
+
+log = logging.getLogger(__name__)
+
+Values = float | Mapping[tuple[str, ...], float]
+
+
+class ServerCollector(Collector):
+    """Exposes what is counted elsewhere.
+
+    :param figures: the server's state, None while it starts; may raise DeadlineExceeded, then it is left out.
+    :param ready: whether the server accepts work.
+    """
+
+    def __init__(self, traffic: Traffic, figures: Callable[[], Figures | None], ready: Callable[[], bool]) -> None:
+        self._traffic, self._figures, self._ready = traffic, figures, ready
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the names are known to be unique, and to collect them would ask the server while it starts."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        versions = {"version": __version__, "python": platform.python_version(), "pyarrow": pa.__version__}
+        yield InfoMetricFamily(f.BUILD.name.removesuffix("_info"), f.BUILD.help, versions)
+        yield _metric(f.READY, float(self._ready()))
+        yield from _traffic(self._traffic.totals())
+        try:
+            figures = self._figures()
+        except DeadlineExceeded as error:
+            log.warning("this scrape goes without the server's state: %s", error)
+            return
+        if figures is not None:
+            yield from _pool(figures.pool)
+            yield from _state(figures)
+
+
+def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
+    yield _metric(f.PUSHED_BYTES, totals.pushed_bytes)
+    yield _metric(f.PUSHED_BLOCKS, totals.pushed_blocks)
+    yield _metric(f.PUSHED_MESSAGES, totals.pushed_messages)
+    yield _metric(f.DISCARDED_BYTES, totals.discarded_bytes)
+    yield _metric(f.PULLED_BYTES, totals.pulled_bytes)
+    yield _metric(f.PULLED_BLOCKS, totals.pulled_blocks)
+    yield _metric(f.PULLED_MESSAGES, totals.pulled_messages)
+    yield _metric(f.CREDIT_STALLS, totals.credit_stalls)
+    yield _metric(f.CREDIT_STALL_SECONDS, totals.credit_stall_seconds)
+    yield _metric(f.STREAMS, {("push",): totals.open_pushes, ("pull",): totals.open_pulls})
+
+
+def _pool(pool: PoolStatistics) -> Iterator[Metric]:
+    yield _metric(f.POOL_BUDGET, pool.budget)
+    yield _metric(f.POOL_USED, pool.used)
+    yield _metric(f.POOL_PEAK, pool.peak)
+    yield _metric(f.POOL_PRESSED, pool.pressed)
+    yield _metric(f.POOL_WAITING, pool.waiting)
+    yield _metric(f.POOL_WAITING_BYTES, pool.waiting_bytes)
+    yield _metric(f.POOL_OLDEST_WAIT, pool.oldest_wait_seconds)
+    yield _metric(f.POOL_WAIT_SECONDS, pool.stall_seconds)
+    yield _metric(f.POOL_REFUSALS, pool.refused)
+
+
+def _state(figures: Figures) -> Iterator[Metric]:
+    registry, store = figures.registry, figures.store
+    yield _metric(f.APPS, registry.apps)
+    yield _metric(f.SHUFFLES, registry.shuffles)
+    yield _metric(f.WORKERS, registry.workers)
+    yield _metric(f.MAP_OUTPUTS, {("committed",): registry.committed, ("lost",): registry.lost})
+    yield _metric(f.EPOCH, figures.epoch)
+    yield _metric(f.JOURNAL_BYTES, figures.journal_bytes)
+    stored = {"committed": registry.bytes, "staged": store.staged_bytes, "spare": store.spare_bytes}
+    yield _metric(f.STORED_BYTES, {(state,): count for state, count in stored.items()})
+    yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
+    yield _metric(f.INDEX_CACHE, store.index_bytes)
+    yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})
+    yield _metric(f.DISK_USED, {(disk.path,): disk.used for disk in store.disks})
+    yield _metric(f.DISK_FREE, {(disk.path,): disk.free for disk in store.disks})
+
+
+def _metric(family: Family, values: Values) -> Metric:
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(family.name, family.help, labels=family.labels)
+    for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
+        metric.add_metric(labels, value)
+    return metric

@@ -1,0 +1,139 @@
+"""Every metric family of the server: name, kind, labels, help. docs/operations.md is written from this list.
+
+Names follow Prometheus: base units in the name, counters end in `_total`. No label names an application, a shuffle or a
+peer: those come and go without bound, and each would leave a series behind. `flight-shuffle status` shows them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+from shuffle_api.errors import ErrorCode
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+PREFIX = "flight_shuffle_"
+
+# 100 us to 100 s: a commit of a small output takes less than a millisecond, a push that waits for memory a minute.
+SECONDS = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    10.0,
+    30.0,
+    100.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family. `name` is the one exposed, but for what the exposition adds to histograms."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    values: tuple[tuple[str, ...], ...] = ()  # per label the values there can be; empty when they are not known before
+
+    def combinations(self) -> list[tuple[str, ...]]:
+        """Every combination of label values: each is exposed from the start, so that a rate sees its first increase."""
+        return list(itertools.product(*self.values)) if self.labels else []
+
+
+def _counter(name: str, help: str, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}_total", "counter", help, tuple(labels), tuple(labels.values()))
+
+
+def _gauge(name: str, help: str, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}", "gauge", help, tuple(labels), tuple(labels.values()))
+
+
+def _histogram(name: str, help: str, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}", "histogram", help, tuple(labels), tuple(labels.values()))
+
+
+CODES = tuple(code.name for code in ErrorCode)
+COMMIT_OUTCOMES = ("won", "repeated", "superseded")
+PUSH_OUTCOMES = ("completed", "refused", "broken")
+ENDPOINTS = ("data", "control")
+DIRECTIONS = ("push", "pull")
+STORED_STATES = ("committed", "staged", "spare")
+OUTPUT_STATES = ("committed", "lost")
+REMOVALS = ("unregistered", "expired")
+
+BUILD = Family(f"{PREFIX}build_info", "info", "Versions of this server.", ("version", "python", "pyarrow"))
+READY = _gauge("ready", "1 when the server accepts work, 0 when /ready says why not.")
+
+PUSHED_BYTES = _counter("pushed_bytes", "Payload taken in and kept, as it was sent (compressed).")
+PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks taken in and kept.")
+PUSHED_MESSAGES = _counter("pushed_messages", "Messages with blocks taken in.")
+DISCARDED_BYTES = _counter(
+    "discarded_bytes", "Payload taken in and not kept: sent twice after a broken stream, or its map had committed."
+)
+PULLED_BYTES = _counter("pulled_bytes", "Payload served.")
+PULLED_BLOCKS = _counter("pulled_blocks", "Blocks served.")
+PULLED_MESSAGES = _counter("pulled_messages", "Messages with blocks served.")
+STREAMS = _gauge("streams", "Streams that are open now.", direction=DIRECTIONS)
+PUSH_SECONDS = _histogram("push_seconds", "A push stream, from its opening to its last reply.", outcome=PUSH_OUTCOMES)
+PULL_FIRST_BYTE = _histogram("pull_first_byte_seconds", "A pull, from its ticket to its first message.")
+COMMITS = _counter(
+    "commits",
+    "Commits answered: the attempt won its map; it had won before (repeated); another had won (superseded).",
+    outcome=COMMIT_OUTCOMES,
+)
+COMMIT_SECONDS = _histogram("commit_seconds", "A commit: index written, output published, journal durable.")
+CREDIT_STALLS = _counter(
+    "credit_stalls", "Messages that their sender could send only after it was granted more credit."
+)
+CREDIT_STALL_SECONDS = _counter(
+    "credit_stall_seconds", "From the message before such a one to the grant, at this end, summed."
+)
+REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", endpoint=ENDPOINTS, code=CODES)
+CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", method=())
+
+POOL_BUDGET = _gauge("pool_budget_bytes", "Memory budget for data in flight (--memory).")
+POOL_USED = _gauge("pool_used_bytes", "Of the memory budget reserved now.")
+POOL_PEAK = _gauge("pool_peak_bytes", "Most of the memory budget that was ever reserved.")
+POOL_PRESSED = _gauge("pool_pressed", "1 while memory is short, so that credit windows do not grow.")
+POOL_WAITING = _gauge("pool_waiting_streams", "Push streams that wait for memory now.")
+POOL_WAITING_BYTES = _gauge("pool_waiting_bytes", "What they wait for.")
+POOL_OLDEST_WAIT = _gauge("pool_oldest_wait_seconds", "How long the first of them has waited.")
+POOL_WAIT_SECONDS = _counter("pool_wait_seconds", "Waits for memory that have ended, summed.")
+POOL_REFUSALS = _counter("pool_refusals", "Waits for memory that ended at their deadline (--overload-timeout).")
+
+APPS = _gauge("apps", "Applications registered.")
+APPS_REMOVED = _counter("apps_removed", "Applications that ended, or expired: silent for too long.", reason=REMOVALS)
+SHUFFLES = _gauge("shuffles", "Shuffles registered.")
+WORKERS = _gauge("workers", "Workers registered.")
+MAP_OUTPUTS = _gauge("map_outputs", "Maps with a committed output, and maps whose output is lost.", state=OUTPUT_STATES)
+OUTPUTS_LOST = _counter("map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.")
+EPOCH = _gauge("epoch", "Number of this start of the master; a rise is a restart.")
+JOURNAL_BYTES = _gauge("journal_bytes", "The registry's files: journal and snapshots.")
+
+STORED_BYTES = _gauge(
+    "stored_bytes",
+    "Payload of committed map outputs and of attempts being written (staged); files kept to be written over (spare).",
+    state=STORED_STATES,
+)
+STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
+INDEX_CACHE = _gauge("index_cache_bytes", "Indexes of committed map outputs that are kept in memory.")
+DISK_SIZE = _gauge(
+    "data_dir_size_bytes", "Size of the file system of a data directory; 0 when it does not answer.", path=()
+)
+DISK_USED = _gauge("data_dir_used_bytes", "Of it, what is used, by whomever.", path=())
+DISK_FREE = _gauge("data_dir_free_bytes", "Of it, what this server may still use.", path=())
+
+ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

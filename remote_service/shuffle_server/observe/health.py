@@ -1,0 +1,120 @@
+"""Is the process well (`/health`), and does it accept work (`/ready`)?
+
+They are two questions, because two different things are done about the answers: what is not well is restarted, what is
+not ready gets no new work and goes on serving. So a full disk is not ill: a restart would not empty it, and would cut
+off the readers of what is committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from shuffle_api.errors import DeadlineExceeded
+from shuffle_server.observe.figures import Sources, is_registered
+
+PROBE_SECONDS = 1.0  # what was found out about the disk holds so long: asking often must not load it
+PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; `reason` says what is wrong when it is not `ok`."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """Whether a file can be written in a directory: `reason` is empty when it can, `full` when only room is missing."""
+
+    reason: str = ""
+    full: bool = False
+
+
+class WriteProbe:
+    """Writes a small file beside the registry's journal and removes it, at most once a second. Thread-safe."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ".probe"
+        self._lock = threading.Lock()
+        self._last = Writable()
+        self._until = 0.0
+
+    def look(self) -> Writable:
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._last = _write(self._path)
+                self._until = time.monotonic() + PROBE_SECONDS
+            return self._last
+
+
+class Health:
+    """Answers both questions.
+
+    :param need_bytes: room without which no push is worth beginning.
+    :param housekeeper: the thread that expires applications and empties the trash.
+    """
+
+    def __init__(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
+        self._sources, self._need, self._housekeeper = sources, need_bytes, housekeeper
+        self._probe = WriteProbe(sources.journal_dir)
+
+    def alive(self) -> list[Check]:
+        """The checks of `/health`."""
+        writable = self._probe.look()
+        return [
+            Check("journal", writable.full or not writable.reason, writable.reason),
+            self._registered(must_know=False),
+            Check(
+                "housekeeping",
+                self._housekeeper.is_alive(),
+                "" if self._housekeeper.is_alive() else "its thread has ended; see the log, and restart",
+            ),
+        ]
+
+    def ready(self) -> list[Check]:
+        """The checks of `/ready`, for a server that is not stopping."""
+        writable = self._probe.look()
+        return [
+            Check("journal", not writable.reason, writable.reason),
+            self._room(),
+            self._registered(must_know=True),
+        ]
+
+    def _registered(self, *, must_know: bool) -> Check:
+        name = "registered" if must_know else "registry"
+        try:
+            known = is_registered(self._sources) or not must_know
+        except DeadlineExceeded as error:
+            return Check(name, False, str(error))
+        return Check(name, known, "" if known else f"the master does not know worker {self._sources.worker_id}")
+
+    def _room(self) -> Check:
+        store = self._sources.store.statistics()
+        free = max(disk.free for disk in store.disks) + store.spare_bytes
+        if free >= self._need:
+            return Check("disk", True)
+        paths = ", ".join(disk.path for disk in store.disks)
+        return Check("disk", False, f"{free} bytes are free in {paths}, fewer than {self._need}; free space there")
+
+
+def _write(path: Path) -> Writable:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            written = os.write(fd, bytes(PROBE_BYTES))
+        finally:
+            os.close(fd)
+            os.unlink(path)
+    except OSError as error:
+        return Writable(f"{path.parent}: {error.strerror}", error.errno in _FULL)
+    return Writable() if written == PROBE_BYTES else Writable(f"{path.parent}: no space left", True)

@@ -1,0 +1,102 @@
+"""A server's instruments and the endpoint that shows them; off unless an address is given."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from prometheus_client import disable_created_metrics
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.process_collector import ProcessCollector
+
+from shuffle_server.observe.collector import ServerCollector
+from shuffle_server.observe.figures import Figures, Sources, gather
+from shuffle_server.observe.health import Check, Health
+from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.options import split_address
+from shuffle_server.security import is_loopback
+
+log = logging.getLogger(__name__)
+
+
+class Observation:
+    """Answers from its constructor on: first that the server starts, after `attach` how it is, until `close`.
+
+    :param listen: HOST:PORT, or empty for no endpoint.
+    :raises InvalidArgument: the address is none, or in use.
+    """
+
+    def __init__(self, listen: str) -> None:
+        self.instruments = Instruments()
+        self.address = ""
+        self._sources: Sources | None = None
+        self._health: Health | None = None
+        self._stopping = False
+        self._http: HttpEndpoint | None = None
+        if listen:
+            self._listen(listen)
+
+    def _listen(self, listen: str) -> None:
+        host, port = split_address(listen, "--metrics-listen")
+        # They would be series of their own in the text format, and say nothing but when the server started.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = self.instruments.registry
+        registry.register(ServerCollector(self.instruments.traffic, self._figures, self._is_ready))
+        ProcessCollector(registry=registry)
+        self._http = HttpEndpoint(
+            host, port, {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
+        )
+        self.address = f"{host}:{self._http.port}"
+        if not is_loopback(host):
+            log.warning("metrics on %s are shown to whoever asks; they name no application", self.address)
+
+    def attach(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
+        """The server has started; this is what to look at."""
+        self._sources, self._health = sources, Health(sources, need_bytes, housekeeper)
+
+    def stopping(self) -> None:
+        """The server takes no new work from now on."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """Stop answering. Call once."""
+        if self._http is not None:
+            self._http.close()
+
+    def _figures(self) -> Figures | None:
+        return None if self._sources is None else gather(self._sources)
+
+    def _is_ready(self) -> bool:
+        return all(check.ok for check in self._ready_checks())
+
+    def _ready_checks(self) -> Sequence[Check]:
+        if self._stopping:
+            return [Check("accepting", False, "the server is stopping")]
+        if self._health is None:
+            return [Check("accepting", False, "the server is starting: it reads its journal and its files")]
+        return [Check("accepting", True), *self._health.ready()]
+
+    def _metrics(self, accept: str) -> Response:
+        encode, content_type = choose_encoder(accept)
+        return Response(HTTPStatus.OK, content_type, encode(self.instruments.registry))
+
+    def _alive(self, accept: str) -> Response:
+        return _answer(() if self._health is None else self._health.alive())
+
+    def _ready(self, accept: str) -> Response:
+        return _answer(self._ready_checks())
+
+
+def _answer(checks: Sequence[Check]) -> Response:
+    """200 or 503, and as JSON the checks with their reasons."""
+    ok = all(check.ok for check in checks)
+    document = {
+        "status": "ok" if ok else "failed",
+        "checks": {check.name: {"ok": check.ok, "reason": check.reason} for check in checks},
+    }
+    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return Response(status, "application/json", json.dumps(document, indent=2).encode() + b"\n")

@@ -1,0 +1,37 @@
+"""A store in numbers, for people and for metrics."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """The file system of one data directory. Bytes; all 0 when it does not answer."""
+
+    path: str
+    size: int
+    used: int  # by whomever
+    free: int  # for this process: without what is kept back for root
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """A store at one moment. Sizes in bytes."""
+
+    staged_outputs: int  # attempts that are being written
+    staged_bytes: int  # payload they hold
+    spare_bytes: int  # files of removed outputs, kept to be written over
+    index_bytes: int  # indexes of committed outputs in memory
+    disks: tuple[DiskSpace, ...]
+
+
+def disk_space(path: Path) -> DiskSpace:
+    """The space there is where `path` lies."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return DiskSpace(str(path), 0, 0, 0)
+    return DiskSpace(str(path), usage.total, usage.used, usage.free)

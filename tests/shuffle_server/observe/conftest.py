@@ -1,0 +1,68 @@
+"""The parts of a server in this process, and an endpoint that shows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.registry.operations import RegisterWorker
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.master import Master
+from shuffle_server.observe.figures import Sources
+from shuffle_server.observe.observation import Observation
+from shuffle_server.store.store import Store
+from shuffle_transport.pool import BufferPool
+
+WORKER = WorkerInfo("w-1", "localhost", 1)
+
+
+@contextmanager
+def parts_in(root: Path) -> Iterator[Sources]:
+    """A store, a master that knows the worker, and a pool of a megabyte."""
+    with ExitStack() as stack:
+        store = Store(root / "worker")
+        list(store.recover())
+        stack.callback(store.close)
+        master = Master(root / "master")
+        stack.callback(master.close)
+        master.apply(RegisterWorker(WORKER))
+        yield Sources(WORKER.id, BufferPool(1 << 20), store, master, root / "master")
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Sources]:
+    with parts_in(tmp_path) as sources:
+        yield sources
+
+
+@pytest.fixture
+def housekeeper() -> Iterator[threading.Thread]:
+    """A thread that runs until the test ends."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, args=(120,))
+    thread.start()
+    yield thread
+    end.set()
+    thread.join(10)
+
+
+@pytest.fixture
+def observation() -> Iterator[Observation]:
+    shown = Observation("127.0.0.1:0")
+    yield shown
+    shown.close()
+
+
+@pytest.fixture
+def attach(observation: Observation, housekeeper: threading.Thread) -> Callable[[Sources], Observation]:
+    """Has the endpoint show these parts."""
+
+    def show(sources: Sources) -> Observation:
+        observation.attach(sources, need_bytes=1 << 20, housekeeper=housekeeper)
+        return observation
+
+    return show

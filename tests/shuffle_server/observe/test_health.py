@@ -1,0 +1,113 @@
+"""/health and /ready: what is not well is restarted, what is not ready gets no new work."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.registry.operations import LoseWorker
+from shuffle_server.observe import figures, health
+from shuffle_server.observe.figures import Sources
+from shuffle_server.observe.health import Health, WriteProbe
+from shuffle_server.observe.observation import Observation
+from tests.shuffle_server.helpers import fill, mounted_tmpfs
+from tests.shuffle_server.observe.conftest import parts_in
+from tests.shuffle_server.observe.helpers import get
+
+Attach = Callable[[Sources], Observation]
+
+
+@pytest.fixture(autouse=True)
+def _every_look_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.0)
+
+
+def test_a_server_is_well_but_not_ready_while_it_starts(observation: Observation) -> None:
+    assert get(observation.address, "/health").status == 200
+    ready = get(observation.address, "/ready")
+    assert ready.status == 503
+    assert "starting" in ready.failed()["accepting"]
+
+
+def test_a_started_server_is_ready_until_it_stops(parts: Sources, attach: Attach) -> None:
+    observation = attach(parts)
+    ready = get(observation.address, "/ready")
+    assert (ready.status, ready.content_type, ready.failed()) == (200, "application/json", {})
+    assert ready.json()["status"] == "ok"
+    observation.stopping()
+    ready = get(observation.address, "/ready")
+    assert (ready.status, ready.json()["status"]) == (503, "failed")
+    assert "stopping" in ready.failed()["accepting"]
+    assert get(observation.address, "/health").status == 200
+
+
+def test_a_full_disk_is_not_ready_and_not_ill(tmp_path: Path, attach: Attach) -> None:
+    with mounted_tmpfs(tmp_path / "small", 4 << 20) as root, parts_in(root) as parts:
+        observation = attach(parts)
+        assert get(observation.address, "/ready").status == 200
+        ballast = fill(root)
+        ready = get(observation.address, "/ready")
+        assert ready.status == 503
+        assert sorted(ready.failed()) == ["disk", "journal"]
+        assert str(root) in ready.failed()["disk"]
+        assert "No space left" in ready.failed()["journal"]
+        well = get(observation.address, "/health")
+        assert well.status == 200
+        assert "No space left" in well.json()["checks"]["journal"]["reason"]
+        ballast.unlink()
+        assert get(observation.address, "/ready").status == 200
+
+
+def test_a_journal_that_cannot_be_written_is_ill(parts: Sources, attach: Attach) -> None:
+    observation = attach(parts)
+    shutil.rmtree(parts.journal_dir)
+    for path in ("/health", "/ready"):
+        answer = get(observation.address, path)
+        assert answer.status == 503
+        assert str(parts.journal_dir) in answer.failed()["journal"]
+
+
+def test_a_worker_that_the_master_gave_up_is_not_ready(parts: Sources, attach: Attach) -> None:
+    observation = attach(parts)
+    parts.master.apply(LoseWorker(parts.worker_id, "silent"))
+    ready = get(observation.address, "/ready")
+    assert (ready.status, list(ready.failed())) == (503, ["registered"])
+    assert parts.worker_id in ready.failed()["registered"]
+    assert get(observation.address, "/health").status == 200
+
+
+def test_a_master_that_does_not_answer_is_ill_and_hangs_nobody(
+    parts: Sources, attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observation = attach(parts)
+    monkeypatch.setattr(figures, "LOCK_SECONDS", 0.05)
+    with parts.master.lock:
+        well = get(observation.address, "/health")
+        assert (well.status, list(well.failed())) == (503, ["registry"])
+        assert "busy" in well.failed()["registry"]
+        assert "flight_shuffle_ready 0.0" in get(observation.address, "/metrics").text
+    assert get(observation.address, "/health").status == 200
+
+
+def test_a_server_whose_housekeeping_ended_is_ill(parts: Sources) -> None:
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join(10)
+    failed = [check for check in Health(parts, 1, ended).alive() if not check.ok]
+    assert [check.name for check in failed] == ["housekeeping"]
+    assert "log" in failed[0].reason
+
+
+def test_the_probe_leaves_nothing_behind_and_looks_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PROBE_SECONDS", 60.0)
+    probe = WriteProbe(tmp_path)
+    assert probe.look().reason == ""
+    assert list(tmp_path.iterdir()) == []
+    tmp_path.rmdir()
+    assert probe.look().reason == ""
