@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shuffle_api import errors, interfaces, values
+from shuffle_api import columnar, errors, interfaces, values
 from shuffle_api.testing import ShufflePluginTests
 
 TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
@@ -33,7 +33,7 @@ def test_example_of_the_exam_is_one() -> None:
 
 
 def test_every_error_value_and_ability_named_exists() -> None:
-    known = {**vars(errors), **vars(values), **vars(interfaces)}
+    known = {**vars(errors), **vars(values), **vars(interfaces), **vars(columnar)}
     rows = "\n".join(line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `"))
     named = set(re.findall(r"`([A-Z]\w+)", rows))
     assert {"ShuffleId", "MapOutputLost", "UnknownCodec"} <= named

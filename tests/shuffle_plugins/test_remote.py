@@ -35,6 +35,7 @@ def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
 class TestRemoteShuffle(ShufflePluginTests):
     plugin_class = RemoteShuffle
     supports_blocks = True
+    supports_batches = True
     can_lose = True
 
     @pytest.fixture(autouse=True)

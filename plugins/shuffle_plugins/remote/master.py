@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 class RemoteMaster(ShuffleMaster):
     """One application at one server. A thread sends its heartbeats until `close`."""
 
-    def __init__(self, app: str, connection: Connection, codec: str) -> None:
-        self._app, self._connection, self._codec = check_app(app), connection, codec
+    def __init__(self, app: str, connection: Connection, codec: str, content: str) -> None:
+        self._app, self._connection, self._codec, self._content = check_app(app), connection, codec, content
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         connection.control.hello()
@@ -42,7 +42,7 @@ class RemoteMaster(ShuffleMaster):
         number = self._next_number() if shuffle is None else shuffle
         with self._lock:
             self._used.add(number)
-        spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec)
+        spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec, self._content)
         self._connection.learn(self._connection.control.call("RegisterShuffle", messages.spec_message(spec)).workers)
         return ShuffleHandle("remote", spec, self._connection.control.address)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shuffle_api.options import option
+from shuffle_api.values import CONTENTS
 from shuffle_transport.credential_files import CLIENT_OPTIONS
 
 
@@ -15,6 +16,9 @@ class RemoteOptions:
     server: str = option("", help="HOST:PORT of the server's control endpoint; needed where a master is opened")
     codec: str = option(
         "lz4", help="compression of blocks: none, lz4, zstd or zstd:LEVEL; chosen where the shuffle is registered"
+    )
+    content: str = option(
+        "records", choices=CONTENTS, help="what the shuffles registered here hold; write_batch needs arrow"
     )
     block_bytes: int = option(
         256 << 10, unit="bytes", minimum=4 << 10, help="uncompressed bytes of one partition that make a block"

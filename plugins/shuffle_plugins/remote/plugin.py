@@ -44,7 +44,8 @@ class RemoteShuffle(ShufflePlugin):
     def master(self, app: str) -> ShuffleMaster:
         if not self._options.server:
             raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
-        return self._track(RemoteMaster(app, self._connection(self._options.server, app), self._options.codec))
+        connection = self._connection(self._options.server, app)
+        return self._track(RemoteMaster(app, connection, self._options.codec, self._options.content))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> ShuffleWriter:
         handle.spec.check_map(attempt.map)

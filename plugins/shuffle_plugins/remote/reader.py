@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.reading import batches_of
 from shuffle_api.errors import (
     BlockCorrupt,
     InvalidArgument,
@@ -40,6 +42,12 @@ class RemoteReader(ShuffleReader):
         self._open = True
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._spec.content != "records":
+            raise InvalidArgument(
+                f"a shuffle of content {self._spec.content!r} has no records",
+                remedy="use read_batches() or read_blocks()",
+                shuffle=self._spec.id,
+            )
         for partition, output, payload, records in self.read_blocks():
             count = 0
             for record in unpack_records(payload):
@@ -73,6 +81,10 @@ class RemoteReader(ShuffleReader):
                         self._codec.decompress(block.payload, block.raw_length),
                         block.records,
                     )
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """See `shuffle_api.columnar.SupportsReadBatches`."""
+        return batches_of(self, self._spec)
 
     def close(self) -> None:
         self._open = False

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.gather import BatchGatherer
+from shuffle_api.columnar.ipc import encode
+from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.columnar.reading import check_arrow
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
@@ -41,6 +47,7 @@ class RemoteWriter(ShuffleWriter):
         self._target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
         self._gathering: dict[int, _Gathering] = {}
         self._gathered = 0
+        self._batches: BatchGatherer | None = None
         self._blocks: list[Block] = []  # finished, not yet held by the worker
         self._block_bytes = 0
         self._held = Totals()
@@ -50,6 +57,12 @@ class RemoteWriter(ShuffleWriter):
 
     def write(self, partition: int, record: Buffer) -> None:
         self._check(partition)
+        if self._spec.content != "records":
+            raise InvalidArgument(
+                f"a shuffle of content {self._spec.content!r} has no records",
+                remedy="use write_batch() or write_block()",
+                shuffle=self._spec.id,
+            )
         framed = frame(record)
         gathering = self._gathering.get(partition)
         if gathering is None:
@@ -63,22 +76,39 @@ class RemoteWriter(ShuffleWriter):
             self._finish_all()
 
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
-        """Append records that are framed already (`shuffle_api.records`), after those written before."""
+        """Append records that are framed already (`shuffle_api.records`), after those written before.
+
+        In a shuffle of other content the payload is what that is made of: for `arrow` an IPC stream of one batch.
+        """
         self._check(partition)
         data = memoryview(payload).cast("B")
-        if records < 0 or data.nbytes < records * LENGTH.size:
+        framed = self._spec.content == "records"
+        if records < 0 or (framed and data.nbytes < records * LENGTH.size):
             raise InvalidArgument(
                 f"{records} records in a block of {data.nbytes} bytes",
                 remedy="frame them with shuffle_api.records.pack_records",
             )
         if partition in self._gathering:
             self._finish(partition)
-        self._add(partition, data, records)
+        self._add(partition, data, records, copy=True)
+
+    def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
+        """See `shuffle_api.columnar.SupportsWriteBatch`."""
+        self._check_open()
+        if self._batches is None:
+            check_arrow(self._spec, "use write()")
+            options = self._options
+            self._batches = BatchGatherer(
+                self._spec, self._add_batch, block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes
+            )
+        self._batches.add(batch, partitioner)
 
     def commit(self) -> MapOutput:
         if self._result is None:
             if not self._open:
                 raise InvalidArgument("the writer has aborted", remedy="write the map again as a new attempt")
+            if self._batches is not None:
+                self._batches.flush()
             self._finish_all(push=False)
             winner = self._push(commit=True)
             if winner is None:
@@ -91,6 +121,7 @@ class RemoteWriter(ShuffleWriter):
             return
         self._open = False
         self._gathering.clear()
+        self._batches = None
         self._blocks.clear()
         if self._worker is not None:
             try:
@@ -99,9 +130,12 @@ class RemoteWriter(ShuffleWriter):
                 pass  # the worker drops attempts that nobody writes to; what matters is that this one never commits
 
     def _check(self, partition: int) -> None:
+        self._check_open()
+        self._spec.check_partition(partition)
+
+    def _check_open(self) -> None:
         if not self._open:
             raise InvalidArgument("the writer has committed or aborted", remedy="write the map again as a new attempt")
-        self._spec.check_partition(partition)
 
     def _finish_all(self, push: bool = True) -> None:
         for partition in sorted(self._gathering):
@@ -112,9 +146,14 @@ class RemoteWriter(ShuffleWriter):
         self._gathered -= len(gathering.data)
         self._add(partition, memoryview(gathering.data), gathering.records, push)
 
-    def _add(self, partition: int, raw: memoryview, records: int, push: bool = True) -> None:
-        stored = self._codec.compress(raw)
-        payload = bytes(raw) if stored is None else stored
+    def _add_batch(self, partition: int, batch: Any) -> None:
+        self._add(partition, memoryview(encode(batch)), batch.num_rows)
+
+    def _add(self, partition: int, raw: memoryview, records: int, push: bool = True, *, copy: bool = False) -> None:
+        """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""
+        payload: Buffer | None = self._codec.compress(raw)
+        if payload is None:
+            payload = bytes(raw) if copy else raw
         self._blocks.append(Block(partition, crc32c(payload), raw.nbytes, records, payload))
         self._block_bytes += memoryview(payload).nbytes
         if push and self._block_bytes >= self._options.push_bytes:

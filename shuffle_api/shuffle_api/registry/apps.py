@@ -27,6 +27,10 @@ class Apps:
     live: dict[str, AppRecord] = field(default_factory=dict)
     expired: dict[str, AppRecord] = field(default_factory=dict)
 
+    def clone(self) -> Apps:
+        """An equal one; the records are shared, as nothing changes them."""
+        return Apps(dict(self.live), dict(self.expired))
+
     def get(self, app: str) -> AppRecord:
         """The live application `app`.
 

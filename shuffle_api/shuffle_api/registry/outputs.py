@@ -21,7 +21,8 @@ from shuffle_api.values import MapOutput, ShuffleSpec
 class ShuffleOutputs:
     """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging.
 
-    `bytes` is the payload of the winners, kept so that nobody has to go through all of them to know it.
+    `bytes` is the payload of the winners, kept so that nobody has to go through all of them to know it. `shared` with a
+    copy of the registry: whoever wants to change it changes a clone instead.
     """
 
     spec: ShuffleSpec
@@ -29,6 +30,11 @@ class ShuffleOutputs:
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
     bytes: int = 0
+    shared: bool = field(default=False, compare=False)
+
+    def clone(self) -> ShuffleOutputs:
+        """An equal one that nobody shares."""
+        return ShuffleOutputs(self.spec, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
 
     def commit(self, output: MapOutput) -> bool:
         """Let the attempt win its map; False if it has won already. Changes nothing when it raises.

@@ -62,6 +62,17 @@ class Registry:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def copy(self) -> Registry:
+        """An equal registry that stays as it is when this one changes; for drawing a snapshot while work goes on.
+
+        Takes time for each shuffle, not for each map output: a shuffle is shared until one of the two changes it.
+        """
+        copy = Registry()
+        copy._apps, copy._shuffles, copy._workers = self._apps.clone(), dict(self._shuffles), dict(self._workers)
+        for outputs in self._shuffles.values():
+            outputs.shared = True
+        return copy
+
     # ------------------------------------------------------------------------------------ change
 
     def apply(self, operation: Operation) -> tuple[Event, ...]:
@@ -109,7 +120,7 @@ class Registry:
         return () if gone is None else (ShuffleRemoved(op.id),)
 
     def _commit_map_output(self, op: CommitMapOutput) -> tuple[Event, ...]:
-        outputs = self._outputs(op.shuffle)
+        outputs = self._own(op.shuffle)
         # A commit by a worker that was given up would make outputs visible that nobody can reach.
         if op.output.worker not in self._workers:
             raise InvalidArgument(
@@ -121,7 +132,7 @@ class Registry:
         return (MapOutputCommitted(op.shuffle, op.output),) if outputs.commit(op.output) else ()
 
     def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
-        event = self._outputs(op.shuffle).lose(op.output, op.reason)
+        event = self._own(op.shuffle).lose(op.output, op.reason)
         return () if event is None else (event,)
 
     def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
@@ -133,8 +144,8 @@ class Registry:
         if info is None:
             return ()
         lost = [
-            outputs.lose(attempt, op.reason)
-            for outputs in self._shuffles.values()
+            self._own(id).lose(attempt, op.reason)
+            for id, outputs in list(self._shuffles.items())
             for attempt in outputs.held_by(op.worker)
         ]
         return (*filter(None, lost), WorkerLost(info, op.reason))
@@ -226,6 +237,13 @@ class Registry:
         if outputs is None:
             self._apps.check_not_expired(id.app)
             raise UnknownShuffle("the shuffle is not registered", shuffle=id)
+        return outputs
+
+    def _own(self, id: ShuffleId) -> ShuffleOutputs:
+        """To be changed. Raises what `_outputs` raises."""
+        outputs = self._outputs(id)
+        if outputs.shared:
+            outputs = self._shuffles[id] = outputs.clone()
         return outputs
 
     _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {

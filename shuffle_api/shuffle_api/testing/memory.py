@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from shuffle_api.buffer import Buffer
@@ -21,6 +21,12 @@ from shuffle_api.options import option, parse_options
 from shuffle_api.records import frame, unpack_records
 from shuffle_api.testing.exchange import Block, Exchange
 from shuffle_api.values import BLOCKING, CONTENTS, MapOutput, ShuffleHandle, ShuffleSpec
+
+if TYPE_CHECKING:
+    from shuffle_api.columnar.gather import BatchGatherer
+    from shuffle_api.columnar.partitioners import Partitioner
+
+BLOCK_BYTES, BUFFER_BYTES = 256 << 10, 16 << 20  # how batches gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ class MemoryWriter(ShuffleWriter):
         self._spec = spec
         self._attempt = attempt
         self._blocks: list[Block] = []
+        self._gatherer: BatchGatherer | None = None
         self._committed: MapOutput | None = None
         self._aborted = False
 
@@ -140,9 +147,30 @@ class MemoryWriter(ShuffleWriter):
             raise InvalidArgument(f"records {records} is negative", shuffle=self._spec.id, output=self._attempt)
         self._blocks.append(Block(partition, bytes(payload), records))
 
+    def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
+        """See `shuffle_api.columnar.SupportsWriteBatch`."""
+        # Imported on demand, so that programs without Arrow data need no pyarrow.
+        from shuffle_api.columnar.gather import BatchGatherer
+        from shuffle_api.columnar.reading import check_arrow
+
+        self._check_open()
+        check_arrow(self._spec, "use write()")
+        if self._gatherer is None:
+            self._gatherer = BatchGatherer(
+                self._spec, self._add_batch, block_bytes=BLOCK_BYTES, buffer_bytes=BUFFER_BYTES
+            )
+        self._gatherer.add(batch, partitioner)
+
+    def _add_batch(self, partition: int, batch: Any) -> None:
+        from shuffle_api.columnar.ipc import encode
+
+        self.write_block(partition, encode(batch), batch.num_rows)
+
     def commit(self) -> MapOutput:
         if self._committed is None:
             self._check_open()
+            if self._gatherer is not None:
+                self._gatherer.flush()
             self._committed = self._exchange.commit(self._spec.id, self._attempt, self._blocks)
             self._blocks.clear()
         return self._committed
@@ -184,6 +212,12 @@ class MemoryReader(ShuffleReader):
             for partition, payload, records in blocks:
                 self._check_open()
                 yield partition, attempt, payload, records
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """See `shuffle_api.columnar.SupportsReadBatches`."""
+        from shuffle_api.columnar.reading import batches_of
+
+        return batches_of(self, self._spec)
 
     def close(self) -> None:
         self._closed = True

@@ -90,6 +90,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.log: list[Operation] = []
         self.shuffles: dict[ShuffleId, History] = {}
         self.expired: set[str] = set()
+        self.copies: list[tuple[Registry, Registry]] = []  # a copy, and what it has to stay equal to
 
     @initialize()
     def begin(self) -> None:
@@ -97,6 +98,17 @@ class RegistryMachine(RuleBasedStateMachine):
             self.apply(RegisterWorker(WorkerInfo(worker, "host", 0)))
         self.apply(RegisterApp("a", "run-1", "", at=5.0))
         self.apply(RegisterShuffle(ShuffleSpec(ShuffleId("a", 0), 1, 3)))
+
+    @rule()
+    def copy(self) -> None:
+        self.copies.append((self.registry.copy(), copy.deepcopy(self.registry)))
+
+    @precondition(lambda self: self.copies)
+    @rule()
+    def go_on_with_the_copy(self) -> None:
+        assert self.registry.copy() == self.registry
+        self.registry, original = self.registry.copy(), self.registry
+        self.copies.append((original, copy.deepcopy(original)))
 
     @rule(operation=SETTING_UP)
     def set_up(self, operation: Operation) -> None:
@@ -217,6 +229,11 @@ class RegistryMachine(RuleBasedStateMachine):
         assert figures.lost == sum(len(self.registry.lost(id)) for id in self.shuffles)
         assert (figures.apps, figures.shuffles) == (len(self.registry.apps()), len(self.shuffles))
         assert figures.workers == len(self.registry.workers())
+
+    @invariant()
+    def copies_stay_as_they_were(self) -> None:
+        for taken, expected in self.copies:
+            assert taken == expected
 
     @invariant()
     def snapshot_rebuilds_it(self) -> None:

@@ -21,6 +21,7 @@ WORKLOAD = oracle.Workload(seed=1, partitions=2, maps=1)
 class TestMemoryShuffle(ShufflePluginTests):
     plugin_class = MemoryShuffle
     supports_blocks = True
+    supports_batches = True
     can_lose = True
 
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:

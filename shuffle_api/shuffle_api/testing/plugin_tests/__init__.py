@@ -12,6 +12,7 @@ A plugin with options overrides the fixture `options`; one with optional abiliti
 from shuffle_api.testing.plugin_tests.apps import AppTests
 from shuffle_api.testing.plugin_tests.attempts import AttemptTests
 from shuffle_api.testing.plugin_tests.base import PluginTestBase
+from shuffle_api.testing.plugin_tests.batches import BatchTests
 from shuffle_api.testing.plugin_tests.blocks import BlockTests
 from shuffle_api.testing.plugin_tests.closing import ClosingTests
 from shuffle_api.testing.plugin_tests.errors import ErrorTests
@@ -33,5 +34,6 @@ class ShufflePluginTests(
     ErrorTests,
     ThreadTests,
     BlockTests,
+    BatchTests,
 ):
     """Subclass it, name it `Test...`, set `plugin_class`."""

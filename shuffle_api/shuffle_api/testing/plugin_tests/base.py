@@ -28,6 +28,9 @@ class PluginTestBase:
     supports_blocks: ClassVar[bool] = False
     """Writers are `SupportsWriteBlock` and readers `SupportsReadBlocks`."""
 
+    supports_batches: ClassVar[bool] = False
+    """Writers are `SupportsWriteBatch` and readers `SupportsReadBatches`, in shuffles of content `arrow`."""
+
     can_lose: ClassVar[bool] = False
     """`lose_map_output` is overridden."""
 
@@ -35,6 +38,11 @@ class PluginTestBase:
     def options(self) -> dict[str, OptionValue]:
         """The options to open the plugin with. The same options open it again, as another task would."""
         return {}
+
+    @pytest.fixture
+    def arrow_options(self, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
+        """The options with which a driver's shuffles have the content `arrow`; asked for with `supports_batches`."""
+        return options | {"content": "arrow"}
 
     @pytest.fixture
     def plugin(self, options: dict[str, OptionValue]) -> Iterator[ShufflePlugin]:

@@ -1,0 +1,155 @@
+"""From batches with rows of all partitions to blocks with rows of one: what a columnar writer does before it sends.
+
+1. Batches gather, with the partition of each row, until there is enough that slices of it are worth their overhead.
+2. One sort of the partition numbers (a radix sort) and one `take` bring the rows into the order of partitions.
+3. Slices of the result gather per partition, until they make a block or the memory budget is used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from shuffle_api.columnar.arrays import check_movable, data_bytes, taken, with_columns
+from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.values import ShuffleSpec
+
+SLICE_BYTES = 32 << 10  # what a slice is to have on average: below, its overhead shows
+CHUNK_BYTES = 4 << 20  # what is sorted at once, unless there are many partitions: small enough for the caches
+
+Emit: TypeAlias = Callable[[int, Any], None]
+Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
+
+
+class BatchGatherer:
+    """Takes batches, hands batches of single partitions to `emit(partition, batch)`.
+
+    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first.
+
+    Memory: about `buffer_bytes` in all, of which batches that were given and not yet copied are part. A quarter of it
+    is sorted at once at most; a batch that is larger is cut.
+    """
+
+    def __init__(self, spec: ShuffleSpec, emit: Emit, *, block_bytes: int, buffer_bytes: int) -> None:
+        self._spec, self._emit, self._block_bytes = spec, emit, block_bytes
+        self._chunk_bytes = min(max(CHUNK_BYTES, SLICE_BYTES * spec.partitions), max(1, buffer_bytes // 4))
+        self._most = max(1, buffer_bytes - 3 * self._chunk_bytes)  # beside a chunk, its copy, and that in order
+        self._schema: Any = None
+        self._chunk: list[tuple[Any, Numbers]] = []
+        self._chunk_size = 0
+        self._slices: dict[int, list[Any]] = {}
+        self._sizes: dict[int, float] = {}
+        self._held = 0
+
+    def add(self, batch: Any, partitioner: Partitioner) -> None:
+        """Take a RecordBatch, all of it or (when this raises) nothing.
+
+        :raises InvalidArgument: another schema than before, a column that cannot be reordered, or what the
+            partitioner raises or says is not within the shuffle.
+        """
+        batch = self._conformed(batch)
+        if not batch.num_rows:
+            return
+        partitions = self._checked(partitioner.partitions_of(batch, self._spec.partitions), batch)
+        rows = max(1, int(self._chunk_bytes * batch.num_rows / max(1, data_bytes(batch))))
+        for at in range(0, batch.num_rows, rows):
+            part = batch.slice(at, rows)
+            self._chunk.append((part, partitions[at : at + rows]))
+            self._chunk_size += data_bytes(part)
+            if self._chunk_size >= self._chunk_bytes:
+                self._distribute()
+
+    def flush(self) -> None:
+        """Hand out everything."""
+        self._distribute()
+        for partition in sorted(self._slices):
+            self._hand_out(partition)
+        self._held = 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._chunk.clear()
+        self._slices.clear()
+
+    def _conformed(self, batch: Any) -> Any:
+        """The batch with the schema of the first one."""
+        if self._schema is None:
+            check_movable(batch.schema)
+            self._schema = batch.schema
+        if batch.schema.equals(self._schema, check_metadata=True):
+            return batch
+        check_same_schema(self._schema, batch.schema, self._spec)
+        return with_columns(batch.columns, self._schema, batch.num_rows)
+
+    def _checked(self, partitions: npt.NDArray[Any], batch: Any) -> Numbers:
+        if partitions.shape != (batch.num_rows,) or not np.issubdtype(partitions.dtype, np.integer):
+            raise InvalidArgument(
+                f"the partitioner gave {partitions.dtype} of shape {partitions.shape} for {batch.num_rows} rows",
+                remedy="give one integer per row",
+                shuffle=self._spec.id,
+            )
+        self._spec.check_partition(int(partitions.min()))
+        self._spec.check_partition(int(partitions.max()))
+        # Narrow numbers are sorted by radix.
+        return partitions.astype(np.uint16 if self._spec.partitions <= 1 << 16 else np.int32)
+
+    def _distribute(self) -> None:
+        if not self._chunk:
+            return
+        batches = [batch for batch, _ in self._chunk]
+        partitions = np.concatenate([numbers for _, numbers in self._chunk])
+        self._chunk, size, self._chunk_size = [], self._chunk_size, 0
+        whole = joined(batches)
+        ordered = taken(whole, np.argsort(partitions, kind="stable"))
+        counts = np.bincount(partitions)
+        per_row = size / len(partitions)
+        at = 0
+        for partition in np.flatnonzero(counts).tolist():
+            count = int(counts[partition])
+            self._slices.setdefault(partition, []).append(ordered.slice(at, count))
+            self._sizes[partition] = self._sizes.get(partition, 0.0) + count * per_row
+            at += count
+            if self._sizes[partition] >= self._block_bytes:
+                self._hand_out(partition)
+        # A slice keeps the whole chunk in memory, until the last slice of the chunk is handed out.
+        self._held += size
+        if self._held >= self._most:
+            self.flush()
+
+    def _hand_out(self, partition: int) -> None:
+        del self._sizes[partition]
+        self._emit(partition, joined(self._slices.pop(partition)))
+
+
+def joined(batches: list[Any]) -> Any:
+    """Batches of one schema as one."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches[0].num_columns:
+        return with_columns([], batches[0].schema, sum(batch.num_rows for batch in batches))
+    return pa.concat_batches(batches)
+
+
+def check_same_schema(first: Any, later: Any, spec: ShuffleSpec) -> None:
+    """:raises InvalidArgument: the schemas differ (metadata aside); the message says in what."""
+    if first.equals(later):
+        return
+    had, has = (_fields(schema) for schema in (first, later))
+    gone, new = ([name for name in one if name not in other] for one, other in ((had, has), (has, had)))
+    what = "the same columns in another order"
+    if gone or new:
+        what = f"gone: {', '.join(gone) or 'nothing'}; new: {', '.join(new) or 'nothing'}"
+    raise InvalidArgument(
+        f"the schema changes from one batch to the next ({what})",
+        remedy="cast all batches of a shuffle to one schema",
+        shuffle=spec.id,
+    )
+
+
+def _fields(schema: Any) -> list[str]:
+    return [f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema]

@@ -1,0 +1,145 @@
+"""Operations as bytes: what a log of them, or a snapshot, holds.
+
+An operation is a tag byte and what follows. A commit, which is nearly all there is, is a row of numbers and two names;
+every other operation is JSON of its fields, so that a new one needs no code here.
+
+The bytes are trusted no further than their shape: whoever stores or sends them adds the checksum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.operations import CommitMapOutput, Operation
+from shuffle_api.values import MapOutput, Totals
+
+JSON, COMMIT = 0x4A, 0x43
+_JSON = struct.Struct("<BI")  # tag, bytes of JSON
+_COMMIT = struct.Struct("<BBBqqqQQQQI")  # tag, bytes of app, bytes of worker, shuffle, map, attempt, totals
+
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(Operation)}
+
+
+def encode(operation: Operation) -> bytes:
+    """The bytes of one operation; they say themselves where they end.
+
+    :raises InvalidArgument: a number of a commit does not fit into 64 bits (its digest: 32), or a name is too long.
+    """
+    if type(operation) is not CommitMapOutput:
+        text = json.dumps({"op": type(operation).__name__, **dataclasses.asdict(operation)}, separators=(",", ":"))
+        data = text.encode()
+        return _JSON.pack(JSON, len(data)) + data
+    id, output = operation.shuffle, operation.output
+    app, worker = id.app.encode(), output.worker.encode()
+    attempt, totals = output.output, output.totals
+    try:
+        head = _COMMIT.pack(
+            COMMIT,
+            len(app),
+            len(worker),
+            id.shuffle,
+            attempt.map,
+            attempt.attempt,
+            totals.blocks,
+            totals.bytes,
+            totals.raw_bytes,
+            totals.records,
+            totals.digest,
+        )
+    except struct.error as error:
+        raise InvalidArgument(
+            f"{totals} or worker {output.worker!r} cannot be recorded: {error}",
+            remedy="totals are counts below 2**64 and a digest below 2**32, a worker id has 64 characters at most",
+            shuffle=id,
+            output=attempt,
+        ) from error
+    return head + app + worker
+
+
+class Decoder:
+    """Makes operations of bytes. Equal names become one object, since a registry holds them a million times."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[bytes, int], ShuffleId] = {}
+        self._workers: dict[bytes, str] = {}
+
+    def decode(self, data: bytes) -> Iterator[Operation]:
+        """The operations that `data` is made of, back to back.
+
+        :raises InvalidArgument: it is not, or holds an operation that this version does not know.
+        """
+        at, end = 0, len(data)
+        while at < end:
+            if data[at] == COMMIT:
+                operation, at = self._commit(data, at)
+            elif data[at] == JSON:
+                operation, at = _other(data, at)
+            else:
+                raise InvalidArgument(f"an operation with the unknown tag {data[at]:#04x}", remedy=_REMEDY)
+            yield operation
+
+    def _commit(self, data: bytes, at: int) -> tuple[Operation, int]:
+        names = at + _COMMIT.size
+        if names > len(data):
+            raise _short(len(data) - at)
+        _, app_size, worker_size, number, map, attempt, *totals = _COMMIT.unpack_from(data, at)
+        middle = names + app_size
+        end = middle + worker_size
+        if end > len(data):
+            raise _short(len(data) - at)
+        output = MapOutput(MapAttempt(map, attempt), self._worker(data[middle:end]), Totals(*totals))
+        return CommitMapOutput(self._id(data[names:middle], number), output), end
+
+    def _id(self, app: bytes, number: int) -> ShuffleId:
+        id = self._ids.get((app, number))
+        if id is None:
+            id = self._ids[app, number] = ShuffleId(_text(app), number)
+        return id
+
+    def _worker(self, name: bytes) -> str:
+        worker = self._workers.get(name)
+        if worker is None:
+            worker = self._workers[name] = _text(name)
+        return worker
+
+
+_REMEDY = "read it with the release of flight-shuffle that wrote it"
+
+
+def _other(data: bytes, at: int) -> tuple[Operation, int]:
+    begin = at + _JSON.size
+    end = begin + (_JSON.unpack_from(data, at)[1] if begin <= len(data) else 0)
+    if begin > len(data) or end > len(data):
+        raise _short(len(data) - at)
+    try:
+        fields = json.loads(data[begin:end])
+        kind = _KINDS[fields.pop("op")]
+        return typing.cast(Operation, _build(kind, fields)), end
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"no operation: {data[begin:end][:200]!r} ({error})", remedy=_REMEDY) from error
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """A (nested) dataclass of what `dataclasses.asdict` made of it."""
+    if not dataclasses.is_dataclass(kind):
+        return value
+    hints = typing.get_type_hints(kind)
+    return typing.cast(Any, kind)(**{name: _build(hints[name], field) for name, field in value.items()})
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"the name {data!r} is not UTF-8", remedy=_REMEDY) from error
+
+
+def _short(size: int) -> InvalidArgument:
+    return InvalidArgument(f"the last {size} bytes are no whole operation", remedy=_REMEDY)
