@@ -1,0 +1,48 @@
+"""What must not be left behind: in the driver's JVM, between it and the server, and at the server."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.spark.server import Server
+
+GONE_TIMEOUT_S = 30.0
+ESTABLISHED = "01"
+
+
+def threads(spark: SparkSession) -> list[str]:
+    """Names of the plugin's threads, and of those of the gRPC inside it, in this process's JVM."""
+    found = spark._jvm.java.lang.Thread.getAllStackTraces().keySet().toArray()  # type: ignore[union-attr]
+    names = sorted(thread.getName() for thread in found)
+    return [name for name in names if name.startswith(("flight-shuffle", "grpc-"))]
+
+
+def connections(*addresses: str) -> int:
+    """Established TCP connections of this machine to these ``host:port``, seen from the client's end."""
+    ports = {int(address.rpartition(":")[2]) for address in addresses}
+    lines = [line for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    remote = [fields[2] for fields in map(str.split, lines) if fields[3] == ESTABLISHED]
+    return sum(int(address.rpartition(":")[2], 16) in ports for address in remote)
+
+
+def under_way(server: Server) -> list[str]:
+    """Map outputs that are being written, and those that the server has open to serve them."""
+    partial = [str(path) for path in server.data_dir.rglob("*.partial")]
+    opened = []
+    for link in Path(f"/proc/{server.pid}/fd").iterdir():
+        try:
+            opened.append(str(link.readlink()))
+        except FileNotFoundError:
+            pass  # closed in the meantime
+    return partial + [path for path in opened if "/worker/apps/" in path]
+
+
+def wait_until_none(left: Callable[[], object], what: str) -> None:
+    """Wait until ``left()`` is empty or 0. Raises TimeoutError naming what is still there."""
+    deadline = time.monotonic() + GONE_TIMEOUT_S
+    while found := left():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} after {GONE_TIMEOUT_S:.0f} s: {found}")
+        time.sleep(0.1)
