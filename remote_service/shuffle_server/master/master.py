@@ -1,15 +1,17 @@
-"""The master: one registry, one lock, one journal."""
+"""The master: one registry, one lock, one log."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from shuffle_api.errors import ShuffleError
+from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.encoding import encode
 from shuffle_api.registry.events import Event
 from shuffle_api.registry.operations import (
     ExpireApps,
@@ -21,32 +23,52 @@ from shuffle_api.registry.operations import (
     RegisterWorker,
 )
 from shuffle_api.registry.state import Registry
-from shuffle_server.master.journal import Journal, replay
+from shuffle_server.master.files import Directory, LocalDirectory
+from shuffle_server.master.frames import SNAPSHOT, FileHeader, FrameFile
+from shuffle_server.master.log import Log, NoLog, OperationLog, Place
+from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
+from shuffle_server.master.recovery import Recovered, recover
+from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
+Outcome = tuple[Event, ...] | ShuffleError
 _EVENTLESS = RegisterApp | RegisterShuffle | RegisterWorker  # these change the registry and bring about no event
 
 
 class Master:
-    """The registry as a service for threads: operations are applied in one order, journalled, then acknowledged.
+    """The registry as a service for threads: operations are applied in one order, logged, then acknowledged.
 
     Listeners hear of every event after the operation is durable, outside the lock.
+
+    :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
+    :param sync: an acknowledged operation survives the machine; else it survives the process.
+    :param snapshot_every: operations after which the state is written down and the log before it dropped.
+    :raises StorageFailed: a file of the registry is damaged (it is named), or the disk is failing.
+    :raises InvalidArgument: a file is in a format that this release does not read.
     """
 
-    def __init__(self, directory: Path, *, sync: bool = False) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    supports_snapshot: ClassVar[bool] = True
+    """`snapshot` and `restore` work. (A registry that keeps its state elsewhere may leave that to others.)"""
+
+    def __init__(
+        self, directory: Path | Directory | None, *, sync: bool = False, snapshot_every: int = EVERY_OPERATIONS
+    ) -> None:
         self._lock = threading.Lock()
-        self._registry = Registry()
-        path = directory / "registry.journal"
-        for operation in replay(path):
-            self._registry.apply(operation)
-        for app in self._registry.apps():  # the time while the master was down is not held against anybody
-            self._registry.apply(Heartbeat(app.app, time.time()))
-        self._journal = Journal(path, self._registry.operations(), sync=sync)
         self._listeners: list[Listener] = []
-        self.epoch = _next_epoch(directory / "epoch")
+        self._closing = threading.Event()
+        self._log: Log = NoLog()
+        self._materializer: Materializer | None = None
+        store = LocalDirectory(directory) if isinstance(directory, Path) else directory
+        recovered = Recovered() if store is None else recover(store)
+        self._registry = recovered.registry
+        self.epoch = recovered.epoch = recovered.epoch + 1  # durable with the header of the log that begins now
+        self._lsn = recovered.lsn
+        self._revive()
+        if store is not None:
+            self._log = OperationLog(store, recovered.lsn, self.epoch, sync=sync)
+            self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with every event from now on."""
@@ -55,22 +77,67 @@ class Master:
     def apply(self, operation: Operation) -> tuple[Event, ...]:
         """Apply, make durable, tell the listeners; what came about.
 
-        Raises what the registry raises, and then nothing has changed. An operation that changes nothing (it came a
-        second time, or names what is not there) is not journalled, so that whoever repeats it fills no disk.
+        Raises what the registry raises, and then nothing has changed; StorageFailed when it could not be made durable:
+        whether it has happened then shows later. An operation that changes nothing (it came a second time, or names
+        what is not there) is not logged, so that whoever repeats it fills no disk.
         """
+        (outcome,) = self.apply_all((operation,))
+        if isinstance(outcome, ShuffleError):
+            raise outcome
+        return outcome
+
+    def apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """What `apply` does, with one wait for all of them; each has an outcome of its own."""
+        records = [encode(operation) for operation in operations]  # may raise: then nothing has happened
+        if self._log.failing:  # one more attempt, before anything else is promised
+            self._log.wait(self._log.barrier())
+        outcomes: list[Outcome] = []
         with self._lock:
-            known = self._knows(operation)
-            events = self._registry.apply(operation)
-            if events or (isinstance(operation, _EVENTLESS) and not known):
-                number = self._journal.append(operation)
-            else:
-                # What it repeats may still be on its way to the disk, on behalf of whoever said it first.
-                number = 0 if isinstance(operation, Heartbeat | ExpireApps) else self._journal.appended
-        self._journal.flush(number)
-        for event in events:
+            place: Place | None = None
+            for operation, record in zip(operations, records, strict=True):
+                try:
+                    events, place = self._apply_one(operation, record, place)
+                    outcomes.append(events)
+                except ShuffleError as error:
+                    outcomes.append(error)
+                    place = self._log.barrier()  # what it is refused for may be still on its way to the disk
+        self._log.wait(place)
+        if self._listeners:
+            for outcome in outcomes:
+                self._tell(outcome)
+        return outcomes
+
+    def _apply_one(
+        self, operation: Operation, record: bytes, place: Place | None
+    ) -> tuple[tuple[Event, ...], Place | None]:
+        """What came about, and the place in the log to wait at."""
+        known = self._knows(operation)
+        beats = self._heartbeats() if isinstance(operation, ExpireApps) else []
+        events = self._registry.apply(operation)
+        if events or (isinstance(operation, _EVENTLESS) and not known):
+            # Heartbeats are not logged. But they decide who is dead, and must decide it alike when this is replayed.
+            return events, self._append(b"".join((*beats, record)), len(beats) + 1)
+        if isinstance(operation, Heartbeat | ExpireApps):
+            return events, place
+        # What it repeats may still be on its way to the disk, on behalf of whoever said it first.
+        return events, self._log.barrier()
+
+    def _append(self, data: bytes, count: int) -> Place | None:
+        self._lsn += count
+        place = self._log.append(data, count)
+        if self._materializer is not None:
+            self._materializer.note(count)
+        return place
+
+    def _heartbeats(self) -> list[bytes]:
+        return [encode(Heartbeat(app.app, app.seen)) for app in self._registry.apps()]
+
+    def _tell(self, outcome: Outcome) -> None:
+        if isinstance(outcome, ShuffleError):
+            return
+        for event in outcome:
             for listener in self._listeners:
                 listener(event)
-        return events
 
     def _knows(self, operation: Operation) -> bool:
         """Whether this operation, one of those that bring about no event, has been applied before."""
@@ -111,6 +178,60 @@ class Master:
         """Raises UnknownApp or AppExpired."""
         self.apply(Heartbeat(app, time.time()))
 
+    # ---------------------------------------------------------------------------------- snapshots
+
+    def materialize(self) -> SnapshotInfo | None:
+        """Write the state down and drop the log before it, now; None for a registry in memory.
+
+        :raises StorageFailed: the disk is full or failing; nothing is lost.
+        """
+        return None if self._materializer is None else self._materializer.materialize()
+
+    def snapshot(self, path: Path) -> SnapshotInfo:
+        """Write the state, as it is at some moment of this call, to a file of its own, for `restore`.
+
+        :raises StorageFailed: the disk is full or failing; there is no file then, or the one that was there before.
+        """
+        with self._lock:
+            registry, lsn, place = self._registry.copy(), self._lsn, self._log.barrier()
+        self._log.wait(place)
+        header = FileHeader(SNAPSHOT, self.epoch, lsn)
+        return write_snapshot(LocalDirectory(path.parent), path.name, header, registry.operations(), self._closing)
+
+    def restore(self, path: Path) -> SnapshotInfo:
+        """Take the state from a snapshot; durable when this returns, all of it or nothing. Listeners are not told.
+
+        :raises InvalidArgument: this registry has applications already, or the file is in another format.
+        :raises StorageFailed: the file is damaged or cannot be read.
+        """
+        try:
+            with FrameFile(LocalDirectory(path.parent), path.name, SNAPSHOT) as file:
+                header, operations = file.header, list(read_snapshot(file))
+        except OSError as error:
+            raise InvalidArgument(f"the snapshot {path}: {error.strerror}", remedy="name a snapshot file") from error
+        info = SnapshotInfo(header.lsn, header.epoch, len(operations))
+        with self._lock:
+            if self._registry.apps() or self._registry.shuffles():
+                raise InvalidArgument("the registry is in use", remedy="restore into one with an empty data directory")
+            operations += map(RegisterWorker, self._registry.workers())
+            for operation in operations:
+                self._registry.apply(operation)
+            self._revive()
+            place = self._append(b"".join(map(encode, operations)), len(operations))
+        self._log.wait(place)
+        return info
+
+    def _copy(self) -> tuple[Registry, Place | None]:
+        with self._lock:
+            return self._registry.copy(), self._log.switch()
+
+    def _revive(self) -> None:
+        """The time during which there was no master is not held against anybody."""
+        for app in self._registry.apps():
+            self._registry.apply(Heartbeat(app.app, time.time()))
+
+    # ------------------------------------------------------------------------------------ queries
+
     @property
     def registry(self) -> Registry:
         """For queries under `lock` only."""
@@ -120,13 +241,14 @@ class Master:
     def lock(self) -> threading.Lock:
         return self._lock
 
+    def settle(self) -> None:
+        """Return when all that a query could have seen until now is durable; at once when the disk is failing."""
+        if not self._log.failing:
+            self._log.wait(self._log.barrier())
+
     def close(self) -> None:
-        self._journal.close()
-
-
-def _next_epoch(path: Path) -> int:
-    """One more than at the start before; clients tell by it that the master was restarted."""
-    epoch = int(path.read_text()) + 1 if path.exists() else 1
-    path.with_suffix(".new").write_text(str(epoch))
-    path.with_suffix(".new").replace(path)
-    return epoch
+        """Write what is queued and close; call once."""
+        self._closing.set()
+        if self._materializer is not None:
+            self._materializer.close()
+        self._log.close()

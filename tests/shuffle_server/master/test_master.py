@@ -1,93 +1,53 @@
-"""The registry's journal."""
+"""The master: operations in one order, durable before they are acknowledged, snapshots while work goes on."""
 
 from __future__ import annotations
 
-import os
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from shuffle_api.errors import StorageFailed
+from shuffle_api.errors import (
+    AppExpired,
+    AttemptSuperseded,
+    InvalidArgument,
+    StorageFailed,
+    UnknownApp,
+    UnknownShuffle,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.registry.operations import (
-    CommitMapOutput,
-    ExpireApps,
-    LoseMapOutput,
-    Operation,
+from shuffle_api.registry import (
+    AppRemoved,
+    Event,
+    Heartbeat,
+    MapOutputCommitted,
     RegisterApp,
-    RegisterShuffle,
     RegisterWorker,
+    ShuffleRemoved,
     UnregisterApp,
     UnregisterShuffle,
 )
-from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
-from shuffle_server.master.journal import Journal, decode, encode, replay
+from shuffle_api.values import Totals, WorkerInfo
+from shuffle_server.master.frames import DamagedFile
 from shuffle_server.master.master import Master
+from shuffle_server.master.recovery import recover
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
-
-SHUFFLE = ShuffleId("app", 1)
-OPERATIONS: list[Operation] = [
-    RegisterApp("app", "i", "näme", 1.5),
-    RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2, "zstd:3", "spark")),
-    RegisterWorker(WorkerInfo("w", "h", 1, 2)),
-    CommitMapOutput(SHUFFLE, MapOutput(MapAttempt(1, 2), "w", Totals(1, 2, 3, 4, 5))),
-    LoseMapOutput(SHUFFLE, MapAttempt(1, 2), "gone"),
-    UnregisterShuffle(SHUFFLE),
-    ExpireApps(1.0),
-    UnregisterApp("app"),
-]
+from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, SHUFFLE, commit, registry_after
+from tests.shuffle_server.master.simulated import SimulatedDirectory
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: type(op).__name__)
-def test_every_operation_survives_the_journal(operation: Operation) -> None:
-    assert decode(encode(operation)[8:]) == operation
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Master]:
+    master = Master(tmp_path / "master")
+    yield master
+    master.close()
 
 
-def test_replay_gives_what_was_appended_in_order(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", OPERATIONS[:2])
-    for operation in OPERATIONS[2:]:
-        journal.flush(journal.append(operation))
-    journal.close()
-    assert list(replay(tmp_path / "j")) == OPERATIONS
-
-
-@pytest.mark.parametrize("lost", range(1, 60, 7))
-def test_a_torn_tail_is_cut_and_what_comes_before_it_is_kept(tmp_path: Path, lost: int) -> None:
-    path = tmp_path / "j"
-    Journal(path, OPERATIONS).close()
-    os.truncate(path, path.stat().st_size - lost)
-    kept = list(replay(path))
-    assert kept == OPERATIONS[: len(kept)]
-    assert len(kept) < len(OPERATIONS)
-    assert list(replay(path)) == kept
-    assert path.stat().st_size == sum(len(encode(op)) for op in kept)
-
-
-def test_a_flipped_bit_ends_the_replay_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    Journal(path, OPERATIONS).close()
-    data = bytearray(path.read_bytes())
-    data[len(encode(OPERATIONS[0])) + 12] ^= 4
-    path.write_bytes(data)
-    assert list(replay(path)) == OPERATIONS[:1]
-
-
-def test_concurrent_appends_are_all_there_once(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", [])
-
-    def work(thread: int) -> None:
-        for i in range(50):
-            journal.flush(journal.append(RegisterApp(f"a{thread}-{i}", "i", "", 0.0)))
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    apps = [op.app for op in replay(tmp_path / "j") if isinstance(op, RegisterApp)]
-    assert sorted(apps) == sorted(f"a{t}-{i}" for t in range(8) for i in range(50))
-    journal.close()
+def size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
 
 
 def test_a_master_that_is_not_closed_loses_nothing_it_has_acknowledged(tmp_path: Path) -> None:
@@ -95,39 +55,235 @@ def test_a_master_that_is_not_closed_loses_nothing_it_has_acknowledged(tmp_path:
     for operation in OPERATIONS[:4]:
         master.apply(operation)
     again = Master(tmp_path)
-    assert again.registry.map_output(SHUFFLE, 1).totals == Totals(1, 2, 3, 4, 5)
+    assert again.registry.map_output(SHUFFLE, 1).totals == Totals(1, 2, 3, 4, 2**32 - 1)
     assert again.epoch == master.epoch + 1
     master.close()
     again.close()
 
 
-def test_a_full_disk_leaves_no_half_record_and_writes_it_when_there_is_room(tmp_path: Path) -> None:
-    with mounted_tmpfs(tmp_path / "small", 1 << 20) as root:
-        journal = Journal(root / "j", OPERATIONS[:1])
-        ballast = fill(root)
-        with pytest.raises(StorageFailed, match="No space left"):
-            for i in range(100):
-                journal.flush(journal.append(RegisterApp(f"a{i}", "i", "x" * 1000, 0.0)))
-        assert next(iter(replay(root / "j"))) == OPERATIONS[0]
-        ballast.unlink()
-        journal.close()
-        names = [op.app for op in replay(root / "j") if isinstance(op, RegisterApp)]
-        assert names == ["app", *(f"a{i}" for i in range(len(names) - 1))]
-        assert len(names) > 1
-
-
-def test_operations_that_change_nothing_do_not_grow_the_journal(tmp_path: Path) -> None:
+def test_operations_that_change_nothing_do_not_grow_the_log(tmp_path: Path) -> None:
     master = Master(tmp_path)
     for operation in OPERATIONS[:4]:
         master.apply(operation)
-    before = (tmp_path / "registry.journal").stat().st_size
+    before = size(tmp_path)
     for operation in OPERATIONS[:4]:
         master.apply(operation)
     for map_id in range(50):
         master.lose(SHUFFLE, MapAttempt(map_id, 77), "nobody has ever written it")
     master.apply(UnregisterShuffle(ShuffleId("app", 99)))
     master.apply(UnregisterApp("nobody"))
-    assert (tmp_path / "registry.journal").stat().st_size == before
+    master.heartbeat("app")
+    assert size(tmp_path) == before
     master.lose(SHUFFLE, MapAttempt(1, 2), "really gone")
-    assert (tmp_path / "registry.journal").stat().st_size > before
+    assert size(tmp_path) > before
     master.close()
+
+
+def test_each_operation_of_several_has_an_outcome_of_its_own_and_listeners_hear_of_each_event(master: Master) -> None:
+    heard: list[Event] = []
+    master.subscribe(heard.append)
+    master.apply_all(BEGIN)
+    outcomes = master.apply_all(
+        [commit(0), commit(0, attempt=1), commit(1), UnregisterShuffle(ShuffleId("no", 1)), Heartbeat("no", 1.0)]
+    )
+    committed = [MapOutputCommitted(SHUFFLE, commit(n).output) for n in (0, 1)]
+    assert [type(each) for each in outcomes] == [tuple, AttemptSuperseded, tuple, tuple, UnknownApp]
+    assert [outcomes[0], outcomes[2], outcomes[3]] == [(committed[0],), (committed[1],), ()]
+    assert heard == committed
+
+
+def test_what_cannot_be_recorded_is_refused_and_not_applied(master: Master) -> None:
+    master.apply_all(BEGIN)
+    with pytest.raises(InvalidArgument, match="18446744073709551616"):
+        master.apply(commit(0, records=2**64))
+    assert master.registry.map_outputs(SHUFFLE) == ([], None)
+
+
+def test_many_threads_commit_and_all_of_it_is_there_after_a_power_cut() -> None:
+    directory = SimulatedDirectory()
+    master = Master(directory, sync=True, snapshot_every=100)
+    master.apply_all(BEGIN)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: master.apply(commit(n)), range(1000)))
+    after = recover(directory.after_power_cut()).registry
+    assert [each.output.map for each in after.map_outputs(SHUFFLE)[0]] == list(range(1000))
+    master.close()
+
+
+def test_a_heartbeat_that_was_never_logged_still_keeps_an_application_alive_when_the_log_is_replayed() -> None:
+    directory = SimulatedDirectory()
+    master = Master(directory)
+    for app in ("silent", "lively"):
+        master.apply(RegisterApp(app, "i", "", 1.0))
+    master.heartbeat("lively")
+    master.expire(silent_seconds=60.0)
+    registry = recover(directory.after_process_crash()).registry
+    assert [app.app for app in registry.apps()] == ["lively"]
+    with pytest.raises(AppExpired):
+        registry.app("silent")
+    assert registry == master.registry
+    master.close()
+
+
+def test_an_expiry_tells_of_the_application_and_its_shuffles(master: Master) -> None:
+    heard: list[Event] = []
+    master.apply_all(BEGIN)
+    master.subscribe(heard.append)
+    master.expire(silent_seconds=60.0)
+    assert heard == [ShuffleRemoved(SHUFFLE), AppRemoved("app", "expired")]
+    with pytest.raises(AppExpired):
+        master.registry.spec(SHUFFLE)
+
+
+def test_while_the_disk_is_full_nothing_new_is_taken_and_all_is_there_when_it_has_room(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", 1 << 20) as root:
+        master = Master(root / "master", sync=True)
+        master.apply_all(BEGIN)
+        ballast = fill(root)
+        acknowledged, refused = [], []
+        for n in range(60):
+            try:
+                master.apply(commit(n))
+                acknowledged.append(n)
+            except StorageFailed:
+                refused.append(n)
+        # One was under way when the disk ran full; those after it were refused before anything happened.
+        visible = [each.output.map for each in master.registry.map_outputs(SHUFFLE)[0]]
+        assert refused
+        assert visible == [*acknowledged, refused[0]]
+        master.settle()
+        with pytest.raises(StorageFailed, match="free space on the master's disk"):
+            master.materialize()
+        ballast.unlink()
+        master.apply(commit(1000))
+        master.close()
+        again = Master(root / "master")
+        recovered = [each.output.map for each in again.registry.map_outputs(SHUFFLE)[0]]
+        assert recovered == [*visible, 1000]
+        again.close()
+
+
+def test_a_refusal_waits_until_what_it_is_based_on_is_durable() -> None:
+    directory = SimulatedDirectory()
+    master = Master(directory, sync=True)
+    master.apply_all(BEGIN)
+    directory.room = 0
+    with pytest.raises(StorageFailed):
+        master.apply(commit(0))
+    with pytest.raises(StorageFailed):
+        master.apply(commit(0, attempt=1))
+    directory.room = 10_000
+    with pytest.raises(AttemptSuperseded):
+        master.apply(commit(0, attempt=1))
+    assert recover(directory.after_power_cut()).registry.map_output(SHUFFLE, 0) == commit(0).output
+    master.close()
+
+
+# ------------------------------------------------------------------------------------------ snapshots
+
+
+def test_snapshots_come_by_themselves_and_the_log_before_them_goes(tmp_path: Path) -> None:
+    master = Master(tmp_path, snapshot_every=50)
+    master.apply_all(BEGIN)
+    done = threading.Event()
+    for n in range(10_000):
+        master.apply(commit(n % 20, attempt=n // 20))
+        master.lose(SHUFFLE, MapAttempt(n % 20, n // 20), "x")
+        names = sorted(path.name for path in tmp_path.iterdir())
+        if sum(name.startswith("snapshot-") for name in names) == 2 and "log-0000000000000001" not in names:
+            done.set()
+            break
+    assert done.is_set()
+    expected = list(master.registry.operations())
+    master.close()
+    assert list(Master(tmp_path).registry.operations())[3:] == expected[3:]
+
+
+def test_work_goes_on_while_a_snapshot_is_made() -> None:
+    directory = SimulatedDirectory()
+    master = Master(directory, sync=True)
+    master.apply_all([*BEGIN, *map(commit, range(5000))])
+    with ThreadPoolExecutor(2) as pool:
+        making = pool.submit(master.materialize)
+        n = 5000
+        while not making.done() or n < 5100:
+            master.apply(commit(n))
+            n += 1
+    info = making.result()
+    assert info is not None
+    assert 5000 <= info.operations < n + 3
+    after = recover(directory.after_power_cut())
+    assert after.registry == registry_after([*BEGIN, *map(commit, range(n))])
+    assert after.snapshot == info.lsn
+    master.close()
+
+
+def test_a_snapshot_is_restored_into_an_empty_registry_and_durable(tmp_path: Path) -> None:
+    source = Master(tmp_path / "one")
+    source.apply_all([*OPERATIONS[:6], commit(7)])
+    assert source.supports_snapshot
+    info = source.snapshot(tmp_path / "copy")
+    assert (info.lsn, info.epoch, info.operations) == (7, 1, 7)
+    source.apply(commit(8))
+    source.close()
+    target = Master(tmp_path / "two")
+    target.apply(RegisterWorker(WorkerInfo("other", "h", 5)))
+    assert target.restore(tmp_path / "copy") == info
+    target.close()
+    for _ in range(2):
+        again = Master(tmp_path / "two")
+        outputs, _ = again.registry.map_outputs(SHUFFLE)
+        assert [each.output.map for each in outputs] == [1, 7]
+        assert [worker.id for worker in again.registry.workers()] == ["other", "w"]
+        again.materialize()
+        again.close()
+
+
+def test_a_restore_is_all_or_nothing(tmp_path: Path) -> None:
+    with closing(Master(None)) as source:
+        source.apply_all([*BEGIN, *map(commit, range(100))])
+        source.snapshot(tmp_path / "copy")
+    for room in range(0, 12_000, 1000):
+        directory = SimulatedDirectory()
+        master = Master(directory, sync=True)
+        directory.room = room
+        try:
+            master.restore(tmp_path / "copy")
+        except StorageFailed:
+            assert recover(directory.after_power_cut()).registry.apps() == []
+        else:
+            assert len(recover(directory.after_power_cut()).registry.map_outputs(SHUFFLE)[0]) == 100
+        directory.room = 1 << 30
+        master.close()
+
+
+def test_a_registry_in_memory_does_all_but_last(tmp_path: Path) -> None:
+    master = Master(None)
+    master.apply_all([*BEGIN, commit(0)])
+    assert master.registry.map_output(SHUFFLE, 0) == commit(0).output
+    assert master.materialize() is None
+    assert master.snapshot(tmp_path / "copy").operations == 4
+    assert master.epoch == 1
+    master.close()
+
+
+def test_a_registry_in_use_is_not_restored_into(master: Master, tmp_path: Path) -> None:
+    master.apply_all([*BEGIN, commit(0)])
+    master.snapshot(tmp_path / "copy")
+    with pytest.raises(InvalidArgument, match="the registry is in use"):
+        master.restore(tmp_path / "copy")
+
+
+def test_a_damaged_or_missing_snapshot_is_not_restored_from(master: Master, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="nowhere: No such file"):
+        master.restore(tmp_path / "nowhere")
+    with closing(Master(None)) as source:
+        source.apply_all([*BEGIN, commit(0)])
+        source.snapshot(tmp_path / "copy")
+    data = bytearray((tmp_path / "copy").read_bytes())
+    data[-60] ^= 1
+    (tmp_path / "copy").write_bytes(data)
+    with pytest.raises(DamagedFile, match=f"{tmp_path}/copy is damaged at offset"):
+        master.restore(tmp_path / "copy")
+    with pytest.raises(UnknownShuffle):
+        master.registry.spec(SHUFFLE)

@@ -1,0 +1,118 @@
+"""Makes snapshots while the registry works, and drops the log that they make superfluous.
+
+The state is copied and the log switched to a new file in one moment, under the registry's lock; all else happens
+beside the work. The snapshot before the newest is kept with the log after it, so that a newest one that turns out to be
+damaged loses nothing. Whatever this is interrupted at, what is on the disk leads to the same state (`recovery`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from shuffle_api.errors import ShuffleError, ShuttingDown, StorageFailed
+from shuffle_api.registry.state import Registry
+from shuffle_server.master.files import Directory
+from shuffle_server.master.frames import SNAPSHOT, FileHeader
+from shuffle_server.master.log import Log, Place
+from shuffle_server.master.recovery import Recovered, file_lsns
+from shuffle_server.master.snapshots import SnapshotInfo, snapshot_name, write_snapshot
+
+log = logging.getLogger(__name__)
+
+EVERY_OPERATIONS = 200_000
+"""Operations after which a snapshot is made; after as many as the last one held, if these are more."""
+
+EVERY_SECONDS = 600.0
+"""After this time it takes a tenth of them."""
+
+CLOSE_SECONDS = 30.0
+
+
+class Materializer:
+    """A thread that makes snapshots from its start on, until `close`.
+
+    :param copy: gives a copy of the state and the place in the log at which it was taken and a new file begins.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        log: Log,
+        recovered: Recovered,
+        copy: Callable[[], tuple[Registry, Place | None]],
+        every: int = EVERY_OPERATIONS,
+    ) -> None:
+        self._directory, self._log, self._copy, self._every = directory, log, copy, every
+        self._epoch = recovered.epoch
+        self._since, self._held = recovered.replayed, 0  # operations since the last snapshot, and those in it
+        self._one = threading.Lock()
+        self._due, self._stop = threading.Event(), threading.Event()
+        self.note(0)
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+        self._thread.start()
+
+    def note(self, count: int) -> None:
+        """So many operations have been appended; under the registry's lock."""
+        self._since += count
+        if self._since >= max(self._every, self._held):
+            self._due.set()
+
+    def materialize(self) -> SnapshotInfo:
+        """Make a snapshot now and drop what it makes superfluous.
+
+        :raises StorageFailed: the disk is full or failing; all is as it was before.
+        :raises ShuttingDown: the registry is being closed.
+        """
+        with self._one:
+            self._since = 0
+            self._due.clear()
+            registry, place = self._copy()
+            lsn = self._log.wait(place)
+            if lsn is None:
+                raise StorageFailed(
+                    f"no new log could be begun in {self._directory.describe('.')}", remedy="free space on this disk"
+                )
+            header = FileHeader(SNAPSHOT, self._epoch, lsn)
+            info = write_snapshot(self._directory, snapshot_name(lsn), header, registry.operations(), self._stop)
+            self._held = info.operations
+            try:
+                self._drop()
+            except OSError as error:
+                log.warning("old logs in %s are not dropped: %s", self._directory.describe("."), error)
+        return info
+
+    def close(self) -> None:
+        """End the thread; a snapshot that is being made is given up."""
+        self._stop.set()
+        self._due.set()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _drop(self) -> None:
+        snapshots = file_lsns(self._directory, "snapshot")
+        newest = sorted(snapshots)[-2:]
+        before = newest[0] if len(newest) == 2 else 0
+        for lsn, name in snapshots.items():
+            if lsn < before:
+                self._directory.remove(name)
+        for lsn, name in file_lsns(self._directory, "log").items():
+            if lsn <= before:
+                self._directory.remove(name)
+        self._directory.sync()
+
+    def _run(self) -> None:
+        while True:
+            due = self._due.wait(EVERY_SECONDS)
+            if self._stop.is_set():
+                return
+            if not due and self._since < max(1, self._held // 10):
+                continue
+            try:
+                info = self.materialize()
+            except ShuttingDown:
+                return
+            except ShuffleError as error:
+                log.warning("no snapshot of the registry was made: %s", error)
+            else:
+                log.info("snapshot of the registry after operation %d: %d operations", info.lsn, info.operations)

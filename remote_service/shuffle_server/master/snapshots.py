@@ -1,0 +1,103 @@
+"""Snapshots: a state of the registry as the operations that lead to it, in one file.
+
+Written under another name, synced, renamed, the directory synced: a file with a snapshot's name is whole. After the
+last frame with operations comes an empty one that says how many there were.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
+from shuffle_api.registry.encoding import Decoder, encode
+from shuffle_api.registry.operations import Operation
+from shuffle_server.master.files import AppendFile, Directory
+from shuffle_server.master.frames import FileHeader, FrameFile, encode_frame
+from shuffle_server.master.log import NEW
+
+FRAME_OPERATIONS = 500
+# A thread that only computes keeps the interpreter for 5 ms whenever somebody else wants it. Half a millisecond of work
+# and then a pause is hardly felt by those who commit.
+PAUSE_SECONDS = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot of the state after operation `lsn`, written in `epoch`: so many operations lead to it."""
+
+    lsn: int
+    epoch: int
+    operations: int
+
+
+def snapshot_name(lsn: int) -> str:
+    """The snapshot of the state after operation number `lsn`."""
+    return f"snapshot-{lsn:016x}"
+
+
+def write_snapshot(
+    directory: Directory, name: str, header: FileHeader, operations: Iterable[Operation], stop: threading.Event
+) -> SnapshotInfo:
+    """Write a snapshot; it is durable when this returns, and there is nothing of it when this raises.
+
+    :raises StorageFailed: the disk is full or failing.
+    :raises ShuttingDown: `stop` was set.
+    """
+    fresh = name + NEW
+    try:
+        file = directory.create(fresh)
+        try:
+            file.write(header.encode())
+            count = _write_frames(file, iter(operations), stop)
+            file.sync()
+        except BaseException:
+            directory.remove(fresh)
+            raise
+        finally:
+            file.close()
+        directory.rename(fresh, name)
+        directory.sync()
+    except OSError as error:
+        raise StorageFailed(
+            f"the snapshot {directory.describe(name)}: {error.strerror}", remedy="free space on this disk"
+        ) from error
+    return SnapshotInfo(header.lsn, header.epoch, count)
+
+
+def _write_frames(file: AppendFile, operations: Iterator[Operation], stop: threading.Event) -> int:
+    count = 0
+    while records := [encode(operation) for operation in islice(operations, FRAME_OPERATIONS)]:
+        file.write(encode_frame(count, b"".join(records)))
+        count += len(records)
+        if stop.wait(PAUSE_SECONDS):
+            raise ShuttingDown("the registry is closed in the middle of a snapshot")
+    file.write(encode_frame(count, b""))
+    return count
+
+
+def read_snapshot(file: FrameFile) -> Iterator[Operation]:
+    """The operations of a snapshot, in order.
+
+    :raises DamagedFile: the file is not what was written. What came before is not to be used either.
+    """
+    decoder, count, ended = Decoder(), 0, False
+    for frame in file.frames():
+        if frame.lsn != count or ended:
+            raise file.damaged(frame.offset, f"a frame for operation {frame.lsn} where {count} was to come")
+        ended = not frame.payload
+        for operation in operations_of(file, frame.offset, frame.payload, decoder):
+            count += 1
+            yield operation
+    if not ended or file.torn:
+        raise file.damaged(file.end, "it ends before it is complete")
+
+
+def operations_of(file: FrameFile, offset: int, payload: bytes, decoder: Decoder) -> Iterator[Operation]:
+    """The operations of a frame. Raises DamagedFile when they are not such."""
+    try:
+        yield from decoder.decode(payload)
+    except InvalidArgument as error:
+        raise file.damaged(offset, error.message) from error
