@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -27,6 +28,7 @@ class ControlClient:
     :param timeout: seconds for the answer to one call.
     :param retry: seconds for which a call waits for a server that cannot be reached (it may be restarting).
     :param credentials: who calls, and how TLS is spoken.
+    :param stub: of the service at that address whose methods are called.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class ControlClient:
         timeout: float = 30.0,
         retry: float = 0.0,
         credentials: Credentials = NO_CREDENTIALS,
+        stub: Callable[[grpc.Channel], Any] = rpc.ShuffleControlStub,
     ) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -48,7 +51,7 @@ class ControlClient:
         self._client, self._timeout, self._retry = client, timeout, retry
         self._tls, self._headers = credentials.tls, credentials.headers()
         self._channel = grpc_channel(address, credentials.tls)
-        self._stub: Any = rpc.ShuffleControlStub(self._channel)
+        self._stub = stub(self._channel)
 
     def hello(self) -> pb.HelloReply:
         """Greet the server. Raises ServerUnreachable, ProtocolMismatch (also when something else listens there)."""

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent import futures
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import grpc
-from google.protobuf.message import Message
 
-from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFailed
+from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.auth import TokenInterceptor
+from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
-from shuffle_server.master.refusal import refuse
+from shuffle_server.master.refusal import guard
+from shuffle_server.proto import registry_pb2_grpc as registry_rpc
 from shuffle_server.security import OPEN, ServerSecurity, ServerTls
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
-
-Request = TypeVar("Request", bound=Message)
-Reply = TypeVar("Reply", bound=Message)
 
 PAGE = 1000  # map outputs per reply of Locate
 MAX_PAGE = 10_000
@@ -46,10 +44,10 @@ class Workers(Protocol):
 
 
 class ControlService(rpc.ShuffleControlServicer):
-    """`flight_shuffle.v1.ShuffleControl`. Every method raises typed errors; `_guard` turns them into statuses."""
+    """`flight_shuffle.v1.ShuffleControl`. Every method raises typed errors; `guard` turns them into statuses."""
 
     def __init__(self, master: Master, workers: Workers, version: str, heartbeat_seconds: int) -> None:
-        self._master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
+        self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._started = time.monotonic()
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
@@ -58,55 +56,55 @@ class ControlService(rpc.ShuffleControlServicer):
             return pb.HelloReply(
                 protocol=messages.PROTOCOL,
                 server=f"flight-shuffle/{self._version}",
-                epoch=self._master.epoch,
+                epoch=self.master.epoch,
                 workers=self._worker_messages(),
             )
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def RegisterApp(self, request: pb.RegisterAppRequest, context: grpc.ServicerContext) -> pb.RegisterAppReply:
         def reply() -> pb.RegisterAppReply:
             check_text("instance", request.instance)
             check_text("name", request.name)
-            self._master.apply(RegisterApp(request.app, request.instance, request.name, time.time()))
+            self.master.apply(RegisterApp(request.app, request.instance, request.name, time.time()))
             return pb.RegisterAppReply(
-                epoch=self._master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
+                epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
             )
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def Heartbeat(self, request: pb.HeartbeatRequest, context: grpc.ServicerContext) -> pb.HeartbeatReply:
         def reply() -> pb.HeartbeatReply:
-            self._master.heartbeat(request.app)
-            return pb.HeartbeatReply(epoch=self._master.epoch, workers=self._worker_messages())
+            self.master.heartbeat(request.app)
+            return pb.HeartbeatReply(epoch=self.master.epoch, workers=self._worker_messages())
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def UnregisterApp(self, request: pb.UnregisterAppRequest, context: grpc.ServicerContext) -> pb.UnregisterAppReply:
         def reply() -> pb.UnregisterAppReply:
-            self._master.apply(UnregisterApp(request.app))
+            self.master.apply(UnregisterApp(request.app))
             return pb.UnregisterAppReply()
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def RegisterShuffle(
         self, request: pb.RegisterShuffleRequest, context: grpc.ServicerContext
     ) -> pb.RegisterShuffleReply:
         def reply() -> pb.RegisterShuffleReply:
             get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
-            self._master.apply(RegisterShuffle(messages.shuffle_spec(request)))
-            return pb.RegisterShuffleReply(epoch=self._master.epoch, workers=self._worker_messages())
+            self.master.apply(RegisterShuffle(messages.shuffle_spec(request)))
+            return pb.RegisterShuffleReply(epoch=self.master.epoch, workers=self._worker_messages())
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def UnregisterShuffle(
         self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext
     ) -> pb.UnregisterShuffleReply:
         def reply() -> pb.UnregisterShuffleReply:
-            self._master.apply(UnregisterShuffle(messages.shuffle_id(request.shuffle)))
+            self.master.apply(UnregisterShuffle(messages.shuffle_id(request.shuffle)))
             return pb.UnregisterShuffleReply()
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def Locate(self, request: pb.LocateRequest, context: grpc.ServicerContext) -> pb.LocateReply:
         def reply() -> pb.LocateReply:
@@ -114,12 +112,13 @@ class ControlService(rpc.ShuffleControlServicer):
             limit = min(request.page or PAGE, MAX_PAGE)
             if limit < 0 or request.first_map < 0:
                 raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
-            with self._master.lock:
-                registry = self._master.registry
+            with self.master.lock:
+                registry = self.master.registry
                 spec = registry.spec(shuffle)
                 end = request.end_map or None
                 outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
                 lost = registry.lost(shuffle, request.first_map, end if following is None else following)
+            self.master.settle()  # what this tells is not forgotten in a crash
             return pb.LocateReply(
                 outputs=map(messages.output_message, outputs),
                 next_map=following or 0,
@@ -132,7 +131,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 lost=(messages.output_message(event.output) for event in lost),
             )
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def ReportLost(self, request: pb.ReportLostRequest, context: grpc.ServicerContext) -> pb.ReportLostReply:
         def reply() -> pb.ReportLostReply:
@@ -146,11 +145,11 @@ class ControlService(rpc.ShuffleControlServicer):
             for output in map(messages.map_attempt, request.outputs):
                 reason = self._workers.verify(shuffle, output)
                 if reason is not None:
-                    self._master.lose(shuffle, output, f"{reason} (reported: {request.reason})")
+                    self.master.lose(shuffle, output, f"{reason} (reported: {request.reason})")
                     lost.append(messages.attempt_of(output))
             return pb.ReportLostReply(lost=lost)
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         def reply() -> pb.StatusReply:
@@ -158,7 +157,7 @@ class ControlService(rpc.ShuffleControlServicer):
             apps, shuffles = self._summary(request.app)
             return pb.StatusReply(
                 server=f"flight-shuffle/{self._version}",
-                epoch=self._master.epoch,
+                epoch=self.master.epoch,
                 uptime_seconds=time.monotonic() - self._started,
                 workers=self._worker_messages(),
                 shuffles=shuffles,
@@ -167,14 +166,14 @@ class ControlService(rpc.ShuffleControlServicer):
                 bytes_pulled=pulled,
             )
 
-        return _guard(context, reply)
+        return guard(context, reply)
 
     def _summary(self, only: str) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus]]:
         now = time.time()
         apps: list[pb.AppStatus] = []
         shuffles: list[pb.ShuffleStatus] = []
-        with self._master.lock:
-            registry = self._master.registry
+        with self.master.lock:
+            registry = self.master.registry
             for app in registry.apps():
                 if only and app.app != only:
                     continue
@@ -219,16 +218,6 @@ def check_text(what: str, text: str) -> None:
         raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")
 
 
-def _guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
-    """The one edge at which a typed error becomes a gRPC status with the error beside it."""
-    try:
-        return reply()
-    except ShuffleError as error:
-        refuse(context, error)
-    except OSError as error:
-        refuse(context, StorageFailed(str(error), remedy="check the master's disk and log"))
-
-
 def start_control(
     service: ControlService,
     host: str,
@@ -254,6 +243,7 @@ def start_control(
         ],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)
+    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master), server)
     address, tls = f"{host}:{port}", security.tls
     try:
         bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))

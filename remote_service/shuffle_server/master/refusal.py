@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from shuffle_api.errors import ErrorCode, InternalError, ShuffleError
+from shuffle_api.errors import ErrorCode, InternalError, ShuffleError, StorageFailed
 from shuffle_transport import messages
+
+Reply = TypeVar("Reply", bound=Message)
 
 _STATUS = {
     ErrorCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -23,6 +27,16 @@ _STATUS = {
     ErrorCode.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
 }
+
+
+def guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
+    """The one edge at which a typed error becomes a gRPC status with the error beside it."""
+    try:
+        return reply()
+    except ShuffleError as error:
+        refuse(context, error)
+    except OSError as error:
+        refuse(context, StorageFailed(str(error), remedy="check the master's disk and log"))
 
 
 def refuse(context: grpc.ServicerContext, error: ShuffleError) -> NoReturn:

@@ -1,0 +1,93 @@
+"""The registry for a worker in another process: commits from many threads, gathered into few requests."""
+
+from __future__ import annotations
+
+from shuffle_api.errors import ProtocolMismatch, ShuffleError
+from shuffle_api.ids import ShuffleId
+from shuffle_api.registry.operations import CommitMapOutput
+from shuffle_api.values import MapOutput
+from shuffle_server.master.grouping import Batcher
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.proto import registry_pb2_grpc as rpc
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
+
+MOST_COMMITS = 1000  # in one request: its reply comes soon, and it stays far below any message limit
+
+
+class RegistryClient:
+    """Commits at the master at `address` (HOST:PORT). Thread-safe; close it at the end.
+
+    While a request is under way the commits that come are gathered, and go out together with the next one: so a worker
+    with many tasks needs no more requests than one with few.
+
+    :param epoch: of the master that this worker has greeted; another one refuses. 0: any.
+    :param timeout: seconds for the answer to one request; a commit waits for two of them at most.
+    :param retry: seconds for which a request waits for a master that is away.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        epoch: int = 0,
+        timeout: float = 30.0,
+        retry: float = 0.0,
+        credentials: Credentials = NO_CREDENTIALS,
+    ) -> None:
+        self._client = ControlClient(
+            address,
+            client="flight-shuffle-worker",
+            timeout=timeout,
+            retry=retry,
+            credentials=credentials,
+            stub=rpc.ShuffleRegistryStub,
+        )
+        self._epoch = epoch
+        self._batcher: Batcher[CommitMapOutput, MapOutput | ShuffleError] = Batcher(
+            self._send, timeout=2 * (timeout + retry), what="the commit at the master"
+        )
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        """Record a commit, durably; the output that won the map, this one or one that was there before.
+
+        A commit may be repeated when it is not known whether it has reached the master.
+
+        :raises MapOutputLost: this very attempt was lost before.
+        :raises ShuffleError: what else `Registry.apply` raises; ServerUnreachable, DeadlineExceeded.
+        """
+        outcome = self._batcher.wait(self._batcher.add(CommitMapOutput(shuffle, output)))
+        if isinstance(outcome, ShuffleError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._client.close()
+
+    def _send(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
+        outcomes: list[MapOutput | ShuffleError] = []
+        for first in range(0, len(commits), MOST_COMMITS):
+            outcomes += self._request(commits[first : first + MOST_COMMITS])
+        return outcomes
+
+    def _request(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
+        request = pb.CommitRequest(epoch=self._epoch, commits=map(_message, commits))
+        reply: pb.CommitReply = self._client.call("Commit", request)
+        if len(reply.results) != len(commits):
+            raise ProtocolMismatch(
+                f"{self._client.address} answered {len(commits)} commits with {len(reply.results)} results",
+                remedy="install the same flight-shuffle release on both sides",
+            )
+        return [_outcome(commit, result) for commit, result in zip(commits, reply.results, strict=True)]
+
+
+def _message(commit: CommitMapOutput) -> pb.Commit:
+    return pb.Commit(shuffle=messages.key_of(commit.shuffle), output=messages.output_message(commit.output))
+
+
+def _outcome(commit: CommitMapOutput, result: pb.CommitResult) -> MapOutput | ShuffleError:
+    if result.HasField("error"):
+        return messages.typed_error(result.error)
+    return messages.map_output(result.winner) if result.HasField("winner") else commit.output

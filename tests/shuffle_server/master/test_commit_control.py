@@ -1,0 +1,216 @@
+"""Commits of workers that are other processes, over real gRPC."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from shuffle_api.errors import (
+    CommitMismatch,
+    InvalidArgument,
+    MapOutputLost,
+    PermissionDenied,
+    ServerUnreachable,
+    StorageFailed,
+    Unauthenticated,
+    UnknownShuffle,
+)
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_server.master.client import RegistryClient
+from shuffle_server.master.commit_control import MAX_COMMITS
+from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.master import Master
+from shuffle_server.master.recovery import recover
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.security import OPEN, ServerSecurity
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
+from shuffle_transport.security import Credentials, app_token, cluster_token
+from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
+from tests.shuffle_server.master.simulated import SimulatedDirectory
+
+TIMEOUT = 20.0
+METHOD = "/flight_shuffle.registry.v1.ShuffleRegistry/Commit"
+
+
+class NoWorkers:
+    def workers(self) -> Sequence[WorkerInfo]:
+        return ()
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        return None
+
+
+class Scene:
+    """A master behind gRPC, and its directory, which is simulated."""
+
+    def __init__(self, security: ServerSecurity = OPEN) -> None:
+        self.directory = SimulatedDirectory()
+        self.master = Master(self.directory, sync=True)
+        self.master.apply_all(BEGIN)
+        service = ControlService(self.master, NoWorkers(), "0", 1)
+        self._server, port = start_control(service, "127.0.0.1", 0, 16, security)
+        self.address = f"127.0.0.1:{port}"
+
+    def close(self) -> None:
+        self._server.stop(5).wait()
+        self.master.close()
+
+    def durable(self) -> list[MapOutput]:
+        return recover(self.directory.after_power_cut()).registry.map_outputs(SHUFFLE)[0]
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with closing(Scene()) as scene:
+        yield scene
+
+
+@pytest.fixture
+def client(scene: Scene) -> Iterator[RegistryClient]:
+    with closing(RegistryClient(scene.address, timeout=TIMEOUT)) as client:
+        yield client
+
+
+def test_an_acknowledged_commit_is_durable(scene: Scene, client: RegistryClient) -> None:
+    output = commit(5).output
+    assert client.commit(SHUFFLE, output) == output
+    assert scene.durable() == [output]
+
+
+def test_commits_of_many_threads_and_clients_are_all_there(scene: Scene) -> None:
+    clients = [RegistryClient(scene.address, timeout=TIMEOUT) for _ in range(4)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda n: clients[n % 4].commit(SHUFFLE, commit(n).output), range(600)))
+    assert scene.durable() == [commit(n).output for n in range(600)]
+    for client in clients:
+        client.close()
+
+
+def test_each_commit_has_an_outcome_of_its_own(scene: Scene, client: RegistryClient) -> None:
+    first, other = commit(0).output, commit(0, attempt=1).output
+    assert client.commit(SHUFFLE, first) == first
+    assert client.commit(SHUFFLE, first) == first
+    assert client.commit(SHUFFLE, other) == first
+    with pytest.raises(CommitMismatch, match="map 0 attempt 0 has committed before"):
+        client.commit(SHUFFLE, commit(0, records=77).output)
+    with pytest.raises(UnknownShuffle) as caught:
+        client.commit(ShuffleId("app", 99), first)
+    assert caught.value.shuffle == ShuffleId("app", 99)
+    scene.master.lose(SHUFFLE, first.output, "burnt")
+    with pytest.raises(MapOutputLost, match="burnt"):
+        client.commit(SHUFFLE, first)
+    assert client.commit(SHUFFLE, other) == other
+
+
+def test_one_refused_commit_does_not_harm_those_beside_it(scene: Scene) -> None:
+    outputs = [replace(commit(n).output, worker=worker) for n, worker in enumerate(["w", "stranger", "w"])]
+    request = pb.CommitRequest(commits=map(message, outputs))
+    reply = pb.CommitReply.FromString(raw_call(scene.address, request.SerializeToString()))
+    assert [each.HasField("error") for each in reply.results] == [False, True, False]
+    assert "'stranger' is not registered" in reply.results[1].error.message
+    assert [each.output.map for each in scene.durable()] == [0, 2]
+
+
+def message(output: MapOutput) -> pb.Commit:
+    return pb.Commit(shuffle=messages.key_of(SHUFFLE), output=messages.output_message(output))
+
+
+def raw_call(address: str, data: bytes) -> bytes:
+    with grpc.insecure_channel(address) as channel:
+        reply: bytes = channel.unary_unary(METHOD, None, None)(data, timeout=TIMEOUT)
+        return reply
+
+
+def check_refusal(error: Any) -> None:
+    """By gRPC's status and by the typed error beside it."""
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert messages.ERROR_METADATA in [key for key, _ in error.trailing_metadata()]
+
+
+def test_garbage_is_refused_and_the_master_goes_on(scene: Scene, client: RegistryClient) -> None:
+    rng = random.Random(3)
+    whole = pb.CommitRequest(epoch=1, commits=[message(commit(1).output)]).SerializeToString()
+    for _ in range(300):
+        data = bytearray(whole if rng.random() < 0.7 else rng.randbytes(rng.randrange(60)))
+        for _ in range(rng.randrange(3)):
+            if data:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            raw_call(scene.address, bytes(data))
+        except grpc.RpcError as error:
+            check_refusal(error)
+    assert client.commit(SHUFFLE, commit(9).output) == commit(9).output
+
+
+def test_a_client_of_another_epoch_is_fenced() -> None:
+    with closing(Scene()) as scene:
+        epoch = scene.master.epoch
+        with closing(RegistryClient(scene.address, epoch=epoch, timeout=TIMEOUT)) as client:
+            client.commit(SHUFFLE, commit(0).output)
+        with closing(RegistryClient(scene.address, epoch=epoch + 1, timeout=TIMEOUT)) as client:
+            with pytest.raises(InvalidArgument, match="is for epoch 2 of the master, this is epoch 1"):
+                client.commit(SHUFFLE, commit(1).output)
+        assert [each.output.map for each in scene.durable()] == [0]
+
+
+def test_too_many_commits_at_once_are_refused(scene: Scene) -> None:
+    request = pb.CommitRequest(commits=[pb.Commit()] * (MAX_COMMITS + 1))
+    with pytest.raises(grpc.RpcError, match=f"send at most {MAX_COMMITS} at a time"):
+        raw_call(scene.address, request.SerializeToString())
+
+
+def test_what_could_not_be_made_durable_is_not_acknowledged(scene: Scene, client: RegistryClient) -> None:
+    scene.directory.room = 0
+    with pytest.raises(StorageFailed, match="No space left"):
+        client.commit(SHUFFLE, commit(0).output)
+    scene.directory.room = 1 << 20
+    assert client.commit(SHUFFLE, commit(0).output) == commit(0).output
+    assert scene.durable() == [commit(0).output]
+
+
+def test_a_master_that_is_away_is_named() -> None:
+    scene = Scene()
+    scene.close()
+    with closing(RegistryClient(scene.address, timeout=TIMEOUT)) as client:
+        with pytest.raises(ServerUnreachable, match=scene.address):
+            client.commit(SHUFFLE, commit(0).output)
+
+
+def test_commits_are_for_the_clusters_token_only() -> None:
+    secret = os.urandom(32)
+    with closing(Scene(ServerSecurity(secret=secret, tls=None))) as scene:
+        for credentials, error in (
+            (Credentials(), Unauthenticated),
+            (Credentials(token=app_token(secret, "app"), app="app"), PermissionDenied),
+        ):
+            with closing(RegistryClient(scene.address, timeout=TIMEOUT, credentials=credentials)) as client:
+                with pytest.raises(error):
+                    client.commit(SHUFFLE, commit(0).output)
+        cluster = Credentials(token=cluster_token(secret))
+        with closing(RegistryClient(scene.address, timeout=TIMEOUT, credentials=cluster)) as client:
+            client.commit(SHUFFLE, commit(0).output)
+        assert scene.durable() == [commit(0).output]
+
+
+def test_lookups_tell_of_nothing_that_a_crash_would_undo(scene: Scene) -> None:
+    with closing(ControlClient(scene.address, client="test", timeout=TIMEOUT)) as control:
+        with ThreadPoolExecutor(2) as pool:
+            committing = pool.submit(lambda: [scene.master.apply(commit(n)) for n in range(300)])
+            while not committing.done():
+                reply = control.call("Locate", control_pb.LocateRequest(shuffle=messages.key_of(SHUFFLE)))
+                assert len(scene.durable()) >= len(reply.outputs)
+            committing.result()
