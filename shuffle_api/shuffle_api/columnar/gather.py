@@ -45,13 +45,16 @@ class BatchGatherer:
         self._slices: dict[int, list[Any]] = {}
         self._sizes: dict[int, float] = {}
         self._held = 0
+        self._failed = False
 
     def add(self, batch: Any, partitioner: Partitioner) -> None:
         """Take a RecordBatch, all of it or (when this raises) nothing.
 
         :raises InvalidArgument: another schema than before, a column that cannot be reordered, or what the
-            partitioner raises or says is not within the shuffle.
+            partitioner raises or says is not within the shuffle; an earlier call failed while it handed out rows, so
+            that some are missing.
         """
+        self._check_whole()
         batch = self._conformed(batch)
         if not batch.num_rows:
             return
@@ -62,19 +65,35 @@ class BatchGatherer:
             self._chunk.append((part, partitions[at : at + rows]))
             self._chunk_size += data_bytes(part)
             if self._chunk_size >= self._chunk_bytes:
+                self._failed = True  # until it has gone well
                 self._distribute()
+                self._failed = False
 
     def flush(self) -> None:
-        """Hand out everything."""
+        """Hand out everything.
+
+        :raises InvalidArgument: an earlier call failed while it handed out rows.
+        """
+        self._check_whole()
+        self._failed = True
         self._distribute()
         for partition in sorted(self._slices):
             self._hand_out(partition)
         self._held = 0
+        self._failed = False
 
     def clear(self) -> None:
         """Forget everything."""
         self._chunk.clear()
         self._slices.clear()
+
+    def _check_whole(self) -> None:
+        if self._failed:
+            raise InvalidArgument(
+                "an earlier write failed half-way, rows of it are missing",
+                remedy="write the map again as a new attempt",
+                shuffle=self._spec.id,
+            )
 
     def _conformed(self, batch: Any) -> Any:
         """The batch with the schema of the first one."""
@@ -119,7 +138,9 @@ class BatchGatherer:
         # A slice keeps the whole chunk in memory, until the last slice of the chunk is handed out.
         self._held += size
         if self._held >= self._most:
-            self.flush()
+            for partition in sorted(self._slices):
+                self._hand_out(partition)
+            self._held = 0
 
     def _hand_out(self, partition: int) -> None:
         del self._sizes[partition]
