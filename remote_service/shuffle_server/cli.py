@@ -58,13 +58,12 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _server(parsed: argparse.Namespace) -> int:
+    from shuffle_server.observe.logs import set_up_logging
     from shuffle_server.server import Server  # gRPC and Arrow are loaded by those who serve
 
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
     options = parse_options(ServerOptions, given)
-    logging.basicConfig(
-        level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up_logging(options.log_format, options.log_level)
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
     # it waits for, whose lock may be held just then. What the main thread waits for is the byte in this pipe.
     signals, wakeup = os.pipe()

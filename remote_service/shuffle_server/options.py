@@ -60,6 +60,9 @@ class ServerOptions:
         "", help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it"
     )
     control_threads: int = option(16, minimum=1, help="control requests served at once")
+    log_format: str = option(
+        "text", choices=("text", "json"), help="lines for people, or one JSON object per line (docs/operations.md)"
+    )
     log_level: str = option(
         "info", choices=("debug", "info", "warning", "error"), help="how much goes to the log (standard error)"
     )

@@ -19,8 +19,9 @@ from shuffle_api.values import MapOutput, WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
-from shuffle_server.observe.calls import CallObserver
+from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import Sources
+from shuffle_server.observe.log_context import fields_of, log_context
 from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import load_security, warn_of_strangers
@@ -82,7 +83,13 @@ class Server:
             self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
             service = ControlService(self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)))
             self._control, control_port = start_control(
-                service, host, port, options.control_threads, security, around=[CallObserver(instruments)]
+                service,
+                host,
+                port,
+                options.control_threads,
+                security,
+                around=[CallObserver(instruments)],
+                inside=[RequestFields()],
             )
             undo.pop_all()
         self._master.apply(RegisterWorker(self.worker.info))
@@ -128,7 +135,8 @@ class Server:
             try:
                 self._master.apply(CommitMapOutput(description.shuffle_id, output))
             except ShuffleError as error:
-                log.warning("dropped %s of %s: %s", description.output, description.shuffle_id, error)
+                with log_context(**fields_of(description.shuffle_id, description.output)):
+                    log.warning("dropped %s of %s: %s", description.output, description.shuffle_id, error)
                 self._store.remove_output(description.shuffle_id, description.output)
             else:
                 found.add((description.shuffle_id, description.output))
@@ -148,6 +156,8 @@ class Server:
             self._store.remove_shuffle(event.id)
         elif isinstance(event, AppRemoved):
             self._store.remove_app(event.app)
+            with log_context(app=event.app):
+                log.info("application %s: %s, its data is removed", event.app, event.reason)
         elif isinstance(event, LostOutput):
             self._store.remove_output(event.shuffle, event.output.output)
 

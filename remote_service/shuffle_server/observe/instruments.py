@@ -81,11 +81,7 @@ class Instruments:
 
     def refused(self, endpoint: str, error: ShuffleError) -> None:
         """The "data" or "control" endpoint refused something."""
-        self.refused_by_code(endpoint, error.code.name)
-
-    def refused_by_code(self, endpoint: str, code: str) -> None:
-        """As `refused`, given an error code's name."""
-        self._refusals.labels(endpoint, code).inc()
+        self._refusals.labels(endpoint, error.code.name).inc()
 
     def control_call(self, method: str, seconds: float) -> None:
         """A control call was answered. `method` is one that the service has."""

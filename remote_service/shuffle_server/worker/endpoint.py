@@ -17,6 +17,8 @@ import pyarrow.flight as fl
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
@@ -45,7 +47,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     ) -> None:
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
-        refused = functools.partial(worker.instruments.refused, "data")
+        refused = functools.partial(_note_refusal, worker.instruments, "call")
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{host}:{port}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
@@ -65,7 +67,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         def reply(message: pb.PutReply) -> None:
             writer.write(message.SerializeToString())
 
-        with self._instruments.push() as push:
+        with log_context(peer=context.peer()), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
                     raise InvalidArgument(
@@ -75,34 +77,37 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 check_schema(reader.schema, PUT_SCHEMA)
                 command = messages.parse(pb.PutCommand, descriptor.command)
                 principal_of(context).check(command.shuffle.app)
+                add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
                 Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
                 push.completed()
             except ShuffleError as error:
                 push.refused()
-                self._refused(error)
-                log.warning("push refused: %s", messages.status_text(error))
+                self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))
                 drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         started = time.monotonic()
-        try:
-            wanted = messages.parse(pb.GetTicket, ticket.ticket)
-            principal_of(context).check(wanted.shuffle.app)
-            schema, items = self.worker.get(wanted)
-        except ShuffleError as error:
-            raise self._failed(error) from error
-        return fl.GeneratorStream(schema, self._instruments.pull(items, started))
+        with log_context(peer=context.peer()):
+            try:
+                wanted = messages.parse(pb.GetTicket, ticket.ticket)
+                principal_of(context).check(wanted.shuffle.app)
+                add_log_fields(**_named(wanted.shuffle))
+                schema, items = self.worker.get(wanted)
+            except ShuffleError as error:
+                raise self._failed("pull", error) from error
+            return fl.GeneratorStream(schema, self._instruments.pull(items, started))
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""
         own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
         if own is not None and not own.startswith(begin):
             raise self._failed(
+                "list of flights",
                 PermissionDenied(
                     f"a list of applications {begin!r} with the token of application {own!r}",
                     remedy="ask for the shuffles of this application",
-                )
+                ),
             )
         specs = [spec for spec in self.worker.shuffles() if spec.id.app.startswith(begin)]
         seen = [spec for spec in specs if own in (None, spec.id.app)]
@@ -112,13 +117,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         try:
             return self._info(self._described(context, descriptor))
         except ShuffleError as error:
-            raise self._failed(error) from error
+            raise self._failed("flight info", error) from error
 
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
         try:
             self._described(context, descriptor)
         except ShuffleError as error:
-            raise self._failed(error) from None  # pyarrow sends the stack of this one: keep it short
+            raise self._failed("schema", error) from None  # pyarrow sends the stack of this one: keep it short
         return fl.SchemaResult(GET_SCHEMA)
 
     def _described(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> ShuffleSpec:
@@ -147,14 +152,25 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         records = sum(o.totals.records for o in outputs)
         return fl.FlightInfo(GET_SCHEMA, descriptor, endpoints, records, sum(o.totals.bytes for o in outputs))
 
-    def _refused(self, error: ShuffleError) -> None:
+    def _refused(self, what: str, error: ShuffleError) -> None:
         error.worker = self.worker.info.id
-        self._instruments.refused("data", error)
+        _note_refusal(self._instruments, what, error)
 
-    def _failed(self, error: ShuffleError) -> fl.FlightError:
-        self._refused(error)
+    def _failed(self, what: str, error: ShuffleError) -> fl.FlightError:
+        self._refused(what, error)
         kind = _FLIGHT_ERRORS.get(error.code, fl.FlightServerError)
         return kind(messages.status_text(error), extra_info=messages.error_message(error).SerializeToString())
+
+
+def _note_refusal(instruments: Instruments, what: str, error: ShuffleError) -> None:
+    instruments.refused("data", error)
+    with log_context(**fields_of_error(error)):
+        log.warning("%s refused: %s", what, messages.status_text(error))
+
+
+def _named(shuffle: pb.ShuffleKey) -> dict[str, str | int]:
+    """For the log: what a request says it is about, before anybody has looked whether it may."""
+    return {"app": shuffle.app, "shuffle": shuffle.shuffle}
 
 
 def _chunks(reader: fl.MetadataRecordBatchReader) -> Iterator[Any]:

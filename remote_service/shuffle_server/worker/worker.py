@@ -12,6 +12,7 @@ from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritt
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_server.store.output_file import corrupt_blocks
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
@@ -161,7 +162,8 @@ class Worker:
     def _lost(self, error: MapOutputLost) -> None:
         self.instruments.refused("data", error)
         if error.shuffle is not None and error.output is not None:
-            self._coordinator.lose(error.shuffle, error.output, error.message)
+            with log_context(**fields_of_error(error)):
+                self._coordinator.lose(error.shuffle, error.output, error.message)
 
     # ------------------------------------------------------------------ for the master and for people
 
