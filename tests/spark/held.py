@@ -5,7 +5,9 @@ puts an integer key into partition ``key % partitions``.
 """
 
 import gc
+import time
 from collections import Counter
+from collections.abc import Iterable
 
 from pyspark import RDD
 from pyspark.sql import SparkSession
@@ -14,11 +16,21 @@ KEYS = 97
 HELD: dict[str, "RDD[tuple[int, int]]"] = {}
 
 
-def write(spark: SparkSession, name: str, records: int, maps: int, partitions: int, salt: int = 0) -> None:
-    """Run the map stage of a new shuffle (and, since Spark has no other way, read it once)."""
-    source = spark.sparkContext.parallelize(range(records), maps)
+def write(
+    spark: SparkSession, name: str, records: int, maps: int, partitions: int, salt: int = 0, pause: float = 0
+) -> None:
+    """Run the map stage of a new shuffle (and, since Spark has no other way, read it once).
+
+    Each map takes ``pause`` seconds longer than it needs.
+    """
+    source = spark.sparkContext.parallelize(range(records), maps).mapPartitions(lambda part: _after(pause, part))
     HELD[name] = source.map(lambda i: (i % KEYS, i + salt)).partitionBy(partitions)
     HELD[name].count()
+
+
+def _after(pause: float, records: Iterable[int]) -> Iterable[int]:
+    time.sleep(pause)
+    return records
 
 
 def read(spark: SparkSession, name: str) -> list[int]:

@@ -68,7 +68,7 @@ def one_record(spark: SparkSession) -> Any:
 def giant_record(spark: SparkSession) -> Any:
     """64 MiB that do not compress, in one record."""
     giants = spark.sparkContext.parallelize([1, 2], 2).map(lambda seed: (seed, random.Random(seed).randbytes(GIANT)))
-    return _partitions(giants.partitionBy(2).map(lambda pair: (pair[0], len(pair[1]), _digest([pair[1]]))))
+    return _partitions(giants.partitionBy(2).map(lambda pair: (pair[0], len(pair[1]), digest([pair[1]]))))
 
 
 def many_partitions(spark: SparkSession) -> Any:
@@ -181,7 +181,7 @@ def _counted(values: Iterable[Any]) -> list[tuple[str, int]]:
     return sorted((text, texts.count(text)) for text in set(texts))
 
 
-def _digest(parts: Iterable[bytes]) -> str:
+def digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

@@ -41,8 +41,8 @@ def group_by_key(spark: SparkSession) -> Partitions:
 
 
 def sort_by_key(spark: SparkSession) -> Partitions:
-    """A range partitioner and an ordering: the order of the keys is the result."""
-    return [[key for key, _ in part] for part in _pairs_of(_pairs(spark).sortByKey(False, PARTITIONS))]
+    """A range partitioner and an ordering: the order of keys is the result. Where partitions end, a sample decides."""
+    return [[key for part in _pairs_of(_pairs(spark).sortByKey(False, PARTITIONS)) for key, _ in part]]
 
 
 def sort_within_partitions(spark: SparkSession) -> Partitions:

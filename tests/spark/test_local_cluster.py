@@ -2,15 +2,13 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from bench.spark_driver import SparkDriver
-from tests.spark import held, jobs, observe
+from tests.spark import executors, held, jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server
 
@@ -19,17 +17,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 JOBS = (jobs.group_by_key, jobs.sort_by_key, jobs.sql_sort_merge_join, jobs.sql_skewed_join)
-
-
-def executor_pids(spark: SparkSession) -> list[int]:
-    """Process ids of the executors' JVMs: the parents of the parents of their Python workers."""
-    return sorted(set(spark.sparkContext.parallelize(range(8), 8).map(lambda _: _grandparent()).collect()))
-
-
-def _grandparent() -> int:
-    time.sleep(0.2)  # long enough for each executor to get some of the tasks
-    status = Path(f"/proc/{os.getppid()}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +46,7 @@ def test_killed_executor_costs_no_map(driver: SparkDriver) -> None:
     driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     before = driver.call(observe.map_tasks)
     assert len({task.executor for task in before}) == 2
-    victim, _ = driver.call(executor_pids)
+    victim, _ = driver.call(executors.pids)
     assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{victim}/cmdline").read_bytes()
 
     os.kill(victim, signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""Executors may leave at any time, since their map outputs lie at the server: Spark knows, and runs no map again.
+
+Without that, dynamic allocation takes shuffle tracking (executors stay as long as their output is wanted) or an
+external shuffle service, and decommissioning moves the outputs to other executors first.
+"""
+
+import os
+import signal
+import time
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.spark import executors, held, leaks, observe
+from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.server import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+DEADLINE_S = 60.0
+RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
+EXPECTED = held.expected(RECORDS, PARTITIONS)
+
+CLUSTER = observe.WITH_UI | {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
+DYNAMIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "false",
+    "spark.dynamicAllocation.initialExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+}
+DECOMMISSION = {
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    "spark.storage.decommission.replicationReattemptInterval": "1s",  # until then one that leaves looks for more to do
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(start_driver: StartDriver, server: Server) -> SparkDriver:
+    return start_driver(flight_conf(server) | CLUSTER | DECOMMISSION)
+
+
+def test_executor_killed_in_the_middle_of_a_map_stage_takes_no_output_with_it(
+    cluster: SparkDriver, server: Server
+) -> None:
+    victim, _ = cluster.call(executors.pids)
+    cluster.begin(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS, pause=0.5)
+    deadline = time.monotonic() + DEADLINE_S
+    while max((shuffle.committed for shuffle in server.status().shuffles), default=0) < MAPS // 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    os.kill(victim, signal.SIGKILL)
+
+    cluster.result()
+    assert cluster.call(held.read, name="x") == EXPECTED
+    assert sorted(task.map for task in cluster.call(observe.map_tasks)) == list(range(MAPS))
+
+
+def test_decommissioned_executors_leave_and_no_map_runs_again(cluster: SparkDriver, server: Server) -> None:
+    cluster.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    before = cluster.call(observe.map_tasks)[-MAPS:]
+    leaving = sorted({task.executor for task in before})
+    assert len(leaving) == 2
+
+    for executor in leaving:
+        assert cluster.call(executors.decommission, executor=executor)
+    leaks.wait_until_none(lambda: set(leaving) & set(cluster.call(observe.executors)), "executors")
+
+    assert cluster.call(held.read, name="x") == EXPECTED
+    assert cluster.call(observe.map_tasks)[-MAPS:] == before
+
+
+def test_idle_executors_leave_without_shuffle_tracking_and_no_map_runs_again(
+    cluster: SparkDriver, server: Server
+) -> None:
+    cluster.renew(DYNAMIC)
+    cluster.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    before = cluster.call(observe.map_tasks)
+    assert len(before) == MAPS
+
+    leaks.wait_until_none(lambda: cluster.call(observe.executors), "executors")
+
+    assert cluster.call(held.read, name="x") == EXPECTED
+    assert cluster.call(observe.map_tasks) == before
