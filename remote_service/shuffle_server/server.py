@@ -23,6 +23,7 @@ from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import Sources
 from shuffle_server.observe.log_context import fields_of, log_context
 from shuffle_server.observe.observation import Observation
+from shuffle_server.observe.worker_state import worker_status
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.store import Store, lock_directory
@@ -31,6 +32,7 @@ from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,9 @@ class Server:
                     remedy="choose another --data-listen address, or port 0",
                 ) from error
             self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
-            service = ControlService(self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)))
+            service = ControlService(
+                self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)), self._worker_states
+            )
             self._control, control_port = start_control(
                 service,
                 host,
@@ -121,6 +125,10 @@ class Server:
         self._master.close()
         os.close(self._lock_fd)
         return not ending.is_alive()
+
+    def _worker_states(self) -> list[pb.WorkerStatus]:
+        traffic = self._observation.instruments.traffic.totals()
+        return [worker_status(self.worker.info.id, self._pool.statistics(), self._store.statistics(), traffic)]
 
     def _recover(self, worker_id: str) -> None:
         """Make registry and disk agree: what is complete on disk is committed, what is not there is lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Protocol
 
@@ -46,8 +46,17 @@ class Workers(Protocol):
 class ControlService(rpc.ShuffleControlServicer):
     """`flight_shuffle.v1.ShuffleControl`. Every method raises typed errors; `guard` turns them into statuses."""
 
-    def __init__(self, master: Master, workers: Workers, version: str, heartbeat_seconds: int) -> None:
+    def __init__(
+        self,
+        master: Master,
+        workers: Workers,
+        version: str,
+        heartbeat_seconds: int,
+        states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
+    ) -> None:
+        """`states`: memory, disks and streams of the workers, for Status."""
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
+        self._states = states
         self._started = time.monotonic()
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
@@ -164,6 +173,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 apps=apps,
                 bytes_pushed=pushed,
                 bytes_pulled=pulled,
+                states=self._states(),
             )
 
         return guard(context, reply)

@@ -11,6 +11,7 @@ import grpc
 
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
+from shuffle_server.proto import registry_pb2 as registry_pb
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -81,4 +82,9 @@ class RequestFields(grpc.ServerInterceptor):  # type: ignore[type-arg]
         )
 
 
-METHODS = frozenset(method.name for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods)
+METHODS = frozenset(
+    method.name
+    for file in (pb.DESCRIPTOR, registry_pb.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+)

@@ -1,0 +1,24 @@
+"""A worker's memory, disks and streams as a message, for Status."""
+
+from __future__ import annotations
+
+from shuffle_server.observe.traffic import TrafficTotals
+from shuffle_server.store.statistics import StoreStatistics
+from shuffle_transport.pool import PoolStatistics
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+def worker_status(worker: str, pool: PoolStatistics, store: StoreStatistics, traffic: TrafficTotals) -> pb.WorkerStatus:
+    """What worker `worker` holds and does at this moment."""
+    return pb.WorkerStatus(
+        worker=worker,
+        memory_budget=pool.budget,
+        memory_used=pool.used,
+        waiting_streams=pool.waiting,
+        open_pushes=traffic.open_pushes,
+        open_pulls=traffic.open_pulls,
+        staged_outputs=store.staged_outputs,
+        staged_bytes=store.staged_bytes,
+        spare_bytes=store.spare_bytes,
+        disks=(pb.DiskStatus(path=disk.path, size=disk.size, used=disk.used, free=disk.free) for disk in store.disks),
+    )

@@ -1,0 +1,125 @@
+"""`flight-shuffle status`: tables and JSON of a real server, and what is said when there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from bench.server import ServerProcess
+from shuffle_api.ids import MapAttempt
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.status import plain, render
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_server.helpers import write_map
+from tests.shuffle_server.test_server import run_cli
+
+
+def status(*arguments: str) -> Any:
+    done = run_cli("status", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_json_says_what_the_server_holds_and_does(server: ServerProcess, plugin: RemoteShuffle) -> None:
+    with plugin.master("app") as master:
+        handle = master.register_shuffle(8, 2)
+        written = write_map(plugin, handle, 0)
+        with plugin.writer(handle, MapAttempt(1, 0)) as half:
+            half.write(0, os.urandom(9 << 20))  # large enough to be on its way to the server
+            shown = status(server.control)
+        [output] = master.map_outputs(handle)
+    [shuffle] = shown["shuffles"]
+    assert shuffle["shuffle"] == {"app": "app", "shuffle": handle.spec.id.shuffle}
+    assert (shuffle["partitions"], shuffle["maps"], shuffle["committed"]) == (8, 2, 1)
+    assert (shuffle["totals"]["records"], shuffle["totals"]["bytes"]) == (len(written), output.totals.bytes)
+    [app] = shown["apps"]
+    assert (app["app"], app["shuffles"], app["bytes"]) == ("app", 1, output.totals.bytes)
+    [worker], [state] = shown["workers"], shown["states"]
+    assert state["worker"] == worker["id"]
+    assert f"{worker['host']}:{worker['port']}" == server.data
+    assert (state["memory_budget"], state["memory_used"], state["waiting_streams"]) == (1 << 30, 0, 0)
+    assert state["staged_outputs"] == 1
+    assert state["staged_bytes"] > 9 << 20
+    assert shown["bytes_pushed"] == output.totals.bytes + state["staged_bytes"]
+    [disk] = state["disks"]
+    assert disk["path"] == str(server.data_dir / "worker")
+    assert 0 < disk["free"] <= disk["size"]
+
+
+def test_tables_show_workers_disks_applications_and_shuffles(server: ServerProcess, plugin: RemoteShuffle) -> None:
+    with plugin.master("app") as master:
+        write_map(plugin, master.register_shuffle(8, 2), 0)
+        shown = run_cli("status", server.control).stdout
+        again = run_cli("status", "--server", server.control).stdout
+        assert again.splitlines()[5:8] == shown.splitlines()[5:8] != []
+    for text in ("WORKER", "MEMORY IN USE", "0 B of 1.0 GiB", "DIRECTORY", str(server.data_dir), "app/0", server.data):
+        assert text in shown
+    empty = run_cli("status", server.control, "--app", "nobody").stdout
+    assert empty.count("(none)") == 2
+
+
+def test_only_one_application_is_shown_when_it_is_named(server: ServerProcess, plugin: RemoteShuffle) -> None:
+    with plugin.master("one") as one, plugin.master("two") as two:
+        one.register_shuffle(1, 1)
+        two.register_shuffle(1, 1)
+        shown = status(server.control, "--app", "one")
+        assert [app["app"] for app in shown["apps"]] == ["one"]
+        assert {shuffle["shuffle"]["app"] for shuffle in shown["shuffles"]} == {"one"}
+
+
+def test_an_unreachable_server_is_named_with_what_to_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    failed = run_cli("status", address, "--timeout", "10")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert f"nobody answers at {address}" in failed.stderr
+    assert "To do: check that the service runs" in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+def test_a_server_that_does_not_answer_is_named_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        failed = run_cli("status", address, "--timeout", "1")
+    assert failed.returncode == 1
+    assert address in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_another_endpoint_is_told_from_the_control_endpoint(server: ServerProcess) -> None:
+    failed = run_cli("status", server.data)
+    assert failed.returncode == 1
+    assert "does not answer as a Flight Shuffle control endpoint" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "address is missing"),
+        (["a:1", "--server", "b:2"], "two addresses"),
+        (["nowhere"], "'nowhere' is not HOST:PORT"),
+    ],
+)
+def test_a_wrong_address_is_named_with_what_would_be_right(arguments: list[str], words: str) -> None:
+    failed = run_cli("status", *arguments)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert words in failed.stderr
+    assert "ready line" in failed.stderr
+
+
+def test_a_worker_that_told_nothing_has_dashes_and_names_cannot_play_with_the_terminal() -> None:
+    reply = pb.StatusReply(
+        workers=[pb.Worker(id="w", host="h", port=1)], apps=[pb.AppStatus(app="a", name="\x1b[2Jx\n")]
+    )
+    shown = render(reply)
+    assert shown.splitlines()[3].split()[-6:] == ["-"] * 6
+    assert "\x1b" not in shown
+    assert "[2Jx" in shown
+
+
+def test_large_numbers_are_numbers() -> None:
+    assert plain(pb.DiskStatus(path="/d", size=1 << 60)) == {"path": "/d", "size": 1 << 60, "used": 0, "free": 0}
