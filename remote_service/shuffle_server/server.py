@@ -95,15 +95,15 @@ class Server:
                 around=[CallObserver(instruments)],
                 inside=[RequestFields()],
             )
+            self._master.apply(RegisterWorker(self.worker.info))
+            self.control_address = f"{options.advertise or host}:{control_port}"
+            self.data_address = self.worker.info.address
+            self.metrics_address = self._observation.address
+            self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
+            self._housekeeper.start()
+            sources = Sources(worker_id, self._pool, self._store, self._master, root / "master")
+            self._observation.attach(sources, options.window, self._housekeeper)
             undo.pop_all()
-        self._master.apply(RegisterWorker(self.worker.info))
-        self.control_address = f"{options.advertise or host}:{control_port}"
-        self.data_address = self.worker.info.address
-        self.metrics_address = self._observation.address
-        self._housekeeper = threading.Thread(target=self._keep_house, name="housekeeping")
-        self._housekeeper.start()
-        sources = Sources(worker_id, self._pool, self._store, self._master, root / "master")
-        self._observation.attach(sources, options.window, self._housekeeper)
 
     def stop(self) -> bool:
         """Stop serving and close everything; call once. False when streams stayed open: they die with the process."""

@@ -16,12 +16,14 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe import families
+from shuffle_server.observe.observation import Observation
 from shuffle_transport.blocks import table_rows, totals_of
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import block, read_all, write_map
 from tests.shuffle_server.observe.helpers import Scrape, get
+from tests.shuffle_server.test_server import run_cli
 
 MEMORY = 64 << 20
 
@@ -153,6 +155,24 @@ def test_open_metrics_are_served_to_who_asks_for_them(server: ServerProcess) -> 
     assert answer.text.endswith("# EOF\n")
     parsed = open_metrics_families(answer.text)  # type: ignore[no-untyped-call]
     assert "flight_shuffle_commits" in {family.name for family in parsed}
+
+
+def test_a_server_that_starts_shows_what_it_has_counted_and_no_state(observation: Observation) -> None:
+    observation.instruments.traffic.pushed(1, 30)
+    scrape = Scrape(observation.address)
+    assert (scrape("ready"), scrape("pushed_bytes_total")) == (0, 30)
+    assert not {"flight_shuffle_apps", "flight_shuffle_pool_used_bytes"} & set(scrape.families)
+
+
+def test_a_server_that_cannot_start_ends_and_names_the_address(server: ServerProcess, tmp_path: Path) -> None:
+    taken = {
+        server.metrics: ["--listen", "127.0.0.1:0", "--metrics-listen", server.metrics],
+        server.control: ["--listen", server.control, "--metrics-listen", "127.0.0.1:0"],
+    }
+    for address, arguments in taken.items():
+        failed = run_cli("server", "--data-dir", str(tmp_path / "other"), *arguments)
+        assert failed.returncode == 1
+        assert f"cannot listen on {address}" in failed.stderr
 
 
 def test_a_real_server_is_well_and_ready(server: ServerProcess) -> None:

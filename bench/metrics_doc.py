@@ -1,0 +1,43 @@
+"""The table of metrics in docs/operations.md, made from the server's own list of metric families."""
+
+import sys
+from pathlib import Path
+
+from bench.options_doc import escaped, table
+from shuffle_server.observe import families
+from shuffle_server.observe.families import Family
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "operations.md"
+BEGIN, END = "<!-- metrics: written by scripts/generate-metrics -->\n", "<!-- end of metrics -->\n"
+MOST_VALUES = 5  # of a label, that are listed
+
+
+def document(text: str) -> str:
+    """`text` with the table between its two marks. Raises ValueError when a mark is missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{DOCUMENT.name} has no place for the metrics: {BEGIN.strip()} ... {END.strip()}")
+    return before + BEGIN + "\n" + metrics() + "\n" + END + after
+
+
+def metrics() -> str:
+    """The table, in the order of the list."""
+    rows = [
+        f"| `{family.name}` | {family.kind} | {labels(family)} | {escaped(family.help)} |" for family in families.ALL
+    ]
+    return table(("metric", "type", "labels", "what"), rows)
+
+
+def labels(family: Family) -> str:
+    """Each label with the values it can have, if they are few."""
+    known = dict(zip(family.labels, family.values, strict=False))
+    return "; ".join(
+        f"`{label}`" + (f": {', '.join(known[label])}" if 0 < len(known.get(label, ())) <= MOST_VALUES else "")
+        for label in family.labels
+    )
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(document(DOCUMENT.read_text()))
