@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from bench.spark_driver import SparkDriver
-from tests.spark import executors, held, leaks, observe
-from tests.spark.conftest import StartDriver, flight_conf
+from bench.spark_driver import JobFailed, SparkDriver
+from tests.spark import executors, held, leaks, observe, strangers
+from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -23,6 +23,7 @@ EXPECTED = held.expected(RECORDS, PARTITIONS)
 
 CLUSTER = observe.WITH_UI | {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
 DYNAMIC = {
+    "spark.decommission.enabled": "false",  # it alone would do: Spark counts on moving the outputs then
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "false",
     "spark.dynamicAllocation.initialExecutors": "2",
@@ -84,3 +85,14 @@ def test_idle_executors_leave_without_shuffle_tracking_and_no_map_runs_again(
 
     assert cluster.call(held.read, name="x") == EXPECTED
     assert cluster.call(observe.map_tasks) == before
+
+
+def test_without_a_server_dynamic_allocation_needs_tracking(cluster: SparkDriver) -> None:
+    """What falls back lies on executors. Spark says so before the first job; nothing of the application is left."""
+    with strangers.nobody() as address:
+        away = {"spark.shuffle.flight.server": address, "spark.shuffle.flight.connectTimeout": "1s"}
+        cluster.renew(DYNAMIC | away | {"spark.shuffle.flight.fallback": "auto"})
+        with pytest.raises(JobFailed, match="Dynamic allocation of executors requires one of the following conditions"):
+            cluster.call(held.app_key)
+    cluster.renew(SORT_SHUFFLE | {"spark.master": "local[2]"})
+    leaks.wait_until_none(lambda: cluster.call(leaks.threads), "threads")
