@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_transport.credits import INITIAL_CREDIT, GrantPolicy, ReceiveWindow, SendWindow
+from shuffle_transport.credits import INITIAL_CREDIT, MOST_BATCHES, GrantPolicy, ReceiveWindow, SendWindow
 
 MIB = 1 << 20
 
@@ -174,24 +174,33 @@ def test_a_backlog_that_has_arrived_is_none_any_more() -> None:
 
 
 def test_batches_that_come_after_an_announcement_but_had_their_credit_are_no_part_of_the_backlog() -> None:
-    window = ReceiveWindow(FIXED_ANNOUNCED).received(0, 700_000, 800_000)
+    window = ReceiveWindow(FIXED_ANNOUNCED).received(0, 700_000, spent=800_000)
     window = window.received(800_000)  # another thread's, which took its credit before the announcement
     assert window.backlog == 700_000
     assert granted(window.consumed(800_000)).granted == 800_000 + MIB
 
 
-def test_a_sender_that_begins_to_wait_while_little_is_held_gets_a_larger_window() -> None:
-    window = elastic_announced().received(MIB).consumed(MIB // 2 + 1)
-    assert granted(window.received(0, 1000)).target == 2 * MIB
+def test_a_sender_that_begins_to_wait_while_the_receiver_waits_gets_a_larger_window() -> None:
+    window = elastic_announced().received(MIB // 2).received(MIB // 2).consumed(MIB // 2 + 1)
+    assert granted(window.received(0, 1000, hungry=True)).target == 2 * MIB
+    assert granted(window.received(0, 1000)).target == MIB
 
 
 def test_a_sender_that_waits_for_the_consumer_does_not() -> None:
     window = elastic_announced().received(MIB // 2).received(MIB // 2).consumed(MIB // 2)
-    assert granted(window.received(0, 1000)).target == MIB
+    assert granted(window.received(0, 1000, hungry=True)).target == MIB
+
+
+def test_a_window_of_many_batches_does_not_grow_because_the_sender_waits() -> None:
+    batch = MIB // MOST_BATCHES
+    window = elastic_announced()
+    for _ in range(MOST_BATCHES):
+        window = window.received(batch).consumed(batch)
+    assert granted(window.received(0, 1000, hungry=True)).target == MIB
 
 
 def test_each_wait_makes_the_window_larger_once() -> None:
-    window = granted(elastic_announced().received(MIB).consumed(MIB).received(0, 1000))
+    window = granted(elastic_announced().received(MIB).consumed(MIB).received(0, 1000, hungry=True))
     assert window.target == 2 * MIB
     window = granted(window.received(2 * MIB).consumed(2 * MIB))
     assert window.target == 4 * MIB  # two batches of 2 MiB
@@ -201,7 +210,7 @@ def test_each_wait_makes_the_window_larger_once() -> None:
 
 def test_a_sender_that_does_not_announce_is_never_taken_for_starved() -> None:
     window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True)).received(MIB // 4).consumed(MIB // 4)
-    assert granted(window.received(0, 1000)).target == MIB
+    assert granted(window.received(0, 1000, hungry=True)).target == MIB
 
 
 def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_credit() -> None:

@@ -159,10 +159,10 @@ class PushMachine(RuleBasedStateMachine):
     # -------------------------------------------------------------- the receiver
 
     @precondition(lambda self: self.wires.data)
-    @rule()
-    def arrive(self) -> None:
+    @rule(hungry=st.booleans())
+    def arrive(self, hungry: bool) -> None:
         batch = self.wires.data.popleft()
-        self.receive_window = self.receive_window.received(batch.size, batch.backlog, batch.spent)
+        self.receive_window = self.receive_window.received(batch.size, batch.backlog, spent=batch.spent, hungry=hungry)
         start = self.held.next
         skip, self.held = self.held.receive(len(batch.blocks))
         self.delivered += range(start + skip, start + len(batch.blocks))
@@ -203,7 +203,7 @@ class PushMachine(RuleBasedStateMachine):
             if self.place.next < len(self.blocks):
                 self.send(None)
             while self.wires.data:
-                self.arrive()
+                self.arrive(False)
             while self.holding:
                 self.consume()
             while self.wires.replies:

@@ -26,9 +26,10 @@ The rules, in their order:
    credit there has been; for with such a backlog the sender may rightly wait until it has that much.
 3. *Grow* (`elastic` only). A window starts at INITIAL_CREDIT; a backlog larger than the target doubles it, and a
    batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. With `announced`
-   so does a sender that begins to wait while the receiver holds less than half of the target: then the window makes
-   it wait, not the consumer. Many idle streams then promise little, and one busy stream gets what its bandwidth and
-   delay need.
+   so does a sender that begins to wait while the receiver is `hungry` (it waits as well) and holds less than half of
+   the target: then the window makes it wait, not the consumer. It does not grow above MOST_BATCHES batches by that: a
+   queue of more is delay. Many idle streams then promise little, and one busy stream gets what its bandwidth and
+   delay need; but behind a slow consumer no queue grows.
 4. *Shrink* (`elastic` and `announced`). A grant to a sender that announces an empty backlog halves the target, down
    to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. Both ends
    forget the peak at that announcement (:meth:`SendWindow.idle`), which is what makes the smaller window safe under
@@ -49,6 +50,9 @@ from shuffle_api.errors import InvalidArgument
 
 INITIAL_CREDIT = 1 << 20
 """Payload bytes a sender may send before the first grant (docs/protocol.md)."""
+
+MOST_BATCHES = 16
+"""So many of the largest batches keep any stream flowing; a window of more only makes the queue longer."""
 
 DEFAULT_MAXIMUM = 8 << 20
 """Largest window, in bytes: 10 Gbit/s times 6 ms, and four batches of the usual 2 MiB."""
@@ -128,7 +132,7 @@ class ReceiveWindow:
     :ivar target: how far `granted` may run ahead of `released`, if `elastic`.
     :ivar wanted: what the sender would have sent, cumulative, had it not to wait; as it announced last.
     :ivar idle: it announced an empty backlog last.
-    :ivar starved: since the last grant it began to wait while little was held here.
+    :ivar starved: since the last grant it began to wait though the receiver was hungry.
     :ivar largest: largest batch since the last grant.
     """
 
@@ -153,13 +157,16 @@ class ReceiveWindow:
         """Bytes of the memory budget that this stream must hold reserved."""
         return max(self.granted - self.released, self.arrived - self.released, self.peak)
 
-    def received(self, n: int, backlog: int | None = None, spent: int | None = None) -> ReceiveWindow:
+    def received(
+        self, n: int, backlog: int | None = None, *, spent: int | None = None, hungry: bool = False
+    ) -> ReceiveWindow:
         """The window after a batch of `n` bytes (0 for a control message) that announced `backlog` (None: nothing).
 
         A batch above the credit is legal when at least INITIAL_CREDIT was left: the sender's window may be no larger.
 
         :param spent: credit that the sender had spent when it announced; None: what has arrived. Where several threads
             send, batches that have their credit may still arrive after an announcement that does not count them.
+        :param hungry: the receiver waited for what came.
 
         :raises InvalidArgument: the sender overspent its credit, or `n` or `backlog` is negative.
         """
@@ -177,7 +184,7 @@ class ReceiveWindow:
         wanted, idle, starved = self.wanted, self.idle, self.starved
         if backlog is not None:
             wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
-            starved |= self.policy.announced and not idle and 2 * (arrived - self.released) < self.target
+            starved |= hungry and not idle and self.policy.announced and 2 * (arrived - self.released) < self.target
         return replace(
             self,
             arrived=arrived,
@@ -232,7 +239,7 @@ class ReceiveWindow:
         if not policy.elastic:
             return policy.maximum
         target = self.target
-        if self.starved or self.backlog > target:
+        if self.backlog > target or (self.starved and target < MOST_BATCHES * self.largest):
             target *= 2
         elif policy.announced and self.idle:
             target //= 2

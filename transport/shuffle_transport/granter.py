@@ -51,14 +51,16 @@ class Granter:
         self._grants = 0
         self._reservation = pool.reserve(self._window.charge, timeout)
 
-    def received(self, n: int, backlog: int | None = None, spent: int | None = None) -> int | None:
+    def received(
+        self, n: int, backlog: int | None = None, *, spent: int | None = None, hungry: bool = False
+    ) -> int | None:
         """A batch of `n` payload bytes arrived (0: a control message); `backlog` is what it announced, if anything.
 
-        :param spent: see `ReceiveWindow.received`.
+        :param spent, hungry: see `ReceiveWindow.received`.
         :raises InvalidArgument: the sender overspent its credit.
         """
         with self._lock:
-            return self._adopt(self._window.received(n, backlog, spent))
+            return self._adopt(self._window.received(n, backlog, spent=spent, hungry=hungry))
 
     def consumed(self, n: int) -> int | None:
         """`n` bytes that had been received are no longer held.

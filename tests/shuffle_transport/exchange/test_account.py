@@ -46,7 +46,7 @@ def test_a_waiting_sender_gets_all_that_is_consumed_at_once(account: Account) ->
     half = INITIAL_CREDIT // 2
     account.arrived(half)
     account.took(half, half)
-    assert account.announced(half + 1, half) is None  # half is held
+    assert account.announced(half + 1, half, hungry=False) is None  # half is held
     assert account.consumed(half - 1) is None
     assert account.consumed(1) == INITIAL_CREDIT + half
     assert account.arrived(half + 1) is None
@@ -59,7 +59,7 @@ def test_what_was_gathered_counts_when_a_sender_begins_to_wait(account: Account)
     account.arrived(1000)
     account.took(900, 1000)
     account.consumed(900)
-    assert account.announced(2 * INITIAL_CREDIT, 1000) is not None
+    assert account.announced(2 * INITIAL_CREDIT, 1000, hungry=False) is not None
 
 
 @pytest.mark.parametrize("sizes", [[600_000, 600_000], [1000] * (INITIAL_CREDIT // 1000) + [1000]])
@@ -96,7 +96,7 @@ def test_a_closed_account_takes_nothing_and_gives_nothing(account: Account) -> N
     account.took(4000, 5000)
     account.close()
     assert account.consumed(4000) is None
-    assert account.announced(10, 0) is None
+    assert account.announced(10, 0, hungry=False) is None
     with pytest.raises(StreamBroken, match="nobody receives"):
         account.arrived(1)
     with pytest.raises(StreamBroken, match="nobody receives"):

@@ -12,11 +12,11 @@ class Plan:
     """Sizes in payload bytes, times in seconds."""
 
     rounds: int = 5  # pairs
-    volume: int = 256 * MIB  # each way in a timed run
-    most_blocks: int = 65_536  # in a timed run, so that runs of small blocks stay short
+    volume: int = 512 * MIB  # each way in a timed run
+    most_blocks: int = 131_072  # in a timed run, so that runs of small blocks stay short
     most_messages: int = 8_192  # likewise, of small messages
     sizes: tuple[int, ...] = (KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 8 * MIB)
-    message: int = MIB  # smaller blocks are joined up to this
+    message: int = 4 * MIB  # smaller blocks are joined up to this
     single_sizes: tuple[int, ...] = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
     channels: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     channel_message: int = 256 * KIB

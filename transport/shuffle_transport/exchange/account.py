@@ -69,13 +69,16 @@ class Account:
                     remedy="receive faster, or send fewer: control messages wait for no credit",
                 )
 
-    def announced(self, backlog: int, spent: int) -> int | None:
-        """The sender has spent so much credit and waits with so much more to spend, or (0) with nothing."""
+    def announced(self, backlog: int, spent: int, *, hungry: bool) -> int | None:
+        """The sender has spent so much credit and waits with so much more to spend, or (0) with nothing.
+
+        :param hungry: this end waited for what came.
+        """
         with self._lock:
             if self._closed:
                 return None
             earlier = self._settle()
-            grant = self._known(self._granter.received(0, backlog, spent))
+            grant = self._known(self._granter.received(0, backlog, spent=spent, hungry=hungry))
             self._waiting = self._granter.wanted
             return grant or earlier
 

@@ -22,6 +22,8 @@ from shuffle_transport.exchange.stream import Message, Stream
 
 LINGER = 0.02
 STAND_BY = 0.25
+WAITED = 200e-6
+"""Seconds from which on a read had to wait: what is there already comes sooner."""
 
 
 class Reading:
@@ -46,6 +48,8 @@ class Reading:
         self._written, self._somebody_waits = written, needed
         self._lead = threading.Lock()  # held by who reads
         self._needed = threading.Event()  # the own thread is to lead
+        self.waited = False
+        """The last read had to wait for its message."""
         self._lingering = False
         self._left = 0.0  # when the last leader left
         self._following: dict[object, bool] = {}  # consumers that wait for the own thread to read; may it lead?
@@ -82,8 +86,8 @@ class Reading:
         try:
             while self._end is None and not done():
                 message = self._read()
-                if message is not None:
-                    self._dispatch(message)
+                if message is not None and self._dispatch(message):
+                    break  # here is something for the consumer
         finally:
             self._lead.release()
         self._left = time.monotonic()
@@ -107,11 +111,13 @@ class Reading:
             self._needed.set()
 
     def _read(self) -> Message | None:
+        asked = time.monotonic()
         try:
             message = self._stream.read()
         except ShuffleError as error:
             self._end = error
             return None
+        self.waited = time.monotonic() - asked > WAITED
         if message is None:
             self._end = StreamBroken("the stream stopped before the end message")
         return message

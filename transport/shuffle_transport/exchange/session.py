@@ -63,6 +63,7 @@ class Session:
         self._heard_at, self._away_until = time.monotonic(), math.inf
         self._silent = False
         self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
+        self._lead_until = self._nudge_at = math.inf  # deadline of who leads; when the keeper looks at it
         self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
         self._over = False
@@ -188,6 +189,7 @@ class Session:
 
     def close(self) -> None:
         """Nobody uses this end any more: free the memory."""
+        self._keeper.end(self._nudge)
         self.inbox.close()
         self.outbox.gate.close()
 
@@ -235,7 +237,9 @@ class Session:
 
     def _dispatch(self, message: Message) -> bool:
         """Take a message in; whether it is an item. Never waits for the transport: the scribe writes what there is."""
-        self._heard_at, self.heard, self.known = time.monotonic(), True, True
+        self._heard_at = time.monotonic()
+        if not self.heard:
+            self.heard = self.known = True
         if self._failed or self._refusal is not None:
             return False  # nothing counts any more; the other end is to come to what was said last
         batch, metadata = message
@@ -276,7 +280,8 @@ class Session:
             self.inbox.put_end(messages.totals(control.end))
             due, item = self.resume, True
         if control.HasField("backlog"):
-            due |= self.account.announced(control.backlog, control.spent) is not None
+            hungry = self._reading is not None and self._reading.waited
+            due |= self.account.announced(control.backlog, control.spent, hungry=hungry) is not None
         if control.HasField("error"):
             error = messages.typed_error(control.error)
             self.fail(StreamBroken(error.message, remedy=error.remedy) if control.broken else error)
@@ -289,15 +294,26 @@ class Session:
 
     def _lead(self, reading: Reading, deadline: float) -> bool:
         """Read on the consumer's thread until there is something for it, or its time is up."""
-        key = object()
-        self._keeper.begin(key, deadline, self._nudge)
+        self._lead_until = deadline
+        if self._nudge_at > deadline:
+            self._nudge_at = deadline
+            self._keeper.begin(self._nudge, deadline, self._nudge)
         try:
             return reading.lead(lambda: self.inbox.ready or time.monotonic() >= deadline)
         finally:
-            self._keeper.end(key)
+            self._lead_until = math.inf
 
     def _nudge(self) -> None:
-        """A consumer's time is up, and it is in the middle of a read. The answer to a ping ends that."""
+        """The keeper's, at the deadline of somebody who led. Most have left long before, so it knows only of the first.
+
+        A consumer's time is up in the middle of a read: the answer to a ping ends that.
+        """
+        self._nudge_at = until = self._lead_until
+        if until > time.monotonic():
+            if until < math.inf:
+                self._keeper.begin(self._nudge, until, self._nudge)
+            return
+        self._nudge_at = math.inf
         self._scribe.soon(self._ask)
         asked, stream = time.monotonic(), self._stream
 

@@ -27,7 +27,7 @@ EXCHANGE_SCHEMA = pa.schema(
     ]
 )
 INLINE_BYTES = 16 << 10  # payload and table of a batch that travels in the metadata
-MESSAGE_COST = 1 << 10  # credit for what a message occupies beside its payload
+MESSAGE_COST = 16 << 10  # credit for what a message costs beside its payload, in memory and in time: docs/transport.md
 MAX_PAYLOAD = 1 << 30  # of one batch; Flight cannot send messages of 2 GiB
 MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
 MAX_ROWS = 1 << 20  # blocks of one batch
@@ -102,9 +102,9 @@ def sums_of(table: bytes | memoryview, payload_bytes: int) -> Sums:
         partition, _, length, raw, records = _ONE_ROW.unpack(table)
         sound = partition >= 0 and 0 <= length <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
     else:
-        # Four columns of words: partition and checksum, length, raw_length, records. One `or` over a column has the sign
-        # of its least and the size of its largest number. No field is above MAX_SUM and there are at most MAX_ROWS, so
-        # no sum leaves 63 bits.
+        # Four columns of words: partition and checksum, length, raw_length, records. One `or` over a column has the
+        # sign of its least and the size of its largest number. No field is above MAX_SUM and there are at most
+        # MAX_ROWS, so no sum leaves 63 bits.
         words = np.ascontiguousarray(np.frombuffer(table, "<i8").reshape(n, 4).T)
         first, *fields = np.bitwise_or.reduce(words, axis=1).tolist()
         bits = fields[0] | fields[1] | fields[2] | int(np.bitwise_or.reduce(words[2] - words[1]))
