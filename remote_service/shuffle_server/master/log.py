@@ -95,6 +95,11 @@ class Log(Protocol):
         """Whether the last write failed, so that operations wait for room on the disk."""
         ...
 
+    @property
+    def given_up(self) -> StorageFailed | ShuttingDown | None:
+        """Why this log takes nothing any more; None while it does. Only another start helps."""
+        ...
+
     def close(self) -> None:
         """Write what is queued and close; call once. Raises what `wait` raises."""
         ...
@@ -104,6 +109,7 @@ class NoLog:
     """For a registry that lives in memory only: everything is as durable as it will ever be."""
 
     failing = False
+    given_up = None
 
     def append(self, data: bytes, count: int) -> None: ...
     def switch(self) -> None: ...
@@ -136,6 +142,10 @@ class OperationLog:
     @property
     def failing(self) -> bool:
         return self._failed is not None
+
+    @property
+    def given_up(self) -> StorageFailed | ShuttingDown | None:
+        return self._final
 
     def append(self, data: bytes, count: int) -> Place:
         return self._add(_Records(data, count))

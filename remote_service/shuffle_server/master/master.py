@@ -251,6 +251,16 @@ class Master:
         """Why nothing can be made durable any more, None while it can. Only another start helps."""
         return self._log.given_up
 
+    @property
+    def failing(self) -> bool:
+        """The last write of the log failed; it is tried again with the next operation."""
+        return self._log.failing
+
+    @property
+    def given_up(self) -> ShuffleError | None:
+        """Why nothing can be made durable any more, None while it can. Only another start helps."""
+        return self._log.given_up
+
     def settle(self) -> None:
         """Return when all that a query could have seen until now is durable; at once when the disk is failing."""
         if not self._log.failing:

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shuffle_api.errors import DeadlineExceeded
+from shuffle_api.errors import DeadlineExceeded, ShuffleError
 from shuffle_server.observe.figures import Sources, is_registered
 
 PROBE_SECONDS = 1.0  # what was found out about the disk holds so long: asking often must not load it
@@ -70,9 +70,9 @@ class Health:
 
     def alive(self) -> list[Check]:
         """The checks of `/health`."""
-        writable = self._probe.look()
+        writable, given_up = self._probe.look(), self._sources.master.given_up
         return [
-            Check("journal", writable.full or not writable.reason, writable.reason),
+            Check("journal", given_up is None and (writable.full or not writable.reason), _reason(given_up, writable)),
             self._registered(must_know=False),
             Check(
                 "housekeeping",
@@ -83,9 +83,12 @@ class Health:
 
     def ready(self) -> list[Check]:
         """The checks of `/ready`, for a server that is not stopping."""
-        writable = self._probe.look()
+        writable, master = self._probe.look(), self._sources.master
+        reason = _reason(master.given_up, writable)
+        if master.failing and not reason:
+            reason = "the last write failed; it is tried again with the next operation"
         return [
-            Check("journal", not writable.reason, writable.reason),
+            Check("journal", not reason, reason),
             self._room(),
             self._registered(must_know=True),
         ]
@@ -105,6 +108,10 @@ class Health:
             return Check("disk", True)
         paths = ", ".join(disk.path for disk in store.disks)
         return Check("disk", False, f"{free} bytes are free in {paths}, fewer than {self._need}; free space there")
+
+
+def _reason(given_up: ShuffleError | None, writable: Writable) -> str:
+    return writable.reason if given_up is None else str(given_up)
 
 
 def _write(path: Path) -> Writable:

@@ -11,6 +11,7 @@ import pytest
 
 from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.files import Directory
 from shuffle_server.master.master import Master
 from shuffle_server.observe.figures import Sources
 from shuffle_server.observe.observation import Observation
@@ -21,13 +22,14 @@ WORKER = WorkerInfo("w-1", "localhost", 1)
 
 
 @contextmanager
-def parts_in(root: Path) -> Iterator[Sources]:
-    """A store, a master that knows the worker, and a pool of a megabyte."""
+def parts_in(root: Path, log: Directory | None = None) -> Iterator[Sources]:
+    """A store, a master that knows the worker, and a pool of a megabyte; `log`: where the master's files lie."""
     with ExitStack() as stack:
         store = Store(root / "worker")
         list(store.recover())
         stack.callback(store.close)
-        master = Master(root / "master")
+        (root / "master").mkdir()
+        master = Master(log or root / "master", sync=log is not None)
         stack.callback(master.close)
         master.apply(RegisterWorker(WORKER))
         yield Sources(WORKER.id, BufferPool(1 << 20), store, master, root / "master")

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shuffle_api.registry.operations import LoseWorker
+from shuffle_api.errors import StorageFailed
+from shuffle_api.registry.operations import LoseWorker, RegisterApp
 from shuffle_server.observe import figures, health
 from shuffle_server.observe.figures import Sources
 from shuffle_server.observe.health import Health, WriteProbe
 from shuffle_server.observe.observation import Observation
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
+from tests.shuffle_server.master.simulated import SimulatedDirectory
 from tests.shuffle_server.observe.conftest import parts_in
 from tests.shuffle_server.observe.helpers import get
 
@@ -69,6 +71,35 @@ def test_a_journal_that_cannot_be_written_is_ill(parts: Sources, attach: Attach)
         answer = get(observation.address, path)
         assert answer.status == 503
         assert str(parts.journal_dir) in answer.failed()["journal"]
+
+
+def test_a_log_without_room_is_not_ready_until_an_operation_found_room(tmp_path: Path, attach: Attach) -> None:
+    directory = SimulatedDirectory()
+    with parts_in(tmp_path, directory) as parts:
+        observation = attach(parts)
+        directory.room = 0
+        with pytest.raises(StorageFailed):
+            parts.master.apply(RegisterApp("a", "run", "", 0.0))
+        ready = get(observation.address, "/ready")
+        assert (ready.status, list(ready.failed())) == (503, ["journal"])
+        assert "tried again" in ready.failed()["journal"]
+        assert get(observation.address, "/health").status == 200
+        directory.room = 1 << 20
+        parts.master.apply(RegisterApp("b", "run", "", 0.0))
+        assert get(observation.address, "/ready").status == 200
+
+
+def test_a_log_that_was_given_up_is_ill_because_only_a_restart_helps(tmp_path: Path, attach: Attach) -> None:
+    directory = SimulatedDirectory()
+    with pytest.raises(StorageFailed, match="start the master again"), parts_in(tmp_path, directory) as parts:
+        observation = attach(parts)
+        directory.failing_sync = True
+        with pytest.raises(StorageFailed):
+            parts.master.apply(RegisterApp("a", "run", "", 0.0))
+        for path in ("/health", "/ready"):
+            answer = get(observation.address, path)
+            assert answer.status == 503
+            assert "not trusted any more" in answer.failed()["journal"]
 
 
 def test_a_worker_that_the_master_gave_up_is_not_ready(parts: Sources, attach: Attach) -> None:
