@@ -30,8 +30,9 @@ OURS: dict[str, tuple[tuple[Job, ...], dict[str, str]]] = {
     "uncompressed": (SOME, {"spark.shuffle.compress": "false", "spark.shuffle.spill.compress": "false"}),
     "encrypted": (SOME, ENCRYPTED),
     "encrypted, uncompressed": (SOME, ENCRYPTED | {"spark.shuffle.compress": "false"}),
+    "fetched to files": (SOME, {"spark.network.maxRemoteBlockSizeFetchToMem": "1k"}),
     "kryo, spilling": (
-        ALL,
+        (*SOME, jvm_jobs.combined_and_sorted, jvm_jobs.aggregate_by_key),
         {
             "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
             "spark.shuffle.sort.bypassMergeThreshold": "1",
