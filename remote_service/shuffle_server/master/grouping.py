@@ -1,8 +1,12 @@
 """Many waiters, one piece of work for all of them: the mechanism of group commit.
 
 Items are collected while a group is being worked on; whoever waits first takes all that have come since as the next
-group and works on it for everybody (Gray and Reuter, Transaction Processing, 9.4.7). So nobody waits for company, and
-under load the groups grow by themselves. There is no thread of its own.
+group and works on it for everybody (Gray and Reuter, Transaction Processing, 9.4.7). Under load the groups grow by
+themselves. There is no thread of its own.
+
+Those whose group has just been done tend to come back all at once, and the first of them would work on a group of one.
+Where a group costs much more than an item, its leader may linger for a moment: until as many have come as were in the
+group before, and no longer than `linger`. Who is alone never waits.
 """
 
 from __future__ import annotations
@@ -43,18 +47,26 @@ class Batcher(Generic[Item, Result]):
     :param work: makes one result per item, in their order; only one call at a time. A ShuffleError is everybody's.
     :param timeout: seconds for which one waits, for the groups before and one's own.
     :param what: names the work in errors.
+    :param linger: most seconds for which a leader waits for company; 0: not at all.
     """
 
-    def __init__(self, work: Callable[[list[Item]], list[Result]], *, timeout: float, what: str) -> None:
-        self._work, self._timeout, self._what = work, timeout, what
-        self._condition = threading.Condition()
+    def __init__(
+        self, work: Callable[[list[Item]], list[Result]], *, timeout: float, what: str, linger: float = 0.0
+    ) -> None:
+        self._work, self._timeout, self._what, self._linger = work, timeout, what, linger
+        lock = threading.Lock()
+        self._done = threading.Condition(lock)  # a group is done
+        self._company = threading.Condition(lock)  # the next group has as many items as its leader lingers for
         self._next: Group[Item, Result] = Group()
         self._busy = False
+        self._expected = 1  # items of the group before
 
     def add(self, item: Item) -> Ticket[Item, Result]:
         """Put an item behind those that have come before; never waits."""
-        with self._condition:
+        with self._done:
             self._next.items.append(item)
+            if len(self._next.items) == self._expected:
+                self._company.notify()
             return Ticket(self._next, len(self._next.items) - 1)
 
     def wait(self, ticket: Ticket[Item, Result]) -> Result:
@@ -71,13 +83,17 @@ class Batcher(Generic[Item, Result]):
         return group.results[ticket.index]
 
     def _must_work(self, group: Group[Item, Result]) -> bool:
+        """Wait until the group is done, or until it is this thread's to work on."""
         give_up = time.monotonic() + self._timeout
-        with self._condition:
+        with self._done:
             while not group.done:
                 if group is self._next and not self._busy:
-                    self._busy, self._next = True, Group()
+                    self._busy = True
+                    if len(group.items) < self._expected and self._linger:
+                        self._company.wait_for(lambda: len(group.items) >= self._expected, self._linger)
+                    self._next, self._expected = Group(), len(group.items)
                     return True
-                if not self._condition.wait(give_up - time.monotonic()) and time.monotonic() >= give_up:
+                if not self._done.wait(give_up - time.monotonic()) and time.monotonic() >= give_up:
                     raise DeadlineExceeded(
                         f"{self._what} took more than {self._timeout:g} s",
                         remedy="see whether the disk or the machine is overloaded; the request may be repeated",
@@ -92,6 +108,6 @@ class Batcher(Generic[Item, Result]):
         except ShuffleError as error:
             group.error = error
         finally:
-            with self._condition:
+            with self._done:
                 group.done, self._busy = True, False
-                self._condition.notify_all()
+                self._done.notify_all()

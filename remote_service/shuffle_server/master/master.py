@@ -92,41 +92,39 @@ class Master:
         if self._log.failing:  # one more attempt, before anything else is promised
             self._log.wait(self._log.barrier())
         outcomes: list[Outcome] = []
+        changes: list[bytes] = []
+        wait = False
         with self._lock:
-            place: Place | None = None
             for operation, record in zip(operations, records, strict=True):
                 try:
-                    events, place = self._apply_one(operation, record, place)
-                    outcomes.append(events)
+                    outcomes.append(self._apply_one(operation, record, changes))
                 except ShuffleError as error:
                     outcomes.append(error)
-                    place = self._log.barrier()  # what it is refused for may be still on its way to the disk
+                wait = wait or not isinstance(operation, Heartbeat | ExpireApps)
+            # What is repeated, or the reason for a refusal, may still be on its way to the disk on behalf of others.
+            place = self._append(changes) if changes else self._log.barrier() if wait else None
         self._log.wait(place)
         if self._listeners:
             for outcome in outcomes:
                 self._tell(outcome)
         return outcomes
 
-    def _apply_one(
-        self, operation: Operation, record: bytes, place: Place | None
-    ) -> tuple[tuple[Event, ...], Place | None]:
-        """What came about, and the place in the log to wait at."""
+    def _apply_one(self, operation: Operation, record: bytes, changes: list[bytes]) -> tuple[Event, ...]:
+        """What came about; what is to be logged of it goes to `changes`."""
         known = self._knows(operation)
         beats = self._heartbeats() if isinstance(operation, ExpireApps) else []
         events = self._registry.apply(operation)
         if events or (isinstance(operation, _EVENTLESS) and not known):
             # Heartbeats are not logged. But they decide who is dead, and must decide it alike when this is replayed.
-            return events, self._append(b"".join((*beats, record)), len(beats) + 1)
-        if isinstance(operation, Heartbeat | ExpireApps):
-            return events, place
-        # What it repeats may still be on its way to the disk, on behalf of whoever said it first.
-        return events, self._log.barrier()
+            changes += beats
+            changes.append(record)
+        return events
 
-    def _append(self, data: bytes, count: int) -> Place | None:
-        self._lsn += count
-        place = self._log.append(data, count)
+    def _append(self, changes: list[bytes]) -> Place | None:
+        self._lsn += len(changes)
+        place = self._log.append(b"".join(changes), len(changes))
         if self._materializer is not None:
-            self._materializer.note(count)
+            self._materializer.note(len(changes))
         return place
 
     def _heartbeats(self) -> list[bytes]:
@@ -217,7 +215,7 @@ class Master:
             for operation in operations:
                 self._registry.apply(operation)
             self._revive()
-            place = self._append(b"".join(map(encode, operations)), len(operations))
+            place = self._append([encode(operation) for operation in operations])
         self._log.wait(place)
         return info
 
@@ -240,16 +238,6 @@ class Master:
     @property
     def lock(self) -> threading.Lock:
         return self._lock
-
-    @property
-    def failing(self) -> bool:
-        """The last write of the log failed; it is tried again with the next operation."""
-        return self._log.failing
-
-    @property
-    def given_up(self) -> ShuffleError | None:
-        """Why nothing can be made durable any more, None while it can. Only another start helps."""
-        return self._log.given_up
 
     @property
     def failing(self) -> bool:

@@ -100,6 +100,14 @@ def test_commits_of_many_threads_and_clients_are_all_there(scene: Scene) -> None
         client.close()
 
 
+def test_a_worker_tells_all_that_it_holds_in_few_requests(scene: Scene, client: RegistryClient) -> None:
+    client.commit(SHUFFLE, commit(7).output)
+    outputs = [commit(n, attempt=1).output for n in range(2500)]
+    outcomes = client.commit_all(SHUFFLE, outputs)
+    assert outcomes == [*outputs[:7], commit(7).output, *outputs[8:]]
+    assert scene.durable() == outcomes
+
+
 def test_each_commit_has_an_outcome_of_its_own(scene: Scene, client: RegistryClient) -> None:
     first, other = commit(0).output, commit(0, attempt=1).output
     assert client.commit(SHUFFLE, first) == first

@@ -91,3 +91,30 @@ def test_who_waits_too_long_is_told_so_and_the_work_goes_on() -> None:
         assert first.result(TIMEOUT) == 2
     assert batcher.wait(batcher.add(3)) == 6
     assert work.groups == [[1], [2, 3]]
+
+
+def test_a_leader_lingers_until_as_many_have_come_as_the_last_time() -> None:
+    groups: list[list[int]] = []
+
+    def work(items: list[int]) -> list[int]:
+        groups.append(list(items))
+        return items
+
+    batcher = Batcher(work, timeout=TIMEOUT, what="counting", linger=TIMEOUT)
+    assert [batcher.wait(ticket) for ticket in [batcher.add(n) for n in range(3)]] == [0, 1, 2]
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(batcher.wait, batcher.add(3))
+        others = [batcher.add(4), batcher.add(5)]
+        assert leader.result(TIMEOUT) == 3
+        assert [batcher.wait(ticket) for ticket in others] == [4, 5]
+    assert groups == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_who_is_alone_does_not_linger_and_who_lingers_in_vain_goes_on() -> None:
+    batcher = Batcher(list, timeout=TIMEOUT, what="counting", linger=0.05)
+    pair = [batcher.add(1), batcher.add(2)]
+    assert [batcher.wait(ticket) for ticket in pair] == [1, 2]
+    assert batcher.wait(batcher.add(3)) == 3  # expects one more, in vain
+    patient: Batcher[int, int] = Batcher(list, timeout=TIMEOUT, what="counting", linger=10 * TIMEOUT)
+    for n in range(100):
+        assert patient.wait(patient.add(n)) == n

@@ -1,0 +1,198 @@
+"""The registry's speed: ``python -m bench.registry --json FILE``. docs/registry.md says what the figures mean.
+
+Durable commits through gRPC from many clients and in one process, the cost of the log (with and without it in turn),
+the recovery of a million operations, and the first page of a large lookup. Takes about five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import machine, registry_recovery
+from bench.process import cpu_seconds
+from bench.registry_load import MAPS, PARTITIONS, begin_app, commit_for, load_from_processes, output
+from bench.registry_master import WORKER, master_process, open_master
+from bench.server import ServerProcess
+from shuffle_api.ids import ShuffleId
+from shuffle_api.registry.operations import CommitMapOutput, RegisterApp, RegisterShuffle
+from shuffle_api.values import ShuffleSpec
+from shuffle_server.master.client import RegistryClient
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    clients: int = 16
+    processes: int = 2  # that the clients run in
+    tasks: tuple[int, ...] = (1, 4, 16)  # committing at once in each client
+    cost_tasks: int = 32  # as many as the clients can make use of: more gain nothing
+    seconds: float = 5.0
+    rounds: int = 6  # of the log's cost
+    operations: int = 1_000_000
+    lookups: int = 50
+
+
+def measure(parameters: Parameters, scratch: Path, parts: Sequence[str]) -> dict[str, Any]:
+    """The figures of some of `PARTS`; each says how busy the machine was in the minute before it."""
+    report: dict[str, Any] = {"machine": machine.facts(), "parameters": asdict(parameters)}
+    for part in parts:
+        load = machine.load()
+        report[part] = {"load_before": load, **PARTS[part](parameters, scratch)}
+    return report
+
+
+def _durable(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """`flight-shuffle server --durability fsynced`, a fresh one for each number of tasks."""
+    found = {}
+    for tasks in parameters.tasks:
+        data = scratch / f"server-{tasks}"
+        with ServerProcess(data, scratch / "server.log", ["--durability", "fsynced"]) as server:
+            found[f"tasks_{tasks}"] = _run(parameters, server.control, server.pid, tasks)
+    return found
+
+
+def _run(parameters: Parameters, address: str, pid: int, tasks: int) -> dict[str, float]:
+    cpu = cpu_seconds(pid)
+    latencies = load_from_processes(
+        address,
+        "bench",
+        processes=parameters.processes,
+        clients=parameters.clients,
+        tasks=tasks,
+        seconds=parameters.seconds,
+    )
+    return {**_figures(latencies, parameters.seconds), "server_cpu_s": round(cpu_seconds(pid) - cpu, 2)}
+
+
+def _figures(latencies: Sequence[float], seconds: float) -> dict[str, float]:
+    ordered = sorted(latencies)
+    return {
+        "commits_s": round(len(ordered) / seconds, 1),
+        **{name: round(1e3 * _at(ordered, share), 3) for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99))},
+        "max_ms": round(1e3 * ordered[-1], 3),
+    }
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _embedded(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """Threads of one process, each with a shuffle of its own, with a synced log and with none."""
+    return {log: _threads(parameters, scratch / f"embedded-{log}", log) for log in ("synced", "none")}
+
+
+def _threads(parameters: Parameters, directory: Path, log: str) -> dict[str, float]:
+    with closing(open_master(directory, log)) as master:
+        master.apply(RegisterApp("bench", "bench", "", time.time()))
+        ids = [ShuffleId("bench", n) for n in range(parameters.clients)]
+        master.apply_all([RegisterShuffle(ShuffleSpec(id, PARTITIONS, MAPS)) for id in ids])
+        commits = [(lambda shuffle, out: master.apply(CommitMapOutput(shuffle, out)), id) for id in ids]
+        return _figures(commit_for(commits, WORKER.id, 1, parameters.seconds), parameters.seconds)
+
+
+def _log_cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """Commits/s of the same master with a synced log, a written log and none: A B C C B A ..., medians."""
+    sides: dict[str, list[dict[str, float]]] = {"synced": [], "written": [], "none": []}
+    for number in range(parameters.rounds):
+        for log in reversed(sides) if number % 2 else sides:
+            with master_process(scratch / f"cost-{log}-{number}", log) as master:
+                sides[log].append(_run(parameters, master.address, master.pid, parameters.cost_tasks))
+    rates = {log: [each["commits_s"] for each in figures] for log, figures in sides.items()}
+    medians = {log: statistics.median(values) for log, values in rates.items()}
+    return {
+        "ratio_synced": round(medians["synced"] / medians["none"], 4),
+        "ratio_written": round(medians["written"] / medians["none"], 4),
+        "ratios_synced": [round(a / b, 4) for a, b in zip(rates["synced"], rates["none"], strict=True)],
+        "ratios_written": [round(a / b, 4) for a, b in zip(rates["written"], rates["none"], strict=True)],
+        "median_commits_s": medians,
+        "rounds_commits_s": rates,
+        "server_cpu_us_per_commit": {
+            log: round(statistics.median(1e6 * each["server_cpu_s"] / _all(parameters, each) for each in figures), 1)
+            for log, figures in sides.items()
+        },
+    }
+
+
+def _all(parameters: Parameters, figures: dict[str, float]) -> float:
+    """Commits of a run, those of the warm-up included."""
+    return figures["commits_s"] * (parameters.seconds + 1)
+
+
+def _lookup(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """Pages of a shuffle of 1,000 partitions and 10,000 maps."""
+    with ServerProcess(scratch / "lookup", scratch / "server.log") as server:
+        worker, (id,) = begin_app(server.control, "bench", 1)
+        with closing(RegistryClient(server.control, timeout=TIMEOUT)) as client:
+            client.commit_all(id, [output(map_id, worker) for map_id in range(MAPS)])
+        with closing(ControlClient(server.control, client="flight-shuffle-bench", timeout=TIMEOUT)) as control:
+            first, whole, pages = [], [], 0
+            for _ in range(parameters.lookups):
+                started = time.perf_counter()
+                reply = control.call("Locate", pb.LocateRequest(shuffle=messages.key_of(id)))
+                first.append(time.perf_counter() - started)
+                pages, found = 1, [messages.map_output(each) for each in reply.outputs]
+                while reply.more:
+                    request = pb.LocateRequest(shuffle=messages.key_of(id), first_map=reply.next_map)
+                    reply = control.call("Locate", request)
+                    found += map(messages.map_output, reply.outputs)
+                    pages += 1
+                whole.append(time.perf_counter() - started)
+    return {
+        "partitions": PARTITIONS,
+        "maps": len(found),
+        "pages": pages,
+        "first_page_p50_ms": round(1e3 * statistics.median(first), 2),
+        "first_page_p99_ms": round(1e3 * _at(sorted(first), 0.99), 2),
+        "all_pages_p50_ms": round(1e3 * statistics.median(whole), 2),
+    }
+
+
+def _recovery(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    return registry_recovery.measure(scratch / "recovery", parameters.operations)
+
+
+PARTS = {"grpc": _durable, "embedded": _embedded, "log_cost": _log_cost, "recovery": _recovery, "lookup": _lookup}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    defaults = Parameters()
+    parser = argparse.ArgumentParser(prog="python -m bench.registry", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there; default: standard output")
+    for name in ("clients", "processes", "cost_tasks", "rounds", "operations", "lookups"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--tasks", type=int, nargs="+", default=list(defaults.tasks), help="of each client")
+    parser.add_argument(
+        "--seconds", type=float, default=defaults.seconds, help="of each run, after a second of warm-up"
+    )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=list(PARTS),
+        default=list(PARTS),
+        help="what to measure; what FILE has of the others stays",
+    )
+    given = vars(parser.parse_args(arguments))
+    path, parts = given.pop("json"), given.pop("parts")
+    known = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="bench-registry-") as scratch:
+        report = measure(Parameters(**{**given, "tasks": tuple(given["tasks"])}), Path(scratch), parts)
+    text = json.dumps({**known, **report}, indent=1)
+    print(text) if path is None else path.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

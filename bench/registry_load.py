@@ -1,0 +1,121 @@
+"""Clients of the registry: ``python -m bench.registry_load HOST:PORT APP`` prints the latencies of their commits (JSON).
+
+A client is what a worker is to its master: one connection, on which the commits of several tasks are gathered. Each
+task commits one map output after the other and waits for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals
+from shuffle_server.master.client import RegistryClient
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+ROOT = Path(__file__).parents[1]
+PARTITIONS, MAPS = 1000, 10_000
+TIMEOUT = 60.0
+WARM_UP_S = 1.0
+
+Commit = Callable[[ShuffleId, MapOutput], object]
+
+
+def output(map_id: int, worker: str) -> MapOutput:
+    """A map output such as a worker commits."""
+    return MapOutput(MapAttempt(map_id, 0), worker, Totals(1000, 1 << 26, 1 << 27, 1 << 20, map_id))
+
+
+def commit_for(commits: Sequence[tuple[Commit, ShuffleId]], worker: str, tasks: int, seconds: float) -> list[float]:
+    """Have `tasks` threads commit through each of `commits`; the seconds that each commit took, without a warm-up."""
+    begin = time.perf_counter() + WARM_UP_S
+    end = begin + seconds
+    latencies: list[list[float]] = []
+
+    def work(commit: Commit, shuffle: ShuffleId, task: int, mine: list[float]) -> None:
+        map_id, now = task, time.perf_counter()
+        while now < end:
+            commit(shuffle, output(map_id, worker))
+            before, now = now, time.perf_counter()
+            if before >= begin:
+                mine.append(now - before)
+            map_id += tasks
+
+    threads: list[threading.Thread] = []
+    for commit, shuffle in commits:
+        for task in range(tasks):
+            latencies.append([])
+            arguments = (commit, shuffle, task, latencies[-1])
+            threads.append(threading.Thread(target=work, args=arguments, name=f"task-{len(threads)}"))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [each for mine in latencies for each in mine]
+
+
+def begin_app(address: str, app: str, shuffles: int) -> tuple[str, list[ShuffleId]]:
+    """Register an application with shuffles; a worker of that server, and their ids."""
+    with closing(ControlClient(address, client="flight-shuffle-bench", timeout=TIMEOUT)) as control:
+        reply = control.call("RegisterApp", pb.RegisterAppRequest(app=app, instance=app, name="bench.registry"))
+        ids = [ShuffleId(app, number) for number in range(shuffles)]
+        for id in ids:
+            control.call("RegisterShuffle", messages.spec_message(ShuffleSpec(id, PARTITIONS, MAPS)))
+    return reply.workers[0].id, ids
+
+
+def load(address: str, app: str, clients: int, tasks: int, seconds: float) -> list[float]:
+    """The latencies (seconds) of the commits of so many clients in this process."""
+    worker, ids = begin_app(address, app, clients)
+    with ExitStack() as stack:
+        connected = [stack.enter_context(closing(RegistryClient(address, timeout=TIMEOUT))) for _ in ids]
+        return commit_for(
+            [(client.commit, id) for client, id in zip(connected, ids, strict=True)], worker, tasks, seconds
+        )
+
+
+def load_from_processes(
+    address: str, app: str, *, processes: int, clients: int, tasks: int, seconds: float
+) -> list[float]:
+    """The latencies of so many clients in all, in processes of their own."""
+    load = ["--clients", str(clients // processes), "--tasks", str(tasks), "--seconds", str(seconds)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.registry_load", address, f"{app}-{number}", *load],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        for number in range(processes)
+    ]
+    latencies: list[float] = []
+    for process in running:
+        said, _ = process.communicate(timeout=TIMEOUT + seconds)
+        if process.returncode:
+            raise RuntimeError(f"a process of clients ended with status {process.returncode}")
+        latencies += json.loads(said)
+    return latencies
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.registry_load", description=__doc__)
+    parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument("app", help="a name that no other application has")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--tasks", type=int, default=8, help="of each client")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    given = parser.parse_args(arguments)
+    print(json.dumps(load(given.address, given.app, given.clients, given.tasks, given.seconds)))
+
+
+if __name__ == "__main__":
+    main()

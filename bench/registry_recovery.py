@@ -1,0 +1,94 @@
+"""How long a registry takes to come back: ``python -m bench.registry_recovery DIRECTORY`` recovers it and says so."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.registry_load import MAPS, PARTITIONS, output
+from bench.registry_master import WORKER
+from shuffle_api.ids import ShuffleId
+from shuffle_api.registry.operations import CommitMapOutput, Operation, RegisterApp, RegisterShuffle, RegisterWorker
+from shuffle_api.values import ShuffleSpec
+from shuffle_server.master.files import LocalDirectory
+from shuffle_server.master.master import Master
+from shuffle_server.master.recovery import recover
+
+ROOT = Path(__file__).parents[1]
+APP = "recovery"
+GROUP = 16  # commits of one frame: what group commit makes of many clients
+TIMEOUT_S = 300.0
+
+
+def measure(directory: Path, operations: int) -> dict[str, Any]:
+    """Write so many operations, then recover them from the log, and again from a snapshot."""
+    directory.mkdir()
+    master = Master(directory, snapshot_every=1 << 60)
+    _fill(master, operations)
+    master.close()
+    log_bytes = _size(directory)
+    from_log = [_in_a_fresh_process(directory) for _ in range(3)]
+    master = Master(directory, snapshot_every=1 << 60)
+    started = time.perf_counter()
+    master.materialize()
+    making = time.perf_counter() - started
+    master.close()
+    from_snapshot = [_in_a_fresh_process(directory) for _ in range(3)]
+    return {
+        "operations": operations,
+        "operations_per_frame": GROUP,
+        "log_bytes": log_bytes,
+        "from_log": from_log,
+        "from_snapshot": from_snapshot,
+        "making_a_snapshot_s": round(making, 3),
+    }
+
+
+def _fill(master: Master, operations: int) -> None:
+    begin: list[Operation] = [RegisterApp(APP, APP, "", time.time()), RegisterWorker(WORKER)]
+    shuffles = -(-operations // MAPS)
+    begin += [RegisterShuffle(ShuffleSpec(ShuffleId(APP, n), PARTITIONS, MAPS)) for n in range(shuffles)]
+    master.apply_all(begin[:operations])
+    commits = [divmod(n, MAPS) for n in range(max(0, operations - len(begin)))]
+    for first in range(0, len(commits), GROUP):
+        master.apply_all(
+            [
+                CommitMapOutput(ShuffleId(APP, shuffle), output(map_id, WORKER.id))
+                for shuffle, map_id in commits[first : first + GROUP]
+            ]
+        )
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def _in_a_fresh_process(directory: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.registry_recovery", str(directory)]
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S).stdout
+    figures: dict[str, float] = json.loads(said)
+    return figures
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    (directory,) = sys.argv[1:] if arguments is None else arguments
+    started, cpu = time.perf_counter(), time.process_time()
+    recovered = recover(LocalDirectory(Path(directory)))
+    figures = {
+        "seconds": round(time.perf_counter() - started, 3),
+        "cpu_s": round(time.process_time() - cpu, 3),
+        "replayed": recovered.replayed,
+        "lsn": recovered.lsn,
+        "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
