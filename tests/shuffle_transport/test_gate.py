@@ -184,3 +184,25 @@ def test_negative_sizes_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="-1"):
         gate.acquire(-1, 0)
     assert gate.statistics().waiting == 0
+
+
+def test_a_gate_with_less_than_half_of_its_window_left_is_hungry() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB // 2, 0)
+    seen = [gate.hungry]
+    gate.acquire(1, 0)
+    seen.append(gate.hungry)
+    gate.granted(MIB + MIB // 2)
+    seen.append(gate.hungry)
+    assert seen == [False, True, False]
+
+
+def test_a_gate_at_which_somebody_waits_is_hungry() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB // 2, 0)
+    with ThreadPoolExecutor() as pool:
+        large = pool.submit(gate.acquire, MIB, FOREVER)
+        waiting(gate, 1)
+        assert gate.hungry
+        gate.granted(MIB + MIB // 2)
+        large.result(LONG)

@@ -126,9 +126,9 @@ class CreditGate:
         self.fail(StreamBroken(f"the stream to {self._peer} is closed"))
 
     @property
-    def waiting(self) -> bool:
-        """Somebody waits for credit."""
-        return bool(self._queue)
+    def hungry(self) -> bool:
+        """Somebody waits for credit, or less than half of the window is left: a grant should be under way."""
+        return bool(self._queue) or 2 * self._window.available < self._window.window
 
     def statistics(self) -> GateStatistics:
         with self._changed:

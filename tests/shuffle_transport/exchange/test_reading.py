@@ -179,6 +179,38 @@ def test_who_is_summoned_while_a_consumer_leads_comes_when_it_leaves(scene: Scen
     eventually(lambda: scene.readers[-1:] == [(b"1", "own")])
 
 
+def test_who_is_summoned_while_the_own_thread_leaves_is_not_left_alone(scene: Scene) -> None:
+    scene.reading.follow(scene, leads=True)
+    dispatch = scene.reading._dispatch
+
+    def dispatch_and_summon(message: Message) -> bool:
+        found = dispatch(message)
+        threading.Timer(0, scene.summon).start()
+        return found
+
+    scene.reading._dispatch = dispatch_and_summon
+    scene.stream.queue.put(b"item")
+    assert scene.items.get(timeout=TIMEOUT) == b"item"
+    scene.stream.queue.put(b"1")
+    eventually(lambda: scene.readers == [(b"item", "own"), (b"1", "own")])
+
+
+def test_a_consumer_that_comes_while_the_own_thread_leaves_is_read_for(scene: Scene) -> None:
+    scene.reading.follow("first", leads=True)
+    dispatch = scene.reading._dispatch
+
+    def dispatch_and_follow(message: Message) -> bool:
+        scene.reading.follow("second", leads=False)  # finds the lead taken
+        return dispatch(message)
+
+    scene.reading._dispatch = dispatch_and_follow
+    scene.stream.queue.put(b"item")
+    assert scene.items.get(timeout=TIMEOUT) == b"item"
+    scene.reading.unfollow("first")
+    scene.stream.queue.put(b"next")
+    eventually(lambda: scene.readers == [(b"item", "own"), (b"next", "own")])
+
+
 def test_when_no_consumer_comes_back_the_own_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER", 0.01)
     scene = Scene()

@@ -66,10 +66,13 @@ class BlockChannel:
         sums, message = _message(rows, payload)
         gate = self._outbox.gate
         if not gate.try_acquire(sums.cost):
-            sums, message = _message(*self._squeezer.squeeze(self._session.codec, rows, payload))
+            smaller = self._squeezer.squeeze(self._session.codec, rows, payload)
+            if smaller[0] is not rows:
+                sums, message = _message(*smaller)
             gate.acquire(sums.cost, deadline - time.monotonic())
         try:
             self._outbox.put(message, deadline, sums)
+            self._session.look_for_credit()
         except DeadlineExceeded:
             gate.give_back(sums.cost)  # it is not sent; or the channel is broken, and nobody counts
             raise

@@ -6,8 +6,8 @@ asked for it (`summon`), else when the consumer has not come back for LINGER sec
 work, and gRPC receives ahead beside short work. It gives the lead back to a consumer that waits when an item comes.
 
 A thread that waits in a read costs every write on the same stream 20 to 30 us: gRPC wakes it for each. So while this
-end sends and nobody waits for anything, nobody reads, for up to STAND_BY seconds: grants can wait until there is no
-credit left, and who waits for credit summons the own thread.
+end sends and nobody waits for anything, nobody reads, for up to STAND_BY seconds: grants can wait until credit runs
+low, and then who sends summons the own thread.
 """
 
 from __future__ import annotations

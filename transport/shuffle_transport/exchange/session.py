@@ -335,7 +335,12 @@ class Session:
             reading.unfollow(me)
 
     def _needs_reading(self) -> bool:
-        return self._over or self.outbox.gate.waiting
+        return self._over or self.outbox.gate.hungry
+
+    def look_for_credit(self) -> None:
+        """A batch was sent: if credit runs low, see that the next grant is read before it is gone."""
+        if self.outbox.gate.hungry:
+            self._summon()
 
     def _summon(self) -> None:
         reading = self._reading
