@@ -19,6 +19,12 @@ def threads(spark: SparkSession) -> list[str]:
     return [name for name in names if name.startswith(("flight-shuffle", "grpc-"))]
 
 
+def temporary_files(spark: SparkSession) -> list[str]:
+    """Files below ``spark.local.dir`` that a task made for itself: spills, fetched blocks."""
+    root = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
+    return [str(path) for path in root.glob("blockmgr-*/*/temp_*")]
+
+
 def connections(*addresses: str) -> int:
     """Established TCP connections of this machine to these ``host:port``, seen from the client's end."""
     ports = {int(address.rpartition(":")[2]) for address in addresses}

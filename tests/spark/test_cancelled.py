@@ -14,6 +14,7 @@ pytestmark = pytest.mark.spark
 
 DEADLINE_S = 60.0
 RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
+TO_FILES = {"spark.network.maxRemoteBlockSizeFetchToMem": "1k"}
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 
 
@@ -42,17 +43,24 @@ def test_cancelled_write_leaves_nothing_open(driver: SparkDriver, server: Server
     check_nothing_is_under_way_and_jobs_run(driver, server)
 
 
+@pytest.mark.parametrize("settings", [{}, TO_FILES], ids=["to memory", "to files"])
 @pytest.mark.parametrize("interrupt", [True, False], ids=["interrupted", "asked"])
-def test_cancelled_read_leaves_nothing_open(driver: SparkDriver, server: Server, interrupt: bool) -> None:
+def test_cancelled_read_leaves_nothing_open(
+    driver: SparkDriver, server: Server, interrupt: bool, settings: dict[str, str]
+) -> None:
+    driver.renew(settings)
     before = server.status().bytes_pulled
     driver.call(cancelled.start_reading, interrupt=interrupt)
     wait_until(lambda: server.status().bytes_pulled > before)
+    if settings == TO_FILES:
+        wait_until(lambda: bool(driver.call(leaks.temporary_files)))
     assert "cancel" in driver.call(cancelled.cancel)
     check_nothing_is_under_way_and_jobs_run(driver, server)
 
 
 def check_nothing_is_under_way_and_jobs_run(driver: SparkDriver, server: Server) -> None:
     leaks.wait_until_none(lambda: leaks.under_way(server), "under way")
+    leaks.wait_until_none(lambda: driver.call(leaks.temporary_files), "temporary files")
     driver.call(held.write, name="after", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     assert driver.call(held.read, name="after") == EXPECTED
 
