@@ -38,10 +38,13 @@ class Instruments:
         self.registry = CollectorRegistry()
         self.traffic = Traffic()
         self.commit_seconds = self._histogram(families.COMMIT_SECONDS)
-        self._push_seconds = self._histogram(families.PUSH_SECONDS)
+        # By outcome, looked up once: a label's lookup costs as much as what it is looked up for.
+        push_seconds = self._histogram(families.PUSH_SECONDS)
+        self._push_seconds = {outcome: push_seconds.labels(outcome) for outcome in families.PUSH_OUTCOMES}
         self._first_byte = self._histogram(families.PULL_FIRST_BYTE)
         self._control_seconds = self._histogram(families.CONTROL_SECONDS)
-        self._commits = self._counter(families.COMMITS)
+        commits = self._counter(families.COMMITS)
+        self._commits = {outcome: commits.labels(outcome) for outcome in families.COMMIT_OUTCOMES}
         self._refusals = self._counter(families.REFUSALS)
         self._lost = self._counter(families.OUTPUTS_LOST)
         self._apps_removed = self._counter(families.APPS_REMOVED)
@@ -54,7 +57,7 @@ class Instruments:
             try:
                 yield push
             finally:
-                self._push_seconds.labels(push.outcome).observe(time.monotonic() - started)
+                self._push_seconds[push.outcome].observe(time.monotonic() - started)
 
     def pull(self, messages: Generator[T, None, None], started: float) -> Iterator[T]:
         """The same messages, watched. `started` is when the pull was asked for (time.monotonic).
@@ -77,7 +80,7 @@ class Instruments:
 
     def committed(self, outcome: str) -> None:
         """A commit was answered: "won", "repeated" or "superseded"."""
-        self._commits.labels(outcome).inc()
+        self._commits[outcome].inc()
 
     def refused(self, endpoint: str, error: ShuffleError) -> None:
         """The "data" or "control" endpoint refused something."""
