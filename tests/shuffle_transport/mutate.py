@@ -2,7 +2,7 @@
 
     python tests/shuffle_transport/mutate.py [PART-OF-A-NAME ...]
 
-Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs tests/shuffle_transport
+Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs the tests of that part
 there. Exits with 1 when a mutation survives, or no longer applies. About ten seconds each.
 """
 
@@ -49,7 +49,7 @@ def copy_tree(to: Path) -> None:
     for name in COPIED:
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", to)
-    for test in (to / TESTS).glob("*.py"):
+    for test in (to / TESTS).rglob("*.py"):
         phases = "deadline=None, phases=list(__import__('hypothesis').Phase)[:3])"
         test.write_text(test.read_text().replace("deadline=None)", phases))
 
@@ -62,15 +62,23 @@ def survives(tree: Path, mutation: Mutation) -> str | None:
         return f"found {sound.count(mutation.old)} times: {mutation.old!r}"
     source.write_text(sound.replace(mutation.old, mutation.new))
     try:
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60", TESTS]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=60"]
+        command = [sys.executable, "-m", "pytest", *options, *tests_of(mutation.module)]
         result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600)
     finally:
         source.write_text(sound)
-    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    failed = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     print(f"{mutation.module}: {mutation.name}: {failed[0] if failed else result.stdout[-300:]}", flush=True)
     # A thread that never ends makes the timeout end the whole run: that is a failing test as well.
     hung = "Timeout" in result.stdout + result.stderr
     return None if result.returncode and (failed or hung) else f"survives (exit status {result.returncode})"
+
+
+def tests_of(module: str) -> list[str]:
+    """Pytest's arguments: the tests of the channels for their modules, those of the parts for the others."""
+    if module.startswith("exchange/"):
+        return [f"{TESTS}/exchange"]
+    return [TESTS, f"--ignore={TESTS}/exchange", f"--ignore={TESTS}/bench"]
 
 
 def main(wanted: list[str]) -> int:

@@ -179,16 +179,15 @@ def test_who_is_summoned_while_a_consumer_leads_comes_when_it_leaves(scene: Scen
     eventually(lambda: scene.readers[-1:] == [(b"1", "own")])
 
 
-def test_who_is_summoned_while_the_own_thread_leaves_is_not_left_alone(scene: Scene) -> None:
+def test_who_begins_to_wait_while_the_own_thread_leaves_is_not_left_alone(scene: Scene) -> None:
+    asked: list[bool] = []
+
+    def needed() -> bool:
+        asked.append(len(asked) > 0)  # the first time, when it decides to leave, nobody waits yet
+        return asked[-1]
+
+    scene.reading._somebody_waits = needed
     scene.reading.follow(scene, leads=True)
-    dispatch = scene.reading._dispatch
-
-    def dispatch_and_summon(message: Message) -> bool:
-        found = dispatch(message)
-        threading.Timer(0, scene.summon).start()
-        return found
-
-    scene.reading._dispatch = dispatch_and_summon
     scene.stream.queue.put(b"item")
     assert scene.items.get(timeout=TIMEOUT) == b"item"
     scene.stream.queue.put(b"1")

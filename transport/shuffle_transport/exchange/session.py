@@ -125,7 +125,7 @@ class Session:
 
     def receive(self, timeout: float) -> Found:
         """See BlockChannel.receive."""
-        found = self.inbox.take(0)
+        found = self.inbox.take(0) if self.inbox.ready else None
         deadline = time.monotonic() + timeout
         while found is None:
             remaining = deadline - time.monotonic()
