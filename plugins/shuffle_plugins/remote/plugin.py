@@ -47,12 +47,12 @@ class RemoteShuffle(ShufflePlugin):
         connection = self._connection(self._options.server, app)
         return self._track(RemoteMaster(app, connection, self._options.codec, self._options.content))
 
-    def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> ShuffleWriter:
+    def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> RemoteWriter:
         handle.spec.check_map(attempt.map)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
         return self._track(RemoteWriter(handle.spec, attempt, connection, self._options))
 
-    def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> ShuffleReader:
+    def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> RemoteReader:
         wanted = handle.spec.check_ranges(partitions, maps)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
         return self._track(RemoteReader(handle.spec, partitions, wanted, connection))

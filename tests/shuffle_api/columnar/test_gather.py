@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shuffle_api.columnar import HashPartitioner, RoundRobinPartitioner
 from shuffle_api.columnar.gather import BatchGatherer
 from shuffle_api.columnar.ipc import decode, encode
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, StorageFull
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
 from tests.shuffle_api.columnar.strategies import assigned, batches, rows_of
@@ -161,6 +161,21 @@ def test_a_partitioner_that_is_wrong_is_refused_and_nothing_is_taken(answer: Any
 def test_columns_that_arrow_cannot_reorder_are_refused_by_name(column: Any) -> None:
     with pytest.raises(InvalidArgument, match="column 'odd' is of type"):
         Out(1).gatherer.add(pa.record_batch([column], names=["odd"]), RoundRobinPartitioner())
+
+
+def test_after_rows_could_not_be_handed_out_nothing_more_is_taken() -> None:
+    def full(partition: int, batch: Any) -> None:
+        raise StorageFull("no room")
+
+    spec = ShuffleSpec(ShuffleId("app", 0), 2, 1, content="arrow")
+    gatherer = BatchGatherer(spec, full, block_bytes=1, buffer_bytes=1 << 20)
+    batch = pa.record_batch({"a": [1, 2]})
+    gatherer.add(batch, HashPartitioner("a"))
+    with pytest.raises(StorageFull):
+        gatherer.flush()
+    for again in (gatherer.flush, lambda: gatherer.add(batch, HashPartitioner("a"))):
+        with pytest.raises(InvalidArgument, match="rows of it are missing"):
+            again()
 
 
 def test_cleared_it_hands_out_nothing() -> None:

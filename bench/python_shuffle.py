@@ -1,0 +1,227 @@
+"""A Python program that shuffles Arrow data, beside dask's p2p shuffle and Spark: ``python -m bench.python_shuffle``.
+
+One piece of work for all three: read the same parquet files, shuffle every row by the hash of a key into so many
+partitions, read every partition. Each side has as many workers as there are cores (task processes, dask's worker
+processes, threads of ``local[*]``), which live through all rounds, and only one side works at a time: A B C A B C ...
+The Flight Shuffle server runs all the time, on the same cores. Before the timed rounds every side's result is checked
+(rows, sums, that no key is in two partitions), which is part of the warm-up.
+
+The JSON goes to standard output, progress to standard error. docs/benchmarks/README.md explains the fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench import machine, process, python_shuffle_spark
+from bench import spark_shuffle_job as job
+from bench.python_shuffle_dask import DaskSide
+from bench.python_shuffle_tasks import Digest, FlightSide
+from bench.server import ServerProcess
+from bench.spark import local_conf
+from bench.spark_driver import ROOT, SparkDriver
+from bench.spark_shuffle import prepare_input, say
+
+FLIGHT, DASK, SPARK = "flight", "dask", "spark"
+ROW_BYTES = 3 * 8 + job.TEXT  # what Arrow takes, without offsets
+RUN_TIMEOUT_S = 1800.0
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the three: how to run it, how to check it, whose processor time counts, and what its timed runs took.
+
+    `run` returns the parts of the wall time in seconds, which add up to all of it. `tidy` is not timed.
+    """
+
+    name: str
+    run: Callable[[], dict[str, float]]
+    check: Callable[[], Digest]
+    tidy: Callable[[], object]
+    processes: dict[str, list[int]]
+    runs: list[dict[str, float]] = field(default_factory=list)
+    cpu_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def timed(self) -> float:
+        """One run, recorded."""
+        before = {name: _cpu(pids) for name, pids in self.processes.items()}
+        self.runs.append(self.run())
+        for name, pids in self.processes.items():
+            self.cpu_s.setdefault(name, []).append(_cpu(pids) - before[name])
+        self.tidy()
+        return self.seconds()[-1]
+
+    def forget(self) -> None:
+        """Drop what was recorded so far: it was the warm-up."""
+        self.runs, self.cpu_s = [], {}
+
+    def seconds(self) -> list[float]:
+        return [sum(run.values()) for run in self.runs]
+
+    def median(self) -> float:
+        return statistics.median(self.seconds())
+
+    def report(self, data_bytes: int) -> dict[str, Any]:
+        """The side's part of the JSON."""
+        return {
+            "median_s": round(self.median(), 3),
+            "seconds": [round(seconds, 3) for seconds in self.seconds()],
+            "gib_s": round(data_bytes / self.median() / machine.GIB, 3),
+            "median_parts_s": {
+                part: round(statistics.median(run[part] for run in self.runs), 3) for part in self.runs[0]
+            },
+            "median_cpu_s": {name: round(statistics.median(spent), 2) for name, spent in self.cpu_s.items()},
+        }
+
+
+def main() -> int:
+    options = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="python-shuffle-", dir=options.scratch) as scratch:
+        report = measure(options, Path(scratch))
+    text = json.dumps(report, indent=2)
+    print(text)
+    if options.json:
+        Path(options.json).write_text(text + "\n")
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.python_shuffle", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000_000, help="88 bytes each (default: 10,000,000)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each side (default: 5)")
+    parser.add_argument("--partitions", type=int, default=64, help="reduce partitions (default: 64)")
+    parser.add_argument("--codec", default="lz4", help="Flight Shuffle's compression (default: lz4, as Spark's)")
+    parser.add_argument("--memory", default="4g", help="heap of the Spark driver (default: 4g)")
+    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
+    parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
+    parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
+    return parser.parse_args()
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """Run everything; the report."""
+    limits = machine.limits(scratch)
+    directory = prepare_input(Path(options.input or ROOT / "build" / "bench"), options.rows)
+    load = machine.load()
+    with ExitStack() as running:
+        server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
+        flight = flight_side(running, server, directory, options)
+        sides = [
+            flight,
+            dask_side(running, scratch, directory, options),
+            spark_side(running, scratch, directory, options),
+        ]
+        checked = warm_up(sides, options.rows)
+        for number in range(1, options.rounds + 1):
+            times = {side.name: side.timed() for side in sides}
+            say(f"round {number}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
+    data = options.rows * ROW_BYTES
+    return {
+        "benchmark": "python_shuffle",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine.facts()
+        | {name: version(name) for name in ("dask", "pandas")}
+        | {"load_before": round(load, 2)},
+        "limits_gib_s": limits,
+        "parameters": {name: getattr(options, name) for name in ("rows", "rounds", "partitions", "codec", "memory")},
+        "checked": {name: getattr(checked, name) for name in ("rows", "keys")},
+        "bytes": data,
+        "times_as_fast_as": {side.name: round(side.median() / flight.median(), 2) for side in sides[1:]},
+        "rounds_times_as_fast_as": {
+            side.name: [round(other / own, 2) for own, other in zip(flight.seconds(), side.seconds(), strict=True)]
+            for side in sides[1:]
+        },
+        "sides": {side.name: side.report(data) for side in sides},
+    }
+
+
+def flight_side(running: ExitStack, server: ServerProcess, directory: Path, options: argparse.Namespace) -> Side:
+    side = running.enter_context(
+        FlightSide(server.control, "python-shuffle", workers=os.cpu_count() or 1, codec=options.codec)
+    )
+    files = sorted(directory.glob("*.parquet"))
+    handles = []
+
+    def run() -> dict[str, float]:
+        started = time.perf_counter()
+        handles.append(side.write(files, options.partitions))
+        written = time.perf_counter()
+        rows = side.count(handles[-1])
+        ended = time.perf_counter()
+        _expect(FLIGHT, rows, options.rows)
+        return {"write": written - started, "read": ended - written}
+
+    def check() -> Digest:
+        handles.append(side.write(files, options.partitions))
+        return side.check(handles[-1])
+
+    return Side(FLIGHT, run, check, lambda: side.forget(handles.pop()), {"tasks": side.pids, "server": [server.pid]})
+
+
+def dask_side(running: ExitStack, scratch: Path, directory: Path, options: argparse.Namespace) -> Side:
+    side = running.enter_context(DaskSide(scratch, workers=os.cpu_count() or 1))
+
+    def run() -> dict[str, float]:
+        started = time.perf_counter()
+        rows = side.count(directory, options.partitions)
+        ended = time.perf_counter()
+        _expect(DASK, rows, options.rows)
+        return {"all": ended - started}
+
+    processes = {"workers": side.pids, "scheduler": [os.getpid()]}
+    return Side(DASK, run, lambda: side.check(directory, options.partitions), lambda: None, processes)
+
+
+def spark_side(running: ExitStack, scratch: Path, directory: Path, options: argparse.Namespace) -> Side:
+    own = scratch / SPARK
+    own.mkdir()
+    conf = local_conf(own, memory=options.memory, partitions=options.partitions)
+    conf["spark.sql.adaptive.enabled"] = "false"
+    driver = running.enter_context(SparkDriver(conf, own / "spark.log"))
+    given = {"directory": str(directory), "partitions": options.partitions, "timeout": RUN_TIMEOUT_S}
+    return Side(
+        SPARK,
+        lambda: {"all": driver.call(python_shuffle_spark.run, **given)},
+        lambda: Digest(*driver.call(python_shuffle_spark.check, **given)),
+        lambda: driver.call(job.tidy),
+        {"jvm": [driver.call(job.jvm_pid)]},
+    )
+
+
+def warm_up(sides: list[Side], rows: int) -> Digest:
+    """Check that all sides answer alike and that no key is in two partitions, and run each once."""
+    checks = {}
+    for side in sides:
+        checks[side.name] = side.check()
+        side.tidy()
+        say(f"warm-up: {side.name} {side.timed():.2f} s")
+        side.forget()
+    digest = checks[FLIGHT]
+    if set(checks.values()) != {digest} or digest.rows != rows:
+        raise SystemExit("the sides differ: " + ", ".join(f"{name} {astuple(d)}" for name, d in checks.items()))
+    return digest
+
+
+def _expect(name: str, rows: int, expected: int) -> None:
+    if rows != expected:
+        raise SystemExit(f"{name}: {rows} of {expected} rows arrived")
+
+
+def _cpu(pids: list[int]) -> float:
+    return sum(map(process.cpu_seconds, pids))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
