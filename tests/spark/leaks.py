@@ -34,8 +34,11 @@ def connections(*addresses: str) -> int:
 
 
 def under_way(server: Server) -> list[str]:
-    """Map outputs that are being written, and those that the server has open to serve them."""
-    partial = [str(path) for path in server.data_dir.rglob("*.partial")]
+    """Map outputs that are being written, and those that the server has open to serve them.
+
+    Not those in its trash: their shuffle is gone, and the server deletes them every few seconds.
+    """
+    partial = [str(path) for path in (server.data_dir / "worker" / "apps").rglob("*.partial")]
     opened = []
     for link in Path(f"/proc/{server.pid}/fd").iterdir():
         try:
