@@ -19,12 +19,12 @@ from typing import Any
 
 from bench import machine, registry_recovery
 from bench.process import cpu_seconds
-from bench.registry_load import MAPS, PARTITIONS, begin_app, commit_for, load_from_processes, output
+from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, commit_for, load_from_processes, output
 from bench.registry_master import WORKER, master_process, open_master
 from bench.server import ServerProcess
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, RegisterApp, RegisterShuffle
-from shuffle_api.values import ShuffleSpec
+from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_server.master.client import RegistryClient
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -37,8 +37,8 @@ TIMEOUT = 60.0
 class Parameters:
     clients: int = 16
     processes: int = 2  # that the clients run in
-    tasks: tuple[int, ...] = (1, 4, 16)  # committing at once in each client
-    cost_tasks: int = 32  # as many as the clients can make use of: more gain nothing
+    modes: tuple[str, ...] = ("1x1", "1x4", "1x8", "4x1", "16x1")  # of each client: tasks x map outputs at a time
+    cost_mode: str = "32x1"  # of the log's cost: as many as saturate the machine
     seconds: float = 5.0
     rounds: int = 6  # of the log's cost
     operations: int = 1_000_000
@@ -55,23 +55,22 @@ def measure(parameters: Parameters, scratch: Path, parts: Sequence[str]) -> dict
 
 
 def _durable(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    """`flight-shuffle server --durability fsynced`, a fresh one for each number of tasks."""
+    """`flight-shuffle server --durability fsynced`, a fresh one for each mode."""
     found = {}
-    for tasks in parameters.tasks:
-        data = scratch / f"server-{tasks}"
-        with ServerProcess(data, scratch / "server.log", ["--durability", "fsynced"]) as server:
-            found[f"tasks_{tasks}"] = _run(parameters, server.control, server.pid, tasks)
+    for mode in parameters.modes:
+        with ServerProcess(scratch / f"server-{mode}", scratch / "server.log", ["--durability", "fsynced"]) as server:
+            found[mode] = _run(parameters, server.control, server.pid, mode)
     return found
 
 
-def _run(parameters: Parameters, address: str, pid: int, tasks: int) -> dict[str, float]:
+def _run(parameters: Parameters, address: str, pid: int, mode: str) -> dict[str, float]:
     cpu = cpu_seconds(pid)
     latencies = load_from_processes(
         address,
         "bench",
         processes=parameters.processes,
         clients=parameters.clients,
-        tasks=tasks,
+        mode=Mode.of(mode),
         seconds=parameters.seconds,
     )
     return {**_figures(latencies, parameters.seconds), "server_cpu_s": round(cpu_seconds(pid) - cpu, 2)}
@@ -100,8 +99,12 @@ def _threads(parameters: Parameters, directory: Path, log: str) -> dict[str, flo
         master.apply(RegisterApp("bench", "bench", "", time.time()))
         ids = [ShuffleId("bench", n) for n in range(parameters.clients)]
         master.apply_all([RegisterShuffle(ShuffleSpec(id, PARTITIONS, MAPS)) for id in ids])
-        commits = [(lambda shuffle, out: master.apply(CommitMapOutput(shuffle, out)), id) for id in ids]
-        return _figures(commit_for(commits, WORKER.id, 1, parameters.seconds), parameters.seconds)
+
+        def commit(shuffle: ShuffleId, outputs: list[MapOutput]) -> None:
+            master.apply_all([CommitMapOutput(shuffle, each) for each in outputs])
+
+        latencies = commit_for([(commit, id) for id in ids], WORKER.id, Mode(1, 1), parameters.seconds)
+        return _figures(latencies, parameters.seconds)
 
 
 def _log_cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def _log_cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     for number in range(parameters.rounds):
         for log in reversed(sides) if number % 2 else sides:
             with master_process(scratch / f"cost-{log}-{number}", log) as master:
-                sides[log].append(_run(parameters, master.address, master.pid, parameters.cost_tasks))
+                sides[log].append(_run(parameters, master.address, master.pid, parameters.cost_mode))
     rates = {log: [each["commits_s"] for each in figures] for log, figures in sides.items()}
     medians = {log: statistics.median(values) for log, values in rates.items()}
     return {
@@ -172,9 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     defaults = Parameters()
     parser = argparse.ArgumentParser(prog="python -m bench.registry", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there; default: standard output")
-    for name in ("clients", "processes", "cost_tasks", "rounds", "operations", "lookups"):
+    for name in ("clients", "processes", "rounds", "operations", "lookups"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--tasks", type=int, nargs="+", default=list(defaults.tasks), help="of each client")
+    parser.add_argument("--modes", nargs="+", default=list(defaults.modes), help="of each client, TASKSxBATCH")
+    parser.add_argument("--cost-mode", default=defaults.cost_mode, help="for the log's cost")
     parser.add_argument(
         "--seconds", type=float, default=defaults.seconds, help="of each run, after a second of warm-up"
     )
@@ -189,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path, parts = given.pop("json"), given.pop("parts")
     known = json.loads(path.read_text()) if path is not None and path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="bench-registry-") as scratch:
-        report = measure(Parameters(**{**given, "tasks": tuple(given["tasks"])}), Path(scratch), parts)
+        report = measure(Parameters(**{**given, "modes": tuple(given["modes"])}), Path(scratch), parts)
     text = json.dumps({**known, **report}, indent=1)
     print(text) if path is None else path.write_text(text + "\n")
 

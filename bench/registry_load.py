@@ -1,7 +1,7 @@
-"""Clients of the registry: ``python -m bench.registry_load HOST:PORT APP`` prints the latencies of their commits (JSON).
+"""Clients of the registry: ``python -m bench.registry_load HOST:PORT APP`` prints what their commits took, as JSON.
 
 A client is what a worker is to its master: one connection, on which the commits of several tasks are gathered. Each
-task commits one map output after the other and waits for each.
+task is a thread that commits so many map outputs, waits until they are acknowledged, and commits the next ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -28,7 +29,24 @@ PARTITIONS, MAPS = 1000, 10_000
 TIMEOUT = 60.0
 WARM_UP_S = 1.0
 
-Commit = Callable[[ShuffleId, MapOutput], object]
+Commit = Callable[[ShuffleId, list[MapOutput]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """So many tasks in each client, each of which commits so many map outputs at a time."""
+
+    tasks: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.tasks}x{self.batch}"
+
+    @classmethod
+    def of(cls, text: str) -> Mode:
+        """Of `TASKSxBATCH`. Raises ValueError."""
+        tasks, _, batch = text.partition("x")
+        return cls(int(tasks), int(batch))
 
 
 def output(map_id: int, worker: str) -> MapOutput:
@@ -36,24 +54,24 @@ def output(map_id: int, worker: str) -> MapOutput:
     return MapOutput(MapAttempt(map_id, 0), worker, Totals(1000, 1 << 26, 1 << 27, 1 << 20, map_id))
 
 
-def commit_for(commits: Sequence[tuple[Commit, ShuffleId]], worker: str, tasks: int, seconds: float) -> list[float]:
-    """Have `tasks` threads commit through each of `commits`; the seconds that each commit took, without a warm-up."""
+def commit_for(commits: Sequence[tuple[Commit, ShuffleId]], worker: str, mode: Mode, seconds: float) -> list[float]:
+    """Have tasks commit through each of `commits`; the seconds that each map output took, without a warm-up."""
     begin = time.perf_counter() + WARM_UP_S
     end = begin + seconds
     latencies: list[list[float]] = []
 
     def work(commit: Commit, shuffle: ShuffleId, task: int, mine: list[float]) -> None:
-        map_id, now = task, time.perf_counter()
+        map_id, now = task * mode.batch, time.perf_counter()
         while now < end:
-            commit(shuffle, output(map_id, worker))
+            commit(shuffle, [output(map_id + n, worker) for n in range(mode.batch)])
             before, now = now, time.perf_counter()
             if before >= begin:
-                mine.append(now - before)
-            map_id += tasks
+                mine += [now - before] * mode.batch
+            map_id += mode.tasks * mode.batch
 
     threads: list[threading.Thread] = []
     for commit, shuffle in commits:
-        for task in range(tasks):
+        for task in range(mode.tasks):
             latencies.append([])
             arguments = (commit, shuffle, task, latencies[-1])
             threads.append(threading.Thread(target=work, args=arguments, name=f"task-{len(threads)}"))
@@ -74,21 +92,28 @@ def begin_app(address: str, app: str, shuffles: int) -> tuple[str, list[ShuffleI
     return reply.workers[0].id, ids
 
 
-def load(address: str, app: str, clients: int, tasks: int, seconds: float) -> list[float]:
+def load(address: str, app: str, clients: int, mode: Mode, seconds: float) -> list[float]:
     """The latencies (seconds) of the commits of so many clients in this process."""
     worker, ids = begin_app(address, app, clients)
     with ExitStack() as stack:
         connected = [stack.enter_context(closing(RegistryClient(address, timeout=TIMEOUT))) for _ in ids]
-        return commit_for(
-            [(client.commit, id) for client, id in zip(connected, ids, strict=True)], worker, tasks, seconds
-        )
+        commits = [(_acknowledged(client), id) for client, id in zip(connected, ids, strict=True)]
+        return commit_for(commits, worker, mode, seconds)
+
+
+def _acknowledged(client: RegistryClient) -> Commit:
+    def commit(shuffle: ShuffleId, outputs: list[MapOutput]) -> None:
+        if client.commit_all(shuffle, outputs) != outputs:
+            raise RuntimeError(f"{outputs[0]} or one after it was refused")
+
+    return commit
 
 
 def load_from_processes(
-    address: str, app: str, *, processes: int, clients: int, tasks: int, seconds: float
+    address: str, app: str, *, processes: int, clients: int, mode: Mode, seconds: float
 ) -> list[float]:
     """The latencies of so many clients in all, in processes of their own."""
-    load = ["--clients", str(clients // processes), "--tasks", str(tasks), "--seconds", str(seconds)]
+    load = ["--clients", str(clients // processes), "--mode", str(mode), "--seconds", str(seconds)]
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "bench.registry_load", address, f"{app}-{number}", *load],
@@ -111,10 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("address", metavar="HOST:PORT")
     parser.add_argument("app", help="a name that no other application has")
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--tasks", type=int, default=8, help="of each client")
+    parser.add_argument("--mode", type=Mode.of, default=Mode(1, 4), metavar="TASKSxBATCH", help="of each client")
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args(arguments)
-    print(json.dumps(load(given.address, given.app, given.clients, given.tasks, given.seconds)))
+    print(json.dumps(load(given.address, given.app, given.clients, given.mode, given.seconds)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,20 @@ import pytest
 
 from bench import registry
 
-SMALL = ["--clients", "2", "--processes", "1", "--tasks", "2", "--cost-tasks", "2", "--seconds", "0.3", "--rounds", "1"]
+SMALL = [
+    "--clients",
+    "2",
+    "--processes",
+    "1",
+    "--modes",
+    "2x3",
+    "--cost-mode",
+    "1x4",
+    "--seconds",
+    "0.3",
+    "--rounds",
+    "1",
+]
 SMALL += ["--operations", "300", "--lookups", "2"]
 
 
@@ -25,7 +38,7 @@ def test_every_part_has_figures_and_says_how_busy_the_machine_was(report: dict[s
     assert list(report) == ["kept", "machine", "parameters", *registry.PARTS]
     for part in registry.PARTS:
         assert "load_before" in report[part]
-    for figures in (report["grpc"]["tasks_2"], report["embedded"]["synced"], report["embedded"]["none"]):
+    for figures in (report["grpc"]["2x3"], report["embedded"]["synced"], report["embedded"]["none"]):
         assert isinstance(figures, dict)
         assert figures["commits_s"] > 0
         assert figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]

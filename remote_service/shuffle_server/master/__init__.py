@@ -1,1 +1,1 @@
-"""The master: the registry with its journal, and the gRPC control endpoint."""
+"""The master: the registry with its log and snapshots, and the gRPC control endpoint."""

@@ -223,7 +223,7 @@ class ControlService(rpc.ShuffleControlServicer):
 
 
 def check_text(what: str, text: str) -> None:
-    """Raises InvalidArgument: what the registry keeps and the journal repeats is short."""
+    """Raises InvalidArgument: what the registry keeps and the log repeats is short."""
     if len(text) > MAX_TEXT:
         raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")
 

@@ -22,10 +22,6 @@ from shuffle_server.master.grouping import Batcher, Ticket
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 60.0
-LINGER_SECONDS = 0.001
-"""A sync costs 0.1 ms of processor time and two changes of threads: when many commit, waiting for those who came with
-the sync before saves a third of the syncs (bench.registry, 16 clients with 4 tasks each)."""
-
 FRAME_RECORDS = 10_000  # most items of the queue in one frame
 NEW = ".new"  # what a file is called until it is whole
 
@@ -132,9 +128,7 @@ class OperationLog:
 
     def __init__(self, directory: Directory, lsn: int, epoch: int, *, sync: bool) -> None:
         self._directory, self._lsn, self._epoch, self._sync = directory, lsn, epoch, sync
-        self._batcher: Batcher[Queued, int | None] = Batcher(
-            self._work, timeout=WAIT_SECONDS, what="writing the log", linger=LINGER_SECONDS
-        )
+        self._batcher: Batcher[Queued, int | None] = Batcher(self._work, timeout=WAIT_SECONDS, what="writing the log")
         self._order = threading.Lock()
         self._last: Place | None = None
         self._backlog: list[Queued] = []  # taken from the queue and not written yet; only the group's leader touches it

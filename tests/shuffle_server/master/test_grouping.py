@@ -111,7 +111,7 @@ def test_a_leader_lingers_until_as_many_have_come_as_the_last_time() -> None:
 
 
 def test_who_is_alone_does_not_linger_and_who_lingers_in_vain_goes_on() -> None:
-    batcher = Batcher(list, timeout=TIMEOUT, what="counting", linger=0.05)
+    batcher: Batcher[int, int] = Batcher(list, timeout=TIMEOUT, what="counting", linger=0.05)
     pair = [batcher.add(1), batcher.add(2)]
     assert [batcher.wait(ticket) for ticket in pair] == [1, 2]
     assert batcher.wait(batcher.add(3)) == 3  # expects one more, in vain
