@@ -72,7 +72,8 @@ def test_codec_per_block(benchmark: BenchmarkFixture, codec: str, direction: str
     stored = chosen.compress(raw)
     assert stored is not None
     if direction == "compress":
-        assert memoryview(benchmark(chosen.compress, raw)) == memoryview(stored)
+        # As bytes: pyarrow's compress shrinks a buffer, and a memoryview of that is right in nbytes, but not in len.
+        assert bytes(benchmark(chosen.compress, raw)) == bytes(stored)
     else:
         assert bytes(benchmark(chosen.decompress, stored, len(raw))) == raw
 

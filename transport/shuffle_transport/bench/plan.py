@@ -38,6 +38,7 @@ QUICK = Plan(
     rounds=2,
     volume=4 * MIB,
     sizes=(4 * KIB, 64 * KIB, MIB),
+    message=MIB,
     single_sizes=(64 * KIB,),
     channels=(1, 4),
     isolated=8,
