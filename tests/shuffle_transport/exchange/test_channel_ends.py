@@ -86,6 +86,9 @@ def test_a_handlers_bug_arrives_as_an_internal_error() -> None:
         with pytest.raises(InternalError, match="the handler failed") as caught:
             channel.receive(TIMEOUT)
         assert "secret" not in str(caught.value)
+        for thread in threading.enumerate():  # its exception belongs to this test, not to the next
+            if thread.name == "exchange-bug":
+                thread.join(TIMEOUT)
 
 
 def test_a_handler_that_returns_while_data_comes_is_told_to_the_sender() -> None:
