@@ -18,7 +18,7 @@ from shuffle_api.errors import (
     StreamBroken,
 )
 from shuffle_transport.checksum import BLOCK_ROW
-from shuffle_transport.exchange import BlockChannel, Control
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control
 from shuffle_transport.exchange.wire import MAX_MESSAGE
 from tests.shuffle_transport.exchange.helpers import (
     TIMEOUT,
@@ -146,6 +146,25 @@ def test_a_consumer_that_reads_for_itself_leaves_at_its_deadline(monkeypatch: py
             receive_batch(channel).release()
             with pytest.raises(DeadlineExceeded, match="nothing came within"):
                 channel.receive(0.2)
+
+
+def test_who_finds_another_reading_does_not_take_its_deadline_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shuffle_transport.exchange.session.LEAD_FROM", 0.0)
+    never = ChannelOptions(keepalive=0)  # whose answers would end the read as well
+    with (
+        connected(echo) as (client, _),
+        client.open("echo", options=never) as channel,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        channel.send(*numbered(0, 8), TIMEOUT)
+        receive_batch(channel).release()
+        reads = pool.submit(channel.receive, 1.0)
+        while not reads.done():
+            with pytest.raises(DeadlineExceeded):
+                channel.receive(0.05)  # comes and goes while the other reads
+            assert not reads.done() or reads.exception() is not None
+        with pytest.raises(DeadlineExceeded, match="within 1 s"):
+            reads.result()
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,20 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, StreamBroken
 from shuffle_api.values import Totals
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.account import Account
 from shuffle_transport.exchange.inbox import Inbox
 from shuffle_transport.exchange.received import ReceivedBatch
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA, INLINE_BYTES, parse_record_batch, record_batch
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA, INLINE_BYTES, parcel_of, parse_record_batch, record_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 
@@ -79,3 +80,36 @@ def test_a_batch_that_was_taken_and_released_is_not_kept(plain: Inbox) -> None:
     gc.collect()
     assert seen() is None
     assert plain.tally.totals.blocks == 1
+
+
+def put_malformed(box: Inbox) -> None:
+    rows = np.zeros(2, BLOCK_ROW)
+    rows["length"], rows["raw_length"] = [-1, 4], 4
+    box.put_batch(memoryview(b"abc"), parcel_of(rows.tobytes(), 3))
+
+
+def test_who_looks_at_a_malformed_table_is_told(plain: Inbox) -> None:
+    put_malformed(plain)
+    found = plain.take(0)
+    assert found is not None
+    item, _ = found
+    assert isinstance(item, ReceivedBatch)
+    for look in (lambda: item.rows, lambda: list(item.payloads()), lambda: list(item.raw())):
+        with pytest.raises(InvalidArgument, match="negative"):
+            look()
+
+
+def test_a_malformed_table_that_nobody_looks_at_is_found_at_the_end_whatever_the_totals_say(plain: Inbox) -> None:
+    put_malformed(plain)
+    with pytest.raises(InvalidArgument, match="negative"):
+        plain.put_end(plain.tally.totals)
+    assert not plain.ended
+
+
+def test_an_end_with_other_totals_than_those_of_what_came_is_a_broken_stream(plain: Inbox) -> None:
+    rows = np.zeros(1, BLOCK_ROW)
+    rows["length"] = rows["raw_length"] = 3
+    plain.put_batch(memoryview(b"abc"), parcel_of(rows.tobytes(), 3))
+    with pytest.raises(StreamBroken, match="the sender says"):
+        plain.put_end(replace(plain.tally.totals, blocks=2))
+    assert not plain.ended

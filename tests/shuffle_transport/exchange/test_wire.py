@@ -12,14 +12,17 @@ from shuffle_transport.blocks import totals_of
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange.wire import (
     EXCHANGE_SCHEMA,
+    MAX_PAYLOAD,
+    MAX_ROWS,
     MAX_SUM,
     MESSAGE_COST,
     Tally,
+    check_table,
     inline_batch,
+    parcel_of,
     parse_inline,
     parse_record_batch,
     record_batch,
-    sums_of,
 )
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_transport.exchange.helpers import batch
@@ -31,35 +34,40 @@ def test_a_record_batch_holds_views_of_what_it_was_made_of(blocks: list[bytes]) 
     message = record_batch(rows, payload)
     assert message.column(0).buffers()[1].address == rows.ctypes.data
     assert message.column(1).buffers()[2].address == pa.py_buffer(payload).address
-    parsed, sums = parse_record_batch(message)
+    parsed, parcel = parse_record_batch(message)
     assert bytes(parsed) == payload
-    assert bytes(sums.table) == rows.tobytes()
+    assert bytes(parcel.table) == rows.tobytes()
     if payload:
         assert np.frombuffer(parsed, np.uint8).ctypes.data == pa.py_buffer(payload).address
 
 
 def test_a_slice_of_a_record_batch_is_read_as_what_it_shows() -> None:
     rows, payload = batch(b"aa", b"bbb", b"c")
-    parsed, sums = parse_record_batch(record_batch(rows, payload).slice(1, 2))
+    parsed, parcel = parse_record_batch(record_batch(rows, payload).slice(1, 2))
     assert bytes(parsed) == b"bbbc"
-    assert bytes(sums.table) == rows[1:].tobytes()
+    assert bytes(parcel.table) == rows[1:].tobytes()
 
 
 @pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd"]])
 def test_an_inline_batch_comes_back(blocks: list[bytes]) -> None:
     rows, payload = batch(*blocks)
     control = pb.ExchangeControl.FromString(inline_batch(rows.tobytes(), payload))
-    parsed, sums = parse_inline(control)
-    assert (bytes(parsed), bytes(sums.table)) == (payload, rows.tobytes())
+    parsed, parcel = parse_inline(control)
+    assert (bytes(parsed), bytes(parcel.table)) == (payload, rows.tobytes())
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_sums_are_those_of_the_table_and_cost_covers_table_and_message(count: int) -> None:
+def test_a_parcel_knows_its_size_and_its_cost_covers_table_and_message(count: int) -> None:
     rows, payload = batch(*[b"x" * 100] * count)
-    rows["raw_length"], rows["records"] = 150, 7
-    sums = sums_of(rows.tobytes(), len(payload))
-    assert (sums.blocks, sums.size, sums.raw_bytes, sums.records) == (count, 100 * count, 150 * count, 7 * count)
-    assert sums.cost == 100 * count + 32 * count + MESSAGE_COST
+    parcel = parcel_of(rows.tobytes(), len(payload))
+    assert (parcel.blocks, parcel.size) == (count, 100 * count)
+    assert parcel.cost == 100 * count + 32 * count + MESSAGE_COST
+
+
+@pytest.mark.parametrize(("table", "payload"), [(33, 0), (32 * (MAX_ROWS + 1), 0), (32, MAX_PAYLOAD + 1)])
+def test_a_parcel_of_half_a_row_or_too_much_is_refused(table: int, payload: int) -> None:
+    with pytest.raises(InvalidArgument):
+        parcel_of(bytes(table), payload)
 
 
 def damaged(field: str, value: int, count: int) -> tuple[np.ndarray, bytes]:
@@ -86,7 +94,38 @@ def damaged(field: str, value: int, count: int) -> tuple[np.ndarray, bytes]:
 def test_a_table_that_contradicts_itself_or_its_payload_is_refused(field: str, value: int, count: int) -> None:
     rows, payload = damaged(field, value, count)
     with pytest.raises(InvalidArgument):
-        sums_of(rows.tobytes(), len(payload))
+        check_table(rows.tobytes(), len(payload))
+
+
+@pytest.mark.parametrize(("field", "value"), [("partition", -1), ("length", 99), ("raw_length", 99), ("records", -1)])
+@pytest.mark.parametrize("at", [0, 57, 99])
+def test_a_tally_finds_what_is_wrong_among_a_hundred(field: str, value: int, at: int) -> None:
+    tally = Tally(checked=False)
+    sound, payload = batch(b"x" * 100)
+    wrong, _ = damaged(field, value, 1)
+    for number in range(99):
+        tally.add(parcel_of((wrong if number == at else sound).tobytes(), len(payload)))
+    if at < 99:
+        with pytest.raises(InvalidArgument, match="batches"):
+            tally.check()
+    with pytest.raises(InvalidArgument, match="batches"):
+        tally.add(parcel_of((wrong if at == 99 else sound).tobytes(), len(payload)))
+
+
+def test_a_tally_checks_a_long_table_at_once() -> None:
+    rows, payload = damaged("records", -1, 300)
+    with pytest.raises(InvalidArgument, match="negative"):
+        Tally(checked=False).add(parcel_of(rows.tobytes(), len(payload)))
+
+
+def test_a_tally_does_not_keep_what_it_was_given() -> None:
+    """A view would keep the message that it lies in."""
+    rows, payload = batch(b"abc")
+    table = bytearray(rows.tobytes())
+    tally = Tally(checked=False)
+    tally.add(parcel_of(memoryview(table), len(payload)))
+    table[:] = bytes(len(table))
+    assert tally.totals == totals_of(rows)
 
 
 def test_lengths_that_cancel_out_are_refused() -> None:
@@ -94,7 +133,7 @@ def test_lengths_that_cancel_out_are_refused() -> None:
     rows["length"] = [-5, 25]
     rows["raw_length"] = 25
     with pytest.raises(InvalidArgument, match="negative"):
-        sums_of(rows.tobytes(), len(payload))
+        check_table(rows.tobytes(), len(payload))
 
 
 def columns(*arrays: pa.Array) -> pa.RecordBatch:
@@ -123,13 +162,19 @@ def with_offsets(*numbers: int) -> pa.RecordBatch:
         with_offsets(0, 11),
         with_offsets(5, 2),
         with_offsets(-1, 9),
-        with_offsets(0, 9),
     ],
-    ids=["columns", "empty", "null row", "null payload", "beyond", "backwards", "before", "short"],
+    ids=["columns", "empty", "null row", "null payload", "beyond", "backwards", "before"],
 )
 def test_a_record_batch_of_another_shape_is_refused(message: pa.RecordBatch) -> None:
     with pytest.raises(InvalidArgument):
         parse_record_batch(message)
+
+
+def test_offsets_that_contradict_the_table_are_found_by_its_check() -> None:
+    payload, parcel = parse_record_batch(with_offsets(0, 9))
+    assert (bytes(payload), parcel.size) == (b"012345678", 9)
+    with pytest.raises(InvalidArgument, match="9 payload bytes whose table says 10"):
+        check_table(parcel.table, parcel.size)
 
 
 def test_half_a_row_is_refused() -> None:
@@ -139,10 +184,10 @@ def test_half_a_row_is_refused() -> None:
 
 @pytest.mark.parametrize("batches", [0, 1, 99, 100, 101, 250])
 def test_a_tally_is_the_totals_of_all_rows(batches: int) -> None:
-    tally, tables = Tally(), [np.zeros(0, BLOCK_ROW)]
+    tally, tables = Tally(checked=False), [np.zeros(0, BLOCK_ROW)]
     for number in range(batches):
         rows, payload = batch(*[bytes([number % 256]) * 10] * (1 + number % 3))
-        tally.add(sums_of(rows.tobytes(), len(payload)))
+        tally.add(parcel_of(rows.tobytes(), len(payload)))
         tables.append(rows)
     expected: Totals = totals_of(np.concatenate(tables))
     assert tally.totals == expected

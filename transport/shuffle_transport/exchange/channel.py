@@ -17,7 +17,15 @@ from shuffle_transport.exchange.session import Session
 from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import BlockChannelStatistics
 from shuffle_transport.exchange.stream import Message
-from shuffle_transport.exchange.wire import INLINE_BYTES, MAX_MESSAGE, Sums, inline_batch, record_batch, sums_of
+from shuffle_transport.exchange.wire import (
+    INLINE_BYTES,
+    MAX_MESSAGE,
+    Parcel,
+    check_table,
+    inline_batch,
+    parcel_of,
+    record_batch,
+)
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 
@@ -63,18 +71,18 @@ class BlockChannel:
                 f"a block table of dtype {rows.dtype} and shape {rows.shape}",
                 remedy="send at least one row of dtype BLOCK_ROW",
             )
-        sums, message = _message(rows, payload)
+        parcel, message = _message(rows, payload)
         gate = self._outbox.gate
-        if not gate.try_acquire(sums.cost):
+        if not gate.try_acquire(parcel.cost):
             smaller = self._squeezer.squeeze(self._session.codec, rows, payload)
             if smaller[0] is not rows:
-                sums, message = _message(*smaller)
-            gate.acquire(sums.cost, deadline - time.monotonic())
+                parcel, message = _message(*smaller)
+            gate.acquire(parcel.cost, deadline - time.monotonic())
         try:
-            self._outbox.put(message, deadline, sums)
+            self._outbox.put(message, deadline, parcel)
             self._session.look_for_credit()
         except DeadlineExceeded:
-            gate.give_back(sums.cost)  # it is not sent; or the channel is broken, and nobody counts
+            gate.give_back(parcel.cost)  # it is not sent; or the channel is broken, and nobody counts
             raise
 
     def send_control(self, message: bytes, timeout: float) -> None:
@@ -102,7 +110,7 @@ class BlockChannel:
         """
         item, grant = self._session.receive(timeout)
         if grant is not None:
-            self._outbox.tell()
+            self._session.grant_soon()
         return item
 
     def consumed(self, n_bytes: int) -> None:
@@ -170,10 +178,16 @@ class BlockChannel:
         )
 
 
-def _message(rows: np.ndarray, payload: Buffer) -> tuple[Sums, Message]:
+def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
     size = memoryview(payload).nbytes
     if size + rows.nbytes <= INLINE_BYTES:
         table = rows.tobytes()
-        return sums_of(table, size), (None, inline_batch(table, payload))
+        return _checked(table, size), (None, inline_batch(table, payload))
     rows = np.ascontiguousarray(rows)
-    return sums_of(rows.data.cast("B"), size), (record_batch(rows, payload), None)
+    return _checked(rows.data.cast("B"), size), (record_batch(rows, payload), None)
+
+
+def _checked(table: bytes | memoryview, size: int) -> Parcel:
+    parcel = parcel_of(table, size)
+    check_table(table, size)
+    return parcel

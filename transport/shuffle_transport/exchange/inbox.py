@@ -16,7 +16,7 @@ from shuffle_api.values import Totals
 from shuffle_transport.codecs import Codec
 from shuffle_transport.exchange.account import Account
 from shuffle_transport.exchange.received import Control, ReceivedBatch
-from shuffle_transport.exchange.wire import Sums, Tally
+from shuffle_transport.exchange.wire import Parcel, Tally
 from shuffle_transport.resume import HeldBlocks
 
 Found = tuple[ReceivedBatch | Control | None, int | None]
@@ -42,7 +42,7 @@ class Inbox:
     def __init__(
         self, where: str, account: Account, codec: Codec, give_back: Callable[[int], None], *, resume: bool
     ) -> None:
-        self.account, self.tally, self.items = account, Tally(), 0
+        self.account, self.tally, self.items = account, Tally(checked=False), 0
         self.ended = False
         self._where, self._codec, self._give_back = where, codec, give_back
         self._queue: queue.SimpleQueue[ReceivedBatch | Control | _Mark] = queue.SimpleQueue()
@@ -73,17 +73,17 @@ class Inbox:
         if self._place is not None:
             self._place = self._place.open(first)
 
-    def put_batch(self, payload: memoryview, sums: Sums) -> int | None:
+    def put_batch(self, payload: memoryview, parcel: Parcel) -> int | None:
         """A batch has arrived. Returns a grant to send, if one is due.
 
-        :raises InvalidArgument: the sender overspent its credit, or sends after its end.
+        :raises InvalidArgument: the sender overspent its credit, sends after its end, or has sent a malformed table.
         :raises StreamBroken: nobody will take it.
         """
         if (self._place is not None or self.ended) and self._is_here():
             return None
-        grant = self.account.arrived(sums.cost)
-        self.tally.add(sums)
-        self._append(ReceivedBatch(payload, sums, self._codec, self._give_back))
+        grant = self.account.arrived(parcel.cost)
+        self.tally.add(parcel)
+        self._append(ReceivedBatch(payload, parcel, self._codec, self._give_back))
         return grant
 
     def put_control(self, message: bytes) -> None:
@@ -96,9 +96,11 @@ class Inbox:
         """The end has arrived, with the totals of what was sent.
 
         :raises StreamBroken: something else was received.
+        :raises InvalidArgument: one of the tables was malformed.
         """
         if self._is_here():
             return
+        self.tally.check()
         if totals != self.tally.totals:
             raise StreamBroken(f"the sender says it sent {totals}, received were {self.tally.totals}")
         self.ended = True
@@ -139,7 +141,7 @@ class Inbox:
         if isinstance(found, Control):
             self.account.took_control(len(found.message))
             return found, None
-        return found, self.account.took(found.sums.size, found.sums.cost)
+        return found, self.account.took(found.parcel.size, found.parcel.cost)
 
     def close(self) -> None:
         """Nobody will take any more: frees the memory and its reservation. Idempotent."""

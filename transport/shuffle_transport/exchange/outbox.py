@@ -19,7 +19,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, 
 from shuffle_transport import messages
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.stream import Message, Stream
-from shuffle_transport.exchange.wire import Sums, Tally
+from shuffle_transport.exchange.wire import Parcel, Tally
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import SentBlocks
@@ -49,7 +49,7 @@ class Outbox:
         keep: bool,
     ) -> None:
         self.gate = CreditGate(where, self._announce)
-        self.tally, self.items, self.ended = Tally(), 0, False
+        self.tally, self.items, self.ended = Tally(checked=True), 0, False
         self.active = time.monotonic()  # when something was written last
         self._where, self._keeper, self._state, self._waiting, self._keep = where, keeper, state, waiting, keep
         self._writing = threading.Lock()  # the turn to write; held for a whole write
@@ -63,8 +63,8 @@ class Outbox:
         self._place = SentBlocks()
         self._kept: deque[Message] = deque()
 
-    def put(self, item: Message, deadline: float, sums: Sums | None = None) -> None:
-        """Send one item; `sums` is what a batch adds to the totals.
+    def put(self, item: Message, deadline: float, parcel: Parcel | None = None) -> None:
+        """Send one item; `parcel` is what a batch adds to the totals.
 
         :raises DeadlineExceeded: it is `deadline` (time.monotonic) and the item is not written. If a write was under
             way, the channel is broken then, unless it can resume.
@@ -75,8 +75,8 @@ class Outbox:
             self._take_turn(deadline)
         try:
             self._check()
-            if sums is not None:
-                self.tally.add(sums)
+            if parcel is not None:
+                self.tally.add(parcel)
             broken = self._send(item, deadline)
         finally:
             self._end_turn()

@@ -12,7 +12,7 @@ from shuffle_api.errors import BlockCorrupt
 from shuffle_transport.blocks import BlockBatch
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.codecs import Codec
-from shuffle_transport.exchange.wire import Sums
+from shuffle_transport.exchange.wire import Parcel, check_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +26,37 @@ class ReceivedBatch:
     """The blocks of one `send`: their table, and a view of what arrived; nothing is decompressed or verified yet.
 
     :ivar payload: the blocks' bytes back to back, as they were stored.
-    :ivar sums: how many blocks and bytes there are.
+    :ivar parcel: how many blocks and bytes there are.
     """
 
-    __slots__ = ("_codec", "_give_back", "_rows", "payload", "sums")
+    __slots__ = ("_codec", "_give_back", "_rows", "parcel", "payload")
 
-    def __init__(self, payload: memoryview, sums: Sums, codec: Codec, give_back: Callable[[int], None]) -> None:
-        self.payload, self.sums = payload, sums
+    def __init__(self, payload: memoryview, parcel: Parcel, codec: Codec, give_back: Callable[[int], None]) -> None:
+        self.payload, self.parcel = payload, parcel
         self._codec, self._give_back = codec, give_back
         self._rows: np.ndarray | None = None
 
     @property
     def rows(self) -> np.ndarray:
-        """The block table, dtype BLOCK_ROW, shape [n]."""
+        """The block table, dtype BLOCK_ROW, shape [n].
+
+        :raises InvalidArgument: it is malformed, or contradicts the payload. (Looked at here, or at the next hundredth
+            batch or the end, whatever is first: then the channel fails.)
+        """
         if self._rows is None:
-            self._rows = np.frombuffer(self.sums.table, BLOCK_ROW)
+            check_table(self.parcel.table, self.parcel.size)
+            self._rows = np.frombuffer(self.parcel.table, BLOCK_ROW)
         return self._rows
 
     def payloads(self) -> Iterator[memoryview]:
-        """Views of the single payloads, in order, as they were stored."""
+        """Views of the single payloads, in order, as they were stored. Raises as `rows`."""
         return BlockBatch(self.rows, self.payload).payloads()
 
     def raw(self) -> Iterator[Buffer]:
         """The blocks in order, each checked against its checksum and decompressed when its turn comes.
 
         :raises BlockCorrupt: a block is not what its sender had.
+        :raises InvalidArgument: as `rows`.
         """
         for row, payload in zip(self.rows.tolist(), self.payloads(), strict=True):
             partition, checksum, length, raw_length, _ = row

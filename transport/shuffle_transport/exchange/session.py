@@ -20,7 +20,7 @@ from shuffle_transport.exchange.outbox import Outbox
 from shuffle_transport.exchange.reading import Reading
 from shuffle_transport.exchange.scribe import Scribe
 from shuffle_transport.exchange.stream import Message, Stream
-from shuffle_transport.exchange.wire import Sums, parse_inline, parse_record_batch
+from shuffle_transport.exchange.wire import Parcel, parse_inline, parse_record_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -63,7 +63,8 @@ class Session:
         self._heard_at, self._away_until = time.monotonic(), math.inf
         self._silent = False
         self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
-        self._lead_until = self._nudge_at = math.inf  # deadline of who leads; when the keeper looks at it
+        self._leads_until: dict[object, float] = {}  # deadlines of those who lead, or are about to
+        self._nudge_at = math.inf  # when the keeper looks at these
         self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
         self._over = False
@@ -141,7 +142,11 @@ class Session:
     def consumed(self, n: int) -> None:
         """See BlockChannel.consumed."""
         if self.account.consumed(n) is not None:
-            self.outbox.tell()
+            self.grant_soon()
+
+    def grant_soon(self) -> None:
+        """A grant is due: the scribe writes it. The consumer has better to do, it takes 0.1 ms or more of its time."""
+        self._scribe.soon(self._tell)
 
     def finish(self) -> None:
         """Something has ended: leave if that was the last thing."""
@@ -255,8 +260,8 @@ class Session:
             self._scribe.soon(self._refuse)
             return False
 
-    def _batch(self, payload: memoryview, sums: Sums) -> bool:
-        if self.inbox.put_batch(payload, sums) is not None:
+    def _batch(self, payload: memoryview, parcel: Parcel) -> bool:
+        if self.inbox.put_batch(payload, parcel) is not None:
             self._scribe.soon(self._tell)
         return True
 
@@ -294,21 +299,22 @@ class Session:
 
     def _lead(self, reading: Reading, deadline: float) -> bool:
         """Read on the consumer's thread until there is something for it, or its time is up."""
-        self._lead_until = deadline
+        me = object()
+        self._leads_until[me] = deadline  # one each: who finds the lead taken must not end the leader's
         if self._nudge_at > deadline:
             self._nudge_at = deadline
             self._keeper.begin(self._nudge, deadline, self._nudge)
         try:
             return reading.lead(lambda: self.inbox.ready or time.monotonic() >= deadline)
         finally:
-            self._lead_until = math.inf
+            del self._leads_until[me]
 
     def _nudge(self) -> None:
         """The keeper's, at the deadline of somebody who led. Most have left long before, so it knows only of the first.
 
         A consumer's time is up in the middle of a read: the answer to a ping ends that.
         """
-        self._nudge_at = until = self._lead_until
+        self._nudge_at = until = min(list(self._leads_until.values()), default=math.inf)
         if until > time.monotonic():
             if until < math.inf:
                 self._keeper.begin(self._nudge, until, self._nudge)

@@ -1,4 +1,4 @@
-"""What a channel's messages look like on a Flight stream, and the check of what comes off it.
+"""What a channel's messages look like on a Flight stream, and the checks of what comes off it.
 
 A batch of blocks is a RecordBatch, a row a block: `block` is its row of the block table, 32 bytes as docs/protocol.md
 says, `payload` its bytes. Both are views of what the caller gave and, at the other end, of what arrived. The table is
@@ -32,95 +32,130 @@ MAX_PAYLOAD = 1 << 30  # of one batch; Flight cannot send messages of 2 GiB
 MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
 MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
+MAX_INT64 = (1 << 63) - 1
 
 _ROW_BYTES = BLOCK_ROW.itemsize
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
 _SHORT_TABLE = 8 << 10
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
-_ONE_ROW = Struct("<iIqqq")
+_ONE_ROW, _OFFSET = Struct("<iIqqq"), Struct("<q")
 
 
-class Sums(NamedTuple):
-    """What a batch adds to the totals of its direction, the table that its digest covers, and what it costs.
+class Parcel(NamedTuple):
+    """What a batch is to its direction: its table, which the totals and the digest cover, and what it costs.
 
+    :ivar size: payload bytes.
+    :ivar table: rows of BLOCK_ROW. Of what was received nobody has checked it yet: :func:`check_table`, `Tally.check`.
     :ivar cost: credit that the batch takes: its payload, its table, and the message around them.
     """
 
     blocks: int
     size: int
-    raw_bytes: int
-    records: int
     table: bytes | memoryview
     cost: int
 
 
 class Tally:
-    """Totals that grow with each batch. Not thread-safe.
+    """Totals that grow with each batch. Not thread-safe, but `totals` may be read beside `add`.
 
-    Tables are added up a hundred at a time: that costs less than doing it at once. Views of short tables are copied for
-    it, and of long ones added up at once, for a view would keep the whole message in memory until the others have come.
+    Tables are added up, and checked, a hundred at a time: to do it with each batch was a third of what a message of
+    4 MiB cost in Python. Views of short tables are copied for it, and long ones added up at once, for a view would keep
+    the whole message in memory until the others have come.
+
+    :param checked: what is added has been checked.
     """
 
-    __slots__ = ("_known", "_pending", "blocks", "bytes")
+    __slots__ = ("_checked", "_known", "_pending", "_pending_bytes", "blocks", "bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, *, checked: bool) -> None:
         self.blocks = self.bytes = 0
+        self._checked = checked
         self._known = Totals()
-        self._pending: list[tuple[bytes | memoryview, int, int]] = []  # table, raw_bytes, records
+        self._pending: list[bytes | memoryview] = []
+        self._pending_bytes = 0  # payload of these
 
-    def add(self, sums: Sums) -> None:
-        self.blocks += sums.blocks
-        self.bytes += sums.size
-        table = sums.table
+    def add(self, parcel: Parcel) -> None:
+        """:raises InvalidArgument: see `check`."""
+        self.blocks += parcel.blocks
+        self.bytes += parcel.size
+        self._pending_bytes += parcel.size
+        table = parcel.table
         short = len(table) <= _SHORT_TABLE
-        if short:
-            table = bytes(table)
-        self._pending.append((table, sums.raw_bytes, sums.records))
+        self._pending.append(bytes(table) if short else table)
         if len(self._pending) >= 100 or not short:
-            self._known, self._pending = self.totals, []
+            self.check()
+            self._known, self._pending, self._pending_bytes = self.totals, [], 0
+
+    def check(self) -> None:
+        """Check what was added lately, unless that was done before.
+
+        :raises InvalidArgument: as `check_table`, of all these tables and their payloads together.
+        """
+        if not self._checked and self._pending:
+            check_table(b"".join(self._pending), self._pending_bytes, together=True)
 
     @property
     def totals(self) -> Totals:
-        known, pending = self._known, self._pending
+        """Of all that was added. Nonsense, but no error, if that is unchecked nonsense."""
+        known, tables = self._known, b"".join(self._pending)
+        raw, records = np.add.reduce(_words(tables)[:, 2:], axis=0).tolist()
         return Totals(
             self.blocks,
             self.bytes,
-            known.raw_bytes + sum(raw for _, raw, _ in pending),
-            known.records + sum(records for _, _, records in pending),
-            crc32c(b"".join(table for table, _, _ in pending), known.digest),
+            (known.raw_bytes + raw) & MAX_INT64,
+            (known.records + records) & MAX_INT64,
+            crc32c(tables, known.digest),
         )
 
 
-def sums_of(table: bytes | memoryview, payload_bytes: int) -> Sums:
-    """Check a block table (whole rows of BLOCK_ROW, at least one) against its payload, and add it up.
+def parcel_of(table: bytes | memoryview, payload_bytes: int) -> Parcel:
+    """:raises InvalidArgument: no whole table, or more than MAX_ROWS or MAX_PAYLOAD."""
+    blocks, rest = divmod(len(table), _ROW_BYTES)
+    if rest:
+        raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
+    if blocks > MAX_ROWS or payload_bytes > MAX_PAYLOAD:
+        raise InvalidArgument(
+            f"a batch of {blocks} blocks and {payload_bytes} payload bytes",
+            remedy=f"send at most {MAX_ROWS} blocks and {MAX_PAYLOAD} bytes a batch",
+        )
+    return Parcel(blocks, payload_bytes, table, payload_bytes + len(table) + MESSAGE_COST)
 
-    :raises InvalidArgument: negative fields, a raw_length below the length, lengths that are not the payload's, or
-        more than MAX_ROWS, MAX_PAYLOAD or MAX_SUM.
+
+def check_table(table: bytes | memoryview, payload_bytes: int, *, together: bool = False) -> None:
+    """Check a block table (whole rows of BLOCK_ROW, at least one) against its payload.
+
+    :param together: they are those of several batches, for errors.
+    :raises InvalidArgument: a negative field, one above MAX_SUM, a raw_length below the length, or lengths that are not
+        the payload's.
     """
-    n = len(table) // _ROW_BYTES
-    if n == 1:  # without numpy: this is what a small message mostly costs
-        partition, _, length, raw, records = _ONE_ROW.unpack(table)
-        sound = partition >= 0 and 0 <= length <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
+    if len(table) == _ROW_BYTES:  # without numpy: this is what a small message mostly costs
+        partition, _, size, raw, records = _ONE_ROW.unpack(table)
+        sound = partition >= 0 and 0 <= size <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
     else:
-        # Four columns of words: partition and checksum, length, raw_length, records. One `or` over a column has the
-        # sign of its least and the size of its largest number. No field is above MAX_SUM and there are at most
-        # MAX_ROWS, so no sum leaves 63 bits.
-        words = np.ascontiguousarray(np.frombuffer(table, "<i8").reshape(n, 4).T)
-        first, *fields = np.bitwise_or.reduce(words, axis=1).tolist()
-        bits = fields[0] | fields[1] | fields[2] | int(np.bitwise_or.reduce(words[2] - words[1]))
-        sound = n <= MAX_ROWS and 0 <= bits <= MAX_SUM and not first & _PARTITION_SIGN
-        _, length, raw, records = np.add.reduce(words, axis=1).tolist()
+        # One `or` over a column has the sign of its least and the size of its largest number. No field is above MAX_SUM
+        # then, and there are little more than MAX_ROWS rows (a Tally gathers short tables only): no sum leaves 63 bits.
+        words = _words(table)
+        lengths, raws = words[:, 1], words[:, 2]
+        first, length, raw, records = np.bitwise_or.reduce(words, axis=0).tolist()
+        bits = length | raw | records | int(np.bitwise_or.reduce(raws - lengths))
+        sound = 0 <= bits <= MAX_SUM and not first & _PARTITION_SIGN
+        size = int(np.add.reduce(lengths))
+    what = "batches" if together else "a batch"
     if not sound:
         raise InvalidArgument(
-            f"a block table of {n} rows with a negative or too large field, or a raw_length below the length",
-            remedy=f"send at most {MAX_ROWS} blocks a batch; those that do not shrink with raw_length == length",
+            f"{what} whose block table has a negative or too large field, or a raw_length below the length",
+            remedy="blocks that do not shrink have raw_length == length",
         )
-    if length != payload_bytes or length > MAX_PAYLOAD:
+    if size != payload_bytes:
         raise InvalidArgument(
-            f"a batch of {payload_bytes} payload bytes whose table says {length} bytes",
-            remedy=f"table and payload must agree; send at most {MAX_PAYLOAD} bytes a batch",
+            f"{what} of {payload_bytes} payload bytes whose table says {size} bytes",
+            remedy="table and payload must agree",
         )
-    return Sums(n, length, raw, records, table, length + n * _ROW_BYTES + MESSAGE_COST)
+
+
+def _words(table: bytes | memoryview) -> np.ndarray:
+    """Four columns: partition and checksum, length, raw_length, records."""
+    return np.frombuffer(table, "<i8").reshape(-1, 4)
 
 
 def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
@@ -133,8 +168,8 @@ def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
 
 
-def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Sums]:
-    """Payload and checked table of a RecordBatch off the wire, as views.
+def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Parcel]:
+    """Payload and table of a RecordBatch off the wire, as views. What the table says is not looked at.
 
     :raises InvalidArgument: other columns, nulls, no rows, or buffers that contradict each other.
     """
@@ -150,14 +185,16 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Sums]:
         raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
     n = batch.num_rows
     blocks, payloads = batch.columns
-    if n == 0 or blocks.null_count or payloads.null_count:
+    nulls, tables = blocks.buffers()
+    no_payloads, offsets, data = payloads.buffers()
+    if not n or (nulls and blocks.null_count) or (no_payloads and payloads.null_count):
         raise InvalidArgument("an exchange batch with nulls, or without rows", remedy="every field has a value")
     start = blocks.offset * _ROW_BYTES
-    table = memoryview(blocks.buffers()[1])[start : start + n * _ROW_BYTES]
-    _, offset_buffer, data = payloads.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int64, n + 1, payloads.offset * 8)
-    payload = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
-    return payload, sums_of(table, payload.nbytes)
+    table = memoryview(tables)[start : start + n * _ROW_BYTES]
+    at = payloads.offset * 8
+    first, last = _OFFSET.unpack_from(offsets, at)[0], _OFFSET.unpack_from(offsets, at + n * 8)[0]
+    payload = memoryview(data)[first:last] if data is not None else memoryview(b"")
+    return payload, parcel_of(table, last - first)
 
 
 def inline_batch(table: bytes, payload: Buffer) -> bytes:
@@ -165,12 +202,9 @@ def inline_batch(table: bytes, payload: Buffer) -> bytes:
     return pb.ExchangeControl(rows=table, payload=bytes(payload)).SerializeToString()
 
 
-def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Sums]:
-    """Payload and checked table of a small batch off the wire.
+def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Parcel]:
+    """Payload and table of a small batch off the wire; what the table says is not looked at.
 
-    :raises InvalidArgument: no whole table, or one that contradicts the payload.
+    :raises InvalidArgument: no whole table.
     """
-    table, payload = control.rows, control.payload
-    if len(table) % _ROW_BYTES:
-        raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
-    return memoryview(payload), sums_of(table, len(payload))
+    return memoryview(control.payload), parcel_of(control.rows, len(control.payload))
