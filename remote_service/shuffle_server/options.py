@@ -12,7 +12,10 @@ from shuffle_api.options import option
 class ServerOptions:
     """One process with a master and a worker."""
 
-    data_dir: str = option(help="directory of the map outputs and the registry's journal; created if missing")
+    data_dir: str = option(
+        help="directory of the map outputs and the registry's journal, created if missing; several are separated by"
+        " commas: outputs go to the one with most room, the journal to the first"
+    )
     listen: str = option(
         "127.0.0.1:9110", help="HOST:PORT of the control endpoint, the address users give; port 0 takes any free one"
     )
@@ -30,6 +33,9 @@ class ServerOptions:
         "written",
         choices=("written", "fsynced"),
         help="what a commit survives: written = the process, fsynced = the machine",
+    )
+    free_floor: float = option(
+        1.0, unit="percent", minimum=0.0, help="part of each data directory's file system that stays free"
     )
     recycle: int = option(
         1 << 30,

@@ -26,7 +26,8 @@ from shuffle_server.observe.observation import Observation
 from shuffle_server.observe.worker_state import worker_status
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import load_security, warn_of_strangers
-from shuffle_server.store.store import Store, lock_directory
+from shuffle_server.store.directories import lock_directories, split_directories
+from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.ingest import PutOptions
@@ -54,17 +55,23 @@ class Server:
         data_host, data_port = split_address(options.data_listen, "--data-listen") if options.data_listen else (host, 0)
         security = load_security(options)
         warn_of_strangers({host, data_host}, security)
-        root = Path(options.data_dir)
-        self._lock_fd = lock_directory(root)
+        roots = split_directories(options.data_dir)
+        root = roots[0]
+        self._lock_fds = lock_directories(roots)
         self._stop = threading.Event()
         raise_file_limit()
         with ExitStack() as undo:  # what is to be closed if it cannot start
-            undo.callback(os.close, self._lock_fd)
+            undo.callback(self._unlock)
             self._observation = Observation(options.metrics_listen)
             undo.callback(self._observation.close)
             instruments = self._observation.instruments
             sync = options.durability == "fsynced"
-            self._store = Store(root / "worker", sync=sync, recycle=options.recycle)
+            self._store = Store(
+                *(each / "worker" for each in roots),
+                sync=sync,
+                recycle=options.recycle,
+                floor=options.free_floor / 100,
+            )
             self._master = Master(root / "master", sync=sync)
             worker_id = _worker_id(root / "worker-id")
             info = WorkerInfo(worker_id, options.advertise or data_host, data_port)
@@ -123,8 +130,12 @@ class Server:
         self._store.close()
         self._store.empty_trash()
         self._master.close()
-        os.close(self._lock_fd)
+        self._unlock()
         return not ending.is_alive()
+
+    def _unlock(self) -> None:
+        for fd in self._lock_fds:
+            os.close(fd)
 
     def _worker_states(self) -> list[pb.WorkerStatus]:
         traffic = self._observation.instruments.traffic.totals()
@@ -176,6 +187,7 @@ class Server:
             except (ShuffleError, OSError) as error:
                 log.warning("applications cannot be expired now: %s", error)  # the journal's disk may be full
             try:
+                self._store.look()
                 self._store.drop_idle(self._options.staged_timeout)
                 self._store.empty_trash()
             except OSError as error:

@@ -106,9 +106,9 @@ def _workers(reply: pb.StatusReply) -> str:
 
 def _disks(reply: pb.StatusReply) -> str:
     return _table(
-        ("WORKER", "DIRECTORY", "SIZE", "USED", "FREE"),
+        ("WORKER", "DIRECTORY", "SIZE", "USED", "FREE", "STATE"),
         [
-            (state.worker, disk.path, _size(disk.size), _size(disk.used), _size(disk.free))
+            (state.worker, disk.path, _size(disk.size), _size(disk.used), _size(disk.free), disk.out or "in use")
             for state in reply.states
             for disk in state.disks
         ],

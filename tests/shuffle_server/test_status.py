@@ -122,4 +122,5 @@ def test_a_worker_that_told_nothing_has_dashes_and_names_cannot_play_with_the_te
 
 
 def test_large_numbers_are_numbers() -> None:
-    assert plain(pb.DiskStatus(path="/d", size=1 << 60)) == {"path": "/d", "size": 1 << 60, "used": 0, "free": 0}
+    shown = {"path": "/d", "size": 1 << 60, "used": 0, "free": 0, "out": ""}
+    assert plain(pb.DiskStatus(path="/d", size=1 << 60)) == shown

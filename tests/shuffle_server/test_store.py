@@ -9,8 +9,9 @@ import pytest
 
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
+from shuffle_server.store.directories import lock_directory
 from shuffle_server.store.output_file import corrupt_blocks
-from shuffle_server.store.store import Store, lock_directory
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 

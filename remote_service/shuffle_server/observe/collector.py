@@ -96,6 +96,7 @@ def _state(figures: Figures) -> Iterator[Metric]:
     yield _metric(f.INDEX_CACHE, store.index_bytes)
     yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})
     yield _metric(f.DISK_USED, {(disk.path,): disk.used for disk in store.disks})
+    yield _metric(f.DISK_OUT, {(disk.path,): bool(disk.out) for disk in store.disks})
     yield _metric(f.DISK_FREE, {(disk.path,): disk.free for disk in store.disks})
 
 

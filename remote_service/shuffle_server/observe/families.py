@@ -134,6 +134,7 @@ DISK_SIZE = _gauge(
     "data_dir_size_bytes", "Size of the file system of a data directory; 0 when it does not answer.", path=()
 )
 DISK_USED = _gauge("data_dir_used_bytes", "Of it, what is used, by whomever.", path=())
+DISK_OUT = _gauge("data_dir_out", "1 while a data directory is failing and takes nothing new.", path=())
 DISK_FREE = _gauge("data_dir_free_bytes", "Of it, what this server may still use.", path=())
 
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

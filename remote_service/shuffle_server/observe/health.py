@@ -103,11 +103,12 @@ class Health:
 
     def _room(self) -> Check:
         store = self._sources.store.statistics()
-        free = max(disk.free for disk in store.disks) + store.spare_bytes
-        if free >= self._need:
+        if store.room_bytes >= self._need:
             return Check("disk", True)
-        paths = ", ".join(disk.path for disk in store.disks)
-        return Check("disk", False, f"{free} bytes are free in {paths}, fewer than {self._need}; free space there")
+        paths = ", ".join(f"{disk.path} ({disk.out})" if disk.out else disk.path for disk in store.disks)
+        return Check(
+            "disk", False, f"{store.room_bytes} bytes are free in {paths}, fewer than {self._need}; free space there"
+        )
 
 
 def _reason(given_up: ShuffleError | None, writable: Writable) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from shuffle_api.errors import AttemptSuperseded, StorageFailed, StorageFull
+from shuffle_api.errors import AttemptSuperseded, ShuffleError, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
+from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import Description, build_index, encode_tail
 from shuffle_transport.blocks import BlockBatch, add_rows
-
-_FULL = frozenset({28, 122})  # ENOSPC, EDQUOT
 
 
 class StagedOutput:
@@ -28,29 +25,24 @@ class StagedOutput:
 
     def __init__(
         self,
-        path: Path,
+        home: DataDirectory,
         shuffle: ShuffleId,
         output: MapAttempt,
         partitions: int,
         codec: str,
-        *,
-        open_file: Callable[[int], int],
-        make_room: Callable[[], bool] = lambda: False,
     ) -> None:
-        """
-        :param open_file: opens the file at `path` for writing, given how many bytes come first.
-        :param make_room: what to try when the disk is full; False when that was in vain.
-        """
-        self.shuffle, self.output, self.codec = shuffle, output, codec
-        self._path, self._partitions = path, partitions
+        """`home`: the directory in which the file lies; it is made with the first batch."""
+        self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
+        self._partitions = partitions
         self._lock = threading.Lock()
-        self._open_file, self._make_room = open_file, make_room
         self._fd = -1
+        self._size = 0  # of the file as it was given: to write over it needs no room
         self._tables: list[np.ndarray] = []
         self._turn = 0
         self._open = True
         self.totals = Totals()
         self.touched = time.monotonic()
+        home.writer(1)
 
     def take_turn(self) -> int:
         """The number under which this stream may append from now on; earlier numbers are void."""
@@ -61,8 +53,8 @@ class StagedOutput:
     def append(self, turn: int, batch: BlockBatch) -> Totals:
         """Append a batch and return what is held now.
 
-        Raises StorageFull or StorageFailed (then the file is as it was before), AttemptSuperseded when another
-        stream took over.
+        Raises StorageFull or StorageFailed (then the file is as it was before), UnknownShuffle (unregistered
+        meanwhile), AttemptSuperseded when another stream took over.
         """
         with self._lock:
             self._check(turn)
@@ -93,33 +85,45 @@ class StagedOutput:
                 if sync:
                     os.fdatasync(self._fd)
             except OSError as error:
-                raise self._storage_error(error) from error
+                raise self._failure(error) from error
             return description
 
     def _write(self, data: memoryview, start: int) -> None:
         if self._fd < 0:
-            self._fd = self._open_file(len(data))
+            self._fd = self.home.open_partial(self.shuffle, self.output, len(data))
+            self._size = os.fstat(self._fd).st_size
+        if (grows := start + len(data) - max(start, self._size)) > 0:
+            self.home.check_room(grows)
         for again in (True, False):
             try:
                 _write_all(self._fd, data, start)
                 return
             except OSError as error:
-                os.ftruncate(self._fd, start)
-                if not again or error.errno not in _FULL or not self._make_room():
-                    raise self._storage_error(error) from error
+                failure = self._failure(error)
+                try:
+                    os.ftruncate(self._fd, start)
+                except OSError as second:
+                    raise self._failure(second) from error
+                self._size = min(self._size, start)
+                if not again or not isinstance(failure, StorageFull) or not self.home.spares.drop():
+                    raise failure from error
 
     def close(self) -> None:
         """Close the file, leaving it where it is; idempotent."""
         with self._lock:
             if self._open:
                 self._open = False
+                self.home.writer(-1)
                 if self._fd >= 0:
                     os.close(self._fd)
 
     def discard(self) -> None:
         """Close and delete; idempotent, and fine when the directory is gone already."""
         self.close()
-        self._path.unlink(missing_ok=True)
+        try:
+            self.home.paths.partial(self.shuffle, self.output).unlink(missing_ok=True)
+        except OSError as error:
+            self.home.failure(error)  # it is deleted when the directory is back
 
     def _check(self, turn: int) -> None:
         if not self._open or turn != self._turn:
@@ -130,16 +134,8 @@ class StagedOutput:
                 output=self.output,
             )
 
-    def _storage_error(self, error: OSError) -> StorageFull | StorageFailed:
-        kind = StorageFull if error.errno in _FULL else StorageFailed
-        return kind(
-            f"{self._path.parent}: {error.strerror}",
-            remedy="free space or add a data directory; committed data is unharmed"
-            if kind is StorageFull
-            else "check the disk",
-            shuffle=self.shuffle,
-            output=self.output,
-        )
+    def _failure(self, error: OSError) -> ShuffleError:
+        return self.home.failure(error, self.shuffle, self.output)
 
 
 def _write_all(fd: int, data: memoryview, offset: int) -> None:

@@ -15,6 +15,7 @@ class DiskSpace:
     size: int
     used: int  # by whomever
     free: int  # for this process: without what is kept back for root
+    out: str = ""  # why nothing new is put there, empty while it is in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,14 @@ class StoreStatistics:
     staged_bytes: int  # payload they hold
     spare_bytes: int  # files of removed outputs, kept to be written over
     index_bytes: int  # indexes of committed outputs in memory
+    room_bytes: int  # what new outputs may take, in all directories together
     disks: tuple[DiskSpace, ...]
 
 
-def disk_space(path: Path) -> DiskSpace:
-    """The space there is where `path` lies."""
+def disk_space(path: Path, out: str = "") -> DiskSpace:
+    """The space there is where `path` lies, a directory that is `out` for some reason, or in use."""
     try:
         usage = shutil.disk_usage(path)
     except OSError:
-        return DiskSpace(str(path), 0, 0, 0)
-    return DiskSpace(str(path), usage.total, usage.used, usage.free)
+        return DiskSpace(str(path), 0, 0, 0, out)
+    return DiskSpace(str(path), usage.total, usage.used, usage.free, out)

@@ -3,81 +3,66 @@
 from __future__ import annotations
 
 import fcntl
-import functools
 import logging
 import os
 import shutil
 import threading
 import time
-import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
+from shuffle_api.errors import InvalidArgument, MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.directories import Directories
+from shuffle_server.store.directory import SPARE_BYTES, DataDirectory, gone
 from shuffle_server.store.format import Description, TornFile
+from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
-from shuffle_server.store.paths import COMMITTED, PARTIAL, StorePaths
-from shuffle_server.store.spares import SpareFiles
+from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.staged import StagedOutput
-from shuffle_server.store.statistics import StoreStatistics, disk_space
+from shuffle_server.store.statistics import StoreStatistics
 
-INDEX_CACHE_BYTES = 64 << 20
-SPARE_BYTES = 1 << 20  # smaller files are not worth keeping
 SPARE_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
 
 
 class Store:
-    """Map outputs below one directory, which it alone writes.
+    """Map outputs below one or several directories, which it alone writes.
 
-    Who wins a map is decided by the file system: an attempt is published by linking it to the map's one name, which
-    fails when another attempt has that name. So there is no moment, and no crash, at which two attempts are visible.
+    Who wins a map is decided by the catalog, in memory; an attempt is published by linking it to the map's one name. A
+    crash leaves one attempt or none under that name, whole.
     """
 
-    def __init__(self, root: Path, *, sync: bool = False, recycle: int = 0) -> None:
-        """`recycle`: bytes of removed outputs whose files are kept for the next ones."""
-        self._paths = StorePaths(root)
+    def __init__(self, *roots: Path, sync: bool = False, recycle: int = 0, floor: float = 0.0) -> None:
+        """
+        :param sync: what is published survives the machine.
+        :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
+        :param floor: the part of each file system, 0 to 1, that stays free.
+        """
         self._sync = sync
-        self._spares = SpareFiles(self._paths.spares, recycle)
+        self._directories = Directories(
+            [DataDirectory(root, recycle=recycle // len(roots), floor=floor) for root in roots]
+        )
+        self._catalog = Catalog()
+        self._indexes = IndexCache()
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
-        self._indexes: OrderedDict[tuple[ShuffleId, int], OutputFile] = OrderedDict()
-        self._index_bytes = 0
 
     # ------------------------------------------------------------------ write
 
     def add_shuffle(self, shuffle: ShuffleId) -> None:
-        """Make room for a shuffle's map outputs; idempotent. Raises StorageFailed."""
-        try:
-            self._paths.shuffle(shuffle).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageFailed(
-                f"{self._paths.root}: {error.strerror}", remedy="check the disk", shuffle=shuffle
-            ) from error
+        """A shuffle may have outputs from now on; idempotent."""
+        self._catalog.add(shuffle)
 
     def stage(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
-        """The staged output of an attempt: the one that is there (a stream resumes), or a new one."""
-        key = spec.id, output
-        with self._lock:
-            staged = self._staged.get(key)
-            if staged is None:
-                partial = self._paths.partial(spec.id, output)
-                if not partial.parent.is_dir():
-                    raise _gone(spec.id)
-                staged = StagedOutput(
-                    partial,
-                    spec.id,
-                    output,
-                    spec.partitions,
-                    codec,
-                    open_file=functools.partial(self._open_partial, spec.id, partial),
-                    make_room=self._make_room,
-                )
-                self._staged[key] = staged
+        """The staged output of an attempt: the one that is there (a stream resumes), or a new one.
+
+        Raises UnknownShuffle, StorageFull, StorageFailed, InvalidArgument (it began with another codec).
+        """
+        staged = self._staged.get((spec.id, output)) or self._new(spec, output, codec)
         if staged.codec != codec:
             raise InvalidArgument(
                 f"attempt {output.attempt} of map {output.map} began with codec {staged.codec!r}, now {codec!r}",
@@ -85,20 +70,18 @@ class Store:
             )
         return staged
 
-    def _open_partial(self, shuffle: ShuffleId, path: Path, first: int) -> int:
-        """A file to write at `path`. One that begins with a large batch is worth a spare file."""
-        try:
-            fd = self._spares.take(shuffle.app, path) if first >= SPARE_BYTES else None
-            if fd is None:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        except FileNotFoundError:
-            raise _gone(shuffle) from None
-        except OSError as error:
-            raise StorageFailed(f"{self._paths.root}: {error.strerror}", remedy="check the disk") from error
-        return fd
-
-    def _make_room(self) -> bool:
-        return self._spares.drop() > 0
+    def _new(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
+        if spec.id not in self._catalog:
+            raise gone(spec.id)
+        home = self._directories.choose()
+        home.make(spec.id)
+        with self._lock:
+            if spec.id not in self._catalog:  # it was removed while its directory was made
+                raise gone(spec.id)
+            staged = self._staged.get((spec.id, output))
+            if staged is None:
+                staged = self._staged[spec.id, output] = StagedOutput(home, spec.id, output, spec.partitions, codec)
+        return staged
 
     def publish(self, staged: StagedOutput, turn: int) -> Description | None:
         """Make a complete attempt visible; None when another attempt of this map was first (this one is then dropped).
@@ -108,21 +91,14 @@ class Store:
         """
         shuffle, output = staged.shuffle, staged.output
         description = staged.seal(turn, self._sync)
-        partial, final = self._paths.partial(shuffle, output), self._paths.committed(shuffle, output.map)
-        try:
-            os.link(partial, final)
-        except FileExistsError:
-            won = False
-        except FileNotFoundError:
-            raise _gone(shuffle) from None
-        except OSError as error:
-            raise StorageFailed(
-                f"{final.parent}: {error.strerror}", remedy="check the disk", shuffle=shuffle
-            ) from error
-        else:
-            won = True
-            if self._sync:
-                _sync_directory(final.parent)
+        won = self._catalog.claim(shuffle, output, staged.home)
+        if won:
+            published = False
+            try:
+                staged.home.publish(shuffle, output, sync=self._sync)
+                published = True
+            finally:
+                self._catalog.settle(shuffle, output, published=published)
         self.drop_staged(shuffle, output)
         return description if won else None
 
@@ -147,140 +123,167 @@ class Store:
     def describe(self, shuffle: ShuffleId, map_id: int) -> Description:
         """What the committed file of a map says of itself. Raises MapOutputLost."""
         try:
-            return load(self._paths.committed(shuffle, map_id)).description
+            held = self._catalog.find(shuffle, map_id)
+            if held is not None:
+                return load(held.home.paths.committed(shuffle, map_id)).description
+            reason = "it is not here"
         except (TornFile, OSError) as error:
-            raise MapOutputLost(f"map {map_id}: {error}", remedy="run this map again", shuffle=shuffle) from None
+            reason = str(error)
+        raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)
 
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
 
         Raises MapOutputLost when the file is gone, torn, or another attempt's.
         """
-        path = self._paths.committed(shuffle, output.map)
+        held = self._catalog.find(shuffle, output.map)
+        if held is None:
+            raise _lost(shuffle, output, "it is not here")
+        if held.output != output:
+            raise _lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
+        path = held.home.paths.committed(shuffle, output.map)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _lost(shuffle, output, f"{path.name}: {error.strerror}") from None
+            raise _lost(shuffle, output, f"{path}: {error.strerror}") from None
         try:
             # As long as it is held, the file is not written over, even if it is removed meanwhile.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            file = self._index_of(shuffle, output.map, path, identity_of(os.fstat(fd)))
+            file = self._indexes.get(shuffle, output.map, path, identity_of(os.fstat(fd)))
             if file.description.output != output:
-                raise _lost(shuffle, output, f"the worker holds attempt {file.description.attempt} of this map")
+                raise TornFile(f"it is attempt {file.description.attempt}'s")
         except (TornFile, OSError) as error:
             os.close(fd)
-            raise _lost(shuffle, output, f"{path.name}: {error}") from None
-        except MapOutputLost:
-            os.close(fd)
-            raise
+            raise _lost(shuffle, output, f"{path}: {error}") from None
         return file, fd
-
-    def _index_of(self, shuffle: ShuffleId, map_id: int, path: Path, identity: tuple[int, int, int]) -> OutputFile:
-        key = shuffle, map_id
-        with self._lock:
-            file = self._indexes.get(key)
-            if file is not None and file.identity == identity:
-                self._indexes.move_to_end(key)
-                return file
-        file = load(path)
-        with self._lock:
-            previous = self._indexes.pop(key, None)
-            self._index_bytes += file.index.nbytes - (previous.index.nbytes if previous else 0)
-            self._indexes[key] = file
-            while self._index_bytes > INDEX_CACHE_BYTES and len(self._indexes) > 1:
-                self._index_bytes -= self._indexes.popitem(last=False)[1].index.nbytes
-        return file
 
     # ------------------------------------------------------------------ remove
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
-        """Delete a committed output (it is lost or corrupt); idempotent."""
-        self._paths.committed(shuffle, output.map).unlink(missing_ok=True)
-        self._forget_indexes(lambda s, m: s == shuffle and m == output.map)
+        """Delete a committed output (it is lost or corrupt); idempotent, and nothing to another attempt."""
+        held = self._catalog.drop(shuffle, output)
+        if held is not None:
+            self._unlink(held.home, held.home.paths.committed(shuffle, output.map))
+            self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
-        removed = self._remove(self._paths.shuffle(shuffle), lambda s: s == shuffle)
-        self._recycle(shuffle.app, removed)
-        try:
-            self._paths.app(shuffle.app).rmdir()  # the last shuffle takes the app's directory along
-        except OSError:
-            pass
+        self._catalog.drop_shuffle(shuffle)
+        self._end(lambda s: s == shuffle)
+        for directory in self._directories:
+            removed = directory.trash(directory.paths.shuffle(shuffle))
+            if removed is not None:
+                _recycle(directory, shuffle.app, removed)
+            try:
+                directory.paths.app(shuffle.app).rmdir()  # the last shuffle takes the app's directory along
+            except OSError:
+                pass
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
-        self._remove(self._paths.app(app), lambda s: s.app == app)
-        self._spares.drop(app)
+        self._catalog.drop_app(app)
+        self._end(lambda s: s.app == app)
+        for directory in self._directories:
+            directory.trash(directory.paths.app(app))
+            directory.spares.drop(app)
 
-    def _recycle(self, app: str, removed: Path) -> None:
-        try:
-            for path in removed.glob(f"*{COMMITTED}"):
-                if path.stat().st_size >= SPARE_BYTES and not self._spares.keep(app, path):
-                    return
-        except OSError as error:
-            log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
-
-    def _remove(self, path: Path, concerned: Callable[[ShuffleId], bool]) -> Path:
-        """Move a directory to the trash; where it lies there."""
-        self._paths.trash.mkdir(parents=True, exist_ok=True)
-        removed = self._paths.trash / uuid.uuid4().hex
-        try:
-            path.rename(removed)
-        except FileNotFoundError:
-            pass
+    def _end(self, concerned: Callable[[ShuffleId], bool]) -> None:
         with self._lock:
             staged = [self._staged.pop(key) for key in list(self._staged) if concerned(key[0])]
         for output in staged:
             output.close()
-        self._forget_indexes(lambda s, _: concerned(s))
-        return removed
+        self._indexes.forget(lambda s, _: concerned(s))
 
-    def _forget_indexes(self, concerned: Callable[[ShuffleId, int], bool]) -> None:
-        with self._lock:
-            for key in [key for key in self._indexes if concerned(*key)]:
-                self._index_bytes -= self._indexes.pop(key).index.nbytes
+    def _unlink(self, directory: DataDirectory, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            directory.failure(error)  # `_sweep` deletes it when the directory is back
 
     def empty_trash(self) -> None:
         """Really delete what was removed; takes as long as the file system needs."""
-        self._spares.drop(idle=SPARE_SECONDS)
-        if self._paths.trash.exists():
-            for entry in list(self._paths.trash.iterdir()):
-                shutil.rmtree(entry, ignore_errors=True)
+        for directory in self._directories:
+            directory.spares.drop(idle=SPARE_SECONDS)
+            if directory.paths.trash.exists():
+                for entry in list(directory.paths.trash.iterdir()):
+                    shutil.rmtree(entry, ignore_errors=True)
 
-    # ------------------------------------------------------------------ start and stop
+    # ------------------------------------------------------------------ start, look after, stop
 
     def recover(self) -> Iterator[Description]:
         """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only."""
-        self._paths.apps.mkdir(parents=True, exist_ok=True)
         self.empty_trash()
-        for path in sorted(self._paths.apps.glob(f"*/*/*{PARTIAL}")):
-            path.unlink()
-        for path in sorted(self._paths.apps.glob(f"*/*/*{COMMITTED}")):
+        for directory in self._directories:
             try:
-                yield load(path).description
-            except TornFile as error:
-                # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
-                # which knows of the commit, will report the output as lost.
-                torn = path.with_suffix(".torn")
-                path.rename(torn)
-                log.error("%s: %s; set aside as %s", path, error, torn.name)
+                for path in sorted(directory.paths.apps.glob(f"*/*/*{PARTIAL}")):
+                    path.unlink()
+                paths = sorted(directory.paths.apps.glob(f"*/*/*{COMMITTED}"))
+            except OSError as error:
+                directory.failure(error)
+                continue
+            for path in paths:
+                description = self._recover_file(directory, path)
+                if description is not None:
+                    yield from self._recovered(description, directory)
+
+    def _recover_file(self, directory: DataDirectory, path: Path) -> Description | None:
+        try:
+            return load(path).description
+        except TornFile as error:
+            # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
+            # which knows of the commit, will report the output as lost.
+            torn = path.with_suffix(".torn")
+            path.rename(torn)
+            log.error("%s: %s; set aside as %s", path, error, torn.name)
+        except OSError as error:
+            log.error("%s: %s", path, error)
+            directory.failure(error)
+        return None
+
+    def _recovered(self, description: Description, home: DataDirectory) -> Iterator[Description]:
+        """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
+        shuffle, output = description.shuffle_id, description.output
+        before = self._catalog.put(shuffle, Held(output, home))
+        yield description
+        if before is not None and self._catalog.find(shuffle, output.map) is None:
+            self._catalog.put(shuffle, before)
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""
-        return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(self._paths.apps.glob("*/*")) if p.is_dir()]
+        return sorted({shuffle for directory in self._directories for shuffle in _shuffles_in(directory)})
+
+    def look(self) -> None:
+        """Try all directories: those that fail are taken out, those that work again are back."""
+        for directory in self._directories.look():
+            try:
+                self._sweep(directory)
+            except OSError as error:
+                directory.failure(error)
+
+    def _sweep(self, directory: DataDirectory) -> None:
+        """Delete what was removed, or given up as lost, while this directory was out."""
+        for shuffle in _shuffles_in(directory):
+            if shuffle not in self._catalog:
+                directory.trash(directory.paths.shuffle(shuffle))
+                continue
+            for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
+                if not self._catalog.places(shuffle, int(path.stem), directory):
+                    path.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
-        return shutil.disk_usage(self._paths.root).free + self._spares.bytes
+        """What new outputs may take."""
+        return sum(directory.room() for directory in self._directories)
 
     def statistics(self) -> StoreStatistics:
         with self._lock:
-            staged, index_bytes = list(self._staged.values()), self._index_bytes
+            staged = list(self._staged.values())
         return StoreStatistics(
             staged_outputs=len(staged),
             staged_bytes=sum(output.totals.bytes for output in staged),
-            spare_bytes=self._spares.bytes,
-            index_bytes=index_bytes,
-            disks=(disk_space(self._paths.root),),
+            spare_bytes=sum(directory.spares.bytes for directory in self._directories),
+            index_bytes=self._indexes.bytes,
+            room_bytes=self.free_bytes(),
+            disks=tuple(directory.space() for directory in self._directories),
         )
 
     def close(self) -> None:
@@ -289,43 +292,21 @@ class Store:
             staged = list(self._staged)
         for shuffle, output in staged:
             self.drop_staged(shuffle, output)
-        self._spares.drop()
+        for directory in self._directories:
+            directory.spares.drop()
 
 
-def lock_directory(root: Path) -> int:
-    """Claim a data directory for this process; the descriptor holds the claim. Raises StorageFailed naming it."""
+def _recycle(directory: DataDirectory, app: str, removed: Path) -> None:
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # map outputs are for their applications only
-        fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        for path in removed.glob(f"*{COMMITTED}"):
+            if path.stat().st_size >= SPARE_BYTES and not directory.spares.keep(app, path):
+                return
     except OSError as error:
-        raise StorageFailed(
-            f"data directory {root}: {error.strerror}", remedy="give --data-dir a directory that this user can write to"
-        ) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise StorageFailed(
-            f"data directory {root} is in use by another server",
-            remedy="stop that server or give --data-dir another directory",
-        ) from None
-    return fd
+        log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
 
 
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _gone(shuffle: ShuffleId) -> UnknownShuffle:
-    return UnknownShuffle(
-        f"shuffle {shuffle.shuffle} of app {shuffle.app} is not registered here",
-        remedy="it was unregistered, or never registered",
-        shuffle=shuffle,
-    )
+def _shuffles_in(directory: DataDirectory) -> list[ShuffleId]:
+    return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(directory.paths.apps.glob("*/*")) if p.is_dir()]
 
 
 def _lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:

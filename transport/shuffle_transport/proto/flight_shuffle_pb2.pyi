@@ -449,16 +449,18 @@ class WorkerStatus(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ...) -> None: ...
 
 class DiskStatus(_message.Message):
-    __slots__ = ("path", "size", "used", "free")
+    __slots__ = ("path", "size", "used", "free", "out")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     FREE_FIELD_NUMBER: _ClassVar[int]
+    OUT_FIELD_NUMBER: _ClassVar[int]
     path: str
     size: int
     used: int
     free: int
-    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., used: _Optional[int] = ..., free: _Optional[int] = ...) -> None: ...
+    out: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., used: _Optional[int] = ..., free: _Optional[int] = ..., out: _Optional[str] = ...) -> None: ...
 
 class AppStatus(_message.Message):
     __slots__ = ("app", "name", "idle_seconds", "shuffles", "bytes")

@@ -1,0 +1,122 @@
+"""Which committed outputs a worker holds, and where each lies. In memory: recovery reads it from the files."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, replace
+
+from shuffle_api.errors import StorageFailed
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.directory import DataDirectory, gone
+
+CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, which takes as long as a link and a sync
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The output of a map: who wrote it, where it lies. Not `ready`: it is about to be published."""
+
+    output: MapAttempt
+    home: DataDirectory
+    ready: bool = True
+
+
+class Catalog:
+    """The committed outputs by shuffle and map. Thread-safe.
+
+    It decides who wins a map: the directories cannot, since two attempts may lie in two of them.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._shuffles: dict[ShuffleId, dict[int, Held]] = {}
+
+    def add(self, shuffle: ShuffleId) -> None:
+        """A shuffle may have outputs from now on; idempotent."""
+        with self._changed:
+            self._shuffles.setdefault(shuffle, {})
+
+    def __contains__(self, shuffle: ShuffleId) -> bool:
+        return shuffle in self._shuffles
+
+    def find(self, shuffle: ShuffleId, map_id: int) -> Held | None:
+        """What is held of a map, None when nothing is, or it is not published yet."""
+        held = self._shuffles.get(shuffle, {}).get(map_id)
+        return held if held is not None and held.ready else None
+
+    def outputs(self, shuffle: ShuffleId) -> list[Held]:
+        """All published outputs of a shuffle, ascending by map."""
+        with self._changed:
+            held = list(self._shuffles.get(shuffle, {}).values())
+        return sorted((h for h in held if h.ready), key=lambda h: h.output.map)
+
+    def shuffles(self) -> list[ShuffleId]:
+        with self._changed:
+            return list(self._shuffles)
+
+    def places(self, shuffle: ShuffleId, map_id: int, home: DataDirectory) -> bool:
+        """Whether the output of this map lies in `home`, or is about to."""
+        held = self._shuffles.get(shuffle, {}).get(map_id)
+        return held is not None and held.home is home
+
+    def put(self, shuffle: ShuffleId, held: Held) -> Held | None:
+        """Enter what recovery found; what was there before."""
+        with self._changed:
+            maps = self._shuffles.setdefault(shuffle, {})
+            before = maps.get(held.output.map)
+            maps[held.output.map] = held
+            return before
+
+    def claim(self, shuffle: ShuffleId, output: MapAttempt, home: DataDirectory) -> bool:
+        """Whether this attempt may be published: the first that asks, until it says that it failed.
+
+        Who claims calls `settle`. Raises UnknownShuffle, and StorageFailed when another claim was never settled.
+        """
+        deadline = time.monotonic() + CLAIM_SECONDS
+        with self._changed:
+            while True:
+                maps = self._shuffles.get(shuffle)
+                if maps is None:
+                    raise gone(shuffle)
+                held = maps.get(output.map)
+                if held is None:
+                    maps[output.map] = Held(output, home, ready=False)
+                    return True
+                if held.ready:
+                    return False
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise StorageFailed(f"{held.home.root}: publishing attempt {held.output.attempt} does not end")
+
+    def settle(self, shuffle: ShuffleId, output: MapAttempt, *, published: bool) -> None:
+        """A claim has come true, or not."""
+        with self._changed:
+            maps = self._shuffles.get(shuffle, {})
+            held = maps.get(output.map)
+            if held is not None and held.output == output:
+                if published:
+                    maps[output.map] = replace(held, ready=True)
+                else:
+                    del maps[output.map]
+            self._changed.notify_all()
+
+    def drop(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
+        """Forget exactly this attempt; what was held of it."""
+        with self._changed:
+            maps = self._shuffles.get(shuffle, {})
+            held = maps.get(output.map)
+            if held is None or held.output != output:
+                return None
+            del maps[output.map]
+            return held
+
+    def drop_shuffle(self, shuffle: ShuffleId) -> None:
+        with self._changed:
+            self._shuffles.pop(shuffle, None)
+            self._changed.notify_all()
+
+    def drop_app(self, app: str) -> None:
+        with self._changed:
+            for shuffle in [s for s in self._shuffles if s.app == app]:
+                del self._shuffles[shuffle]
+            self._changed.notify_all()

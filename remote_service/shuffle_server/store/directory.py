@@ -1,0 +1,238 @@
+"""One data directory of a worker: where its files lie, how much room it has, and whether it works."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import uuid
+from pathlib import Path
+
+from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.paths import StorePaths
+from shuffle_server.store.spares import SpareFiles
+from shuffle_server.store.statistics import DiskSpace, disk_space
+
+SPARE_BYTES = 1 << 20  # smaller files are not worth keeping
+PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# What a disk says that is failing, read-only or gone. Others (too many open files, no memory) are not its fault.
+_FAILING = frozenset(
+    {
+        errno.EIO,
+        errno.EROFS,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.ESTALE,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EUCLEAN,
+        errno.ETIMEDOUT,
+    }
+)
+
+log = logging.getLogger(__name__)
+
+
+class DataDirectory:
+    """Map outputs below one directory, which this process alone writes. Thread-safe.
+
+    `out` says why nothing new is put here, empty while it is in use; what is committed here is still read.
+    """
+
+    def __init__(self, root: Path, *, recycle: int = 0, floor: float = 0.0) -> None:
+        """
+        :param recycle: bytes of removed outputs whose files are kept for the next ones.
+        :param floor: the part of the file system, 0 to 1, that stays free.
+        """
+        self.paths = StorePaths(root)
+        self.spares = SpareFiles(self.paths.spares, recycle)
+        self.out = ""
+        self._floor = floor
+        self._lock = threading.Lock()
+        self._writers = 0
+        try:
+            self.paths.apps.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._take_out(error)
+
+    @property
+    def root(self) -> Path:
+        return self.paths.root
+
+    # ------------------------------------------------------------------ room
+
+    def space(self) -> DiskSpace:
+        return disk_space(self.root, self.out)
+
+    def room(self) -> int:
+        """Bytes that may still be written here: what is free above the floor, and what spare files give back."""
+        if self.out:
+            return 0
+        space = self.space()
+        return max(0, space.free - self._kept_free(space) + self.spares.bytes)
+
+    def preference(self) -> float:
+        """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
+        return self.room() / (1 + self._writers)
+
+    def check_room(self, needed: int) -> None:
+        """Raises StorageFull when `needed` bytes more would go below the floor."""
+        if not self._floor:
+            return  # the file system says itself when it is full
+        space = self.space()
+        if space.size and space.free - needed < (kept := self._kept_free(space)):
+            if self.spares.drop():
+                self.check_room(needed)
+                return
+            raise StorageFull(
+                f"{self.root}: {space.free} bytes are free, of which {kept} stay free",
+                remedy="free space or add a data directory; committed data is unharmed",
+            )
+
+    def _kept_free(self, space: DiskSpace) -> int:
+        return int(space.size * self._floor)
+
+    def writer(self, change: int) -> None:
+        """An output begins (1) or ends (-1) to be written here."""
+        with self._lock:
+            self._writers += change
+
+    # ------------------------------------------------------------------ files
+
+    def make(self, shuffle: ShuffleId) -> None:
+        """The directory of a shuffle. Raises StorageFull, StorageFailed.
+
+        Nothing above it is made: where a disk was unmounted, nothing is to be written below the mount point.
+        """
+        try:
+            for path in (self.paths.app(shuffle.app), self.paths.shuffle(shuffle)):
+                path.mkdir(exist_ok=True)
+        except FileNotFoundError as error:
+            if not self.paths.apps.is_dir():
+                self._take_out(error)
+                raise self._failed(error, shuffle) from error
+            self.make(shuffle)  # its application was removed between the two
+        except OSError as error:
+            raise self.failure(error, shuffle) from error
+
+    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
+        """A file to write an attempt to. One that begins with a large batch is worth a spare file.
+
+        Raises UnknownShuffle (it was unregistered meanwhile), StorageFull, StorageFailed.
+        """
+        path = self.paths.partial(shuffle, output)
+        try:
+            fd = self.spares.take(shuffle.app, path) if first >= SPARE_BYTES else None
+            if fd is None:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        except OSError as error:
+            raise self.failure(error, shuffle, output) from error
+        return fd
+
+    def publish(self, shuffle: ShuffleId, output: MapAttempt, *, sync: bool) -> None:
+        """Give a complete partial file its map's name. Raises what `open_partial` raises."""
+        final = self.paths.committed(shuffle, output.map)
+        try:
+            try:
+                os.link(self.paths.partial(shuffle, output), final)
+            except FileExistsError:
+                # Left over from a time when this directory was out, and given up then: the catalog does not know it.
+                final.unlink()
+                os.link(self.paths.partial(shuffle, output), final)
+            if sync:
+                sync_directory(final.parent)
+        except OSError as error:
+            raise self.failure(error, shuffle, output) from error
+
+    def trash(self, path: Path) -> Path | None:
+        """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""
+        removed = self.paths.trash / uuid.uuid4().hex
+        try:
+            if not path.exists():
+                return None
+            self.paths.trash.mkdir(exist_ok=True)
+            path.rename(removed)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._notice(error)  # it is removed when this directory is back, or with the next start
+            return None
+        return removed
+
+    # ------------------------------------------------------------------ state
+
+    def look(self) -> bool:
+        """Try whether it can be written; True when it was out and is back. A full one is in use: it can be read."""
+        probe = self.root / ".probe"
+        try:
+            fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                os.write(fd, bytes(PROBE_BYTES))
+            finally:
+                os.close(fd)
+                probe.unlink(missing_ok=True)
+            os.stat(self.paths.apps)
+        except OSError as error:
+            if error.errno not in _FULL:
+                self._take_out(error)
+                return False
+        was, self.out = self.out, ""
+        if was:
+            log.warning("data directory %s is back", self.root)
+        return bool(was)
+
+    def failure(
+        self, error: OSError, shuffle: ShuffleId | None = None, output: MapAttempt | None = None
+    ) -> StorageFull | StorageFailed | UnknownShuffle:
+        """What it means that the file system refused something; it is taken out when that was its fault."""
+        if error.errno in _FULL:
+            return StorageFull(
+                f"{self.root}: {error.strerror}",
+                remedy="free space or add a data directory; committed data is unharmed",
+                shuffle=shuffle,
+                output=output,
+            )
+        if isinstance(error, FileNotFoundError) and shuffle is not None and self.paths.apps.is_dir():
+            return gone(shuffle)
+        self._notice(error)
+        return self._failed(error, shuffle, output)
+
+    def _failed(self, error: OSError, shuffle: ShuffleId | None, output: MapAttempt | None = None) -> StorageFailed:
+        return StorageFailed(
+            f"{self.root}: {error.strerror}",
+            remedy="try again: other data directories are used if there are any; check this disk",
+            shuffle=shuffle,
+            output=output,
+        )
+
+    def _notice(self, error: OSError) -> None:
+        if error.errno in _FAILING or isinstance(error, FileNotFoundError):
+            self._take_out(error)
+
+    def _take_out(self, error: OSError) -> None:
+        if not self.out:
+            log.error("data directory %s is taken out: %s; what is committed there is still read", self.root, error)
+        self.out = error.strerror or str(error)
+
+
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def gone(shuffle: ShuffleId) -> UnknownShuffle:
+    """The shuffle is not, or no longer, registered at this worker."""
+    return UnknownShuffle(
+        f"shuffle {shuffle.shuffle} of app {shuffle.app} is not registered here",
+        remedy="it was unregistered, or never registered",
+        shuffle=shuffle,
+    )
