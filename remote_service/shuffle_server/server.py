@@ -30,6 +30,7 @@ from shuffle_server.store.directories import lock_directories, split_directories
 from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_server.worker.endpoint import FlightEndpoint
+from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
@@ -83,7 +84,8 @@ class Server:
             self.worker = Worker(info, self._store, LocalCoordinator(self._master), self._pool, instruments)
             put = PutOptions(options.window, options.overload_timeout)
             try:
-                self._endpoint = FlightEndpoint(data_host, data_port, self.worker, put, security)
+                hand_over = HandOver(self.worker, self._store, root / "worker" / "nonce")
+                self._endpoint = FlightEndpoint(data_host, data_port, self.worker, put, security, hand_over)
             except (pa.ArrowException, OSError) as error:
                 raise InvalidArgument(
                     f"cannot listen on {data_host}:{data_port}: {error}",

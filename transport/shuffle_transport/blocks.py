@@ -154,6 +154,22 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
     return BlockBatch(rows, whole, outputs)
 
 
+def parse_table(data: bytes, most_bytes: int) -> np.ndarray:
+    """The block table that a peer sent as bytes, dtype BLOCK_ROW, of payloads of at most `most_bytes` in all.
+
+    Raises InvalidArgument when it is none.
+    """
+    if len(data) % BLOCK_ROW.itemsize:
+        raise InvalidArgument(
+            f"a block table of {len(data)} bytes", remedy=f"send rows of {BLOCK_ROW.itemsize} bytes (docs/protocol.md)"
+        )
+    rows = np.frombuffer(data, BLOCK_ROW)
+    if (rows["length"] < 0).any():
+        raise InvalidArgument("a block of negative length", remedy="send the blocks' lengths")
+    _check_rows(rows, most_bytes)
+    return rows
+
+
 def check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
     """Raises InvalidArgument unless `schema` is `expected`, metadata aside."""
     if schema.equals(expected, check_metadata=False):
@@ -168,18 +184,19 @@ def check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
     )
 
 
-def _check_rows(rows: np.ndarray) -> None:
+def _check_rows(rows: np.ndarray, most_bytes: int = MAX_BATCH_BYTES) -> None:
     if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
         raise InvalidArgument(
             "a block's raw_length is below its length, or its record count is negative",
             remedy="send blocks that do not shrink uncompressed, with raw_length == length",
         )
-    if int(rows["length"].sum()) > MAX_BATCH_BYTES:
-        raise InvalidArgument(
-            f"a batch with {int(rows['length'].sum())} payload bytes",
-            remedy=f"send smaller batches, and split blocks of more than {MAX_BATCH_BYTES} bytes",
-        )
     # No sum over a stream may leave 64 bits, whatever a peer says of its blocks.
+    size = float(rows["length"].sum(dtype=np.float64))
+    if size > most_bytes:
+        raise InvalidArgument(
+            f"{size:.0f} payload bytes at once",
+            remedy=f"send smaller batches, and split blocks of more than {most_bytes} bytes",
+        )
     for name in ("raw_length", "records"):
         if float(rows[name].sum(dtype=np.float64)) > MAX_SUM:
             raise InvalidArgument(f"the {name} of a batch add up to more than {MAX_SUM}", remedy="count again")

@@ -87,6 +87,11 @@ def output_message(output: MapOutput) -> pb.MapOutput:
     return pb.MapOutput(output=attempt_of(output.output), worker=output.worker, totals=totals_message(output.totals))
 
 
+def committed_message(winner: MapOutput) -> pb.Committed:
+    """The answer to a commit: the output that won its map."""
+    return pb.Committed(output=attempt_of(winner.output), worker=winner.worker, totals=totals_message(winner.totals))
+
+
 def map_output(message: pb.MapOutput) -> MapOutput:
     return MapOutput(map_attempt(message.output), message.worker, totals(message.totals))
 

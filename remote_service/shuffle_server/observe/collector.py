@@ -65,6 +65,7 @@ def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
     yield _metric(f.PULLED_BYTES, totals.pulled_bytes)
     yield _metric(f.PULLED_BLOCKS, totals.pulled_blocks)
     yield _metric(f.PULLED_MESSAGES, totals.pulled_messages)
+    yield _metric(f.HANDED_OVER_BYTES, {("push",): totals.adopted_bytes, ("pull",): totals.located_bytes})
     yield _metric(f.CREDIT_STALLS, totals.credit_stalls)
     yield _metric(f.CREDIT_STALL_SECONDS, totals.credit_stall_seconds)
     yield _metric(f.STREAMS, {("push",): totals.open_pushes, ("pull",): totals.open_pulls})

@@ -86,6 +86,11 @@ DISCARDED_BYTES = _counter(
 PULLED_BYTES = _counter("pulled_bytes", "Payload served.")
 PULLED_BLOCKS = _counter("pulled_blocks", "Blocks served.")
 PULLED_MESSAGES = _counter("pulled_messages", "Messages with blocks served.")
+HANDED_OVER_BYTES = _counter(
+    "handed_over_bytes",
+    "Of the payload pushed and pulled, what crossed no socket: written to or read from files by a client on this host.",
+    direction=DIRECTIONS,
+)
 STREAMS = _gauge("streams", "Streams that are open now.", direction=DIRECTIONS)
 PUSH_SECONDS = _histogram("push_seconds", "A push stream, from its opening to its last reply.", outcome=PUSH_OUTCOMES)
 PULL_FIRST_BYTE = _histogram("pull_first_byte_seconds", "A pull, from its ticket to its first message.")

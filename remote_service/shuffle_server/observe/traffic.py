@@ -22,6 +22,8 @@ class TrafficTotals:
     pulled_messages: int
     pulled_blocks: int
     pulled_bytes: int
+    adopted_bytes: int
+    located_bytes: int
     credit_stalls: int
     credit_stall_seconds: float
     open_pushes: int
@@ -35,6 +37,7 @@ class Traffic:
         self._lock = threading.Lock()
         self._pushed_messages = self._pushed_blocks = self._pushed_bytes = self._discarded_bytes = 0
         self._pulled_messages = self._pulled_blocks = self._pulled_bytes = 0
+        self._adopted_bytes = self._located_bytes = 0
         self._credit_stalls, self._credit_stall_seconds = 0, 0.0
         self._open_pushes = self._open_pulls = 0
 
@@ -52,6 +55,20 @@ class Traffic:
             self._pulled_messages += 1
             self._pulled_blocks += blocks
             self._pulled_bytes += bytes
+
+    def adopted(self, blocks: int, bytes: int) -> None:
+        """A map output was taken in as a file: pushed, but without messages."""
+        with self._lock:
+            self._pushed_blocks += blocks
+            self._pushed_bytes += bytes
+            self._adopted_bytes += bytes
+
+    def located(self, blocks: int, bytes: int) -> None:
+        """A client was told where these lie: pulled, but without messages."""
+        with self._lock:
+            self._pulled_blocks += blocks
+            self._pulled_bytes += bytes
+            self._located_bytes += bytes
 
     def stalled(self, seconds: float) -> None:
         """A sender was out of credit for so long."""
@@ -92,6 +109,8 @@ class Traffic:
                 pulled_messages=self._pulled_messages,
                 pulled_blocks=self._pulled_blocks,
                 pulled_bytes=self._pulled_bytes,
+                adopted_bytes=self._adopted_bytes,
+                located_bytes=self._located_bytes,
                 credit_stalls=self._credit_stalls,
                 credit_stall_seconds=self._credit_stall_seconds,
                 open_pushes=self._open_pushes,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
-from shuffle_api.errors import AttemptSuperseded, ShuffleError, StorageFull
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, ShuffleError, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
-from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.directory import SPARE_BYTES, DataDirectory
 from shuffle_server.store.format import Description, build_index, encode_tail
 from shuffle_transport.blocks import BlockBatch, add_rows
 
@@ -40,8 +44,9 @@ class StagedOutput:
         self._tables: list[np.ndarray] = []
         self._turn = 0
         self._open = True
+        self._lent = False
         self.totals = Totals()
-        self.touched = time.monotonic()
+        self._touched = time.monotonic()
         home.writer(1)
 
     def take_turn(self) -> int:
@@ -61,8 +66,71 @@ class StagedOutput:
             self._write(batch.payload, self.totals.bytes)
             self._tables.append(batch.rows)
             self.totals = add_rows(self.totals, batch.rows)
-            self.touched = time.monotonic()
+            self._touched = time.monotonic()
             return self.totals
+
+    @property
+    def touched(self) -> float:
+        """When anything was written last (time.monotonic). Of a lent file only its file system knows."""
+        if not self._lent:
+            return self._touched
+        try:
+            written = self._path.stat().st_mtime
+        except OSError:
+            return self._touched
+        return max(self._touched, time.monotonic() - max(0.0, time.time() - written))
+
+    def lend(self) -> Path:
+        """A file that another process writes this output to; `adopt` takes it back.
+
+        Raises StorageFull, StorageFailed, UnknownShuffle, AttemptSuperseded.
+        """
+        with self._lock:
+            self._check(self._turn)
+            self.home.check_room(SPARE_BYTES)
+            os.close(self.home.open_partial(self.shuffle, self.output, SPARE_BYTES))
+            self._lent = True
+            return self._path
+
+    def adopt(self, turn: int, rows: np.ndarray) -> None:
+        """Hold the blocks that were written to the lent file, back to back from its beginning: `rows`, dtype BLOCK_ROW.
+
+        The file may have been put there by a rename. Raises InvalidArgument when it is too short, still being written,
+        or known by another name; MapOutputLost when nothing was lent: this worker was restarted.
+        """
+        with self._lock:
+            self._check(turn)
+            totals = add_rows(Totals(), rows)
+            if not self._lent or self._fd >= 0:
+                raise MapOutputLost(
+                    "no file is lent to this attempt: the worker was restarted, or was told to forget it",
+                    remedy="write this map again as a new attempt",
+                    shuffle=self.shuffle,
+                    output=self.output,
+                )
+            self._fd = self._open_lent(totals.bytes)
+            self._tables, self.totals = [rows], totals
+
+    def _open_lent(self, size: int) -> int:
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ELOOP and not (error.errno == errno.ENOENT and self._path.parent.is_dir()):
+                raise self._failure(error) from error
+            raise self._unusable("is not there") from None
+        wrong = _unfit(fd, size)
+        if wrong:
+            os.close(fd)
+            raise self._unusable(wrong)
+        return fd
+
+    def _unusable(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"the file lent to {self.output} {why}",
+            remedy="write it whole, close it, then hand it over",
+            shuffle=self.shuffle,
+            output=self.output,
+        )
 
     def seal(self, turn: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
@@ -121,7 +189,7 @@ class StagedOutput:
         """Close and delete; idempotent, and fine when the directory is gone already."""
         self.close()
         try:
-            self.home.paths.partial(self.shuffle, self.output).unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
         except OSError as error:
             self.home.failure(error)  # it is deleted when the directory is back
 
@@ -134,8 +202,27 @@ class StagedOutput:
                 output=self.output,
             )
 
+    @property
+    def _path(self) -> Path:
+        return self.home.paths.partial(self.shuffle, self.output)
+
     def _failure(self, error: OSError) -> ShuffleError:
         return self.home.failure(error, self.shuffle, self.output)
+
+
+def _unfit(fd: int, size: int) -> str:
+    """Why this file cannot become a map output of `size` bytes; empty when it can."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return "is not a file that only this worker knows"
+    if status.st_size < size:
+        return f"has {status.st_size} bytes, {size} were stated"
+    try:
+        # Who writes it holds a lock of this kind (the JVM has no other); ours is gone when the file is closed.
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return "is still being written"
+    return ""
 
 
 def _write_all(fd: int, data: memoryview, offset: int) -> None:

@@ -113,7 +113,8 @@ class Store:
         """Drop the attempts that nobody has appended to for `seconds`; how many."""
         before = time.monotonic() - seconds
         with self._lock:
-            idle = [(s.shuffle, s.output) for s in self._staged.values() if s.touched < before]
+            staged = list(self._staged.values())
+        idle = [(s.shuffle, s.output) for s in staged if s.touched < before]
         for shuffle, output in idle:
             self.drop_staged(shuffle, output)
         return len(idle)

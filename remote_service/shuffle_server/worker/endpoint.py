@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.flight as fl
 
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
@@ -21,6 +22,7 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
+from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -43,7 +45,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     """Serves one worker. `serve()` blocks; `shutdown()` waits for the calls that are under way."""
 
     def __init__(
-        self, host: str, port: int, worker: Worker, options: PutOptions, security: ServerSecurity = OPEN
+        self,
+        host: str,
+        port: int,
+        worker: Worker,
+        options: PutOptions,
+        security: ServerSecurity = OPEN,
+        hand_over: HandOver | None = None,
     ) -> None:
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
@@ -55,7 +63,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             root_certificates=None if tls is None else tls.client_ca or None,
             middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret, refused)} if security.secret else None,
         )
-        self.worker, self._options = worker, options
+        self.worker, self._options, self._hand_over = worker, options, hand_over
 
     def do_put(
         self,
@@ -97,6 +105,17 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             except ShuffleError as error:
                 raise self._failed("pull", error) from error
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
+
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
+        """Hand-over by file (docs/protocol.md)."""
+        with log_context(peer=context.peer()):
+            try:
+                if self._hand_over is None:
+                    raise InvalidArgument(f"action {action.type!r}", remedy="push and pull: this worker has no actions")
+                results = self._hand_over.act(action.type, action.body.to_pybytes(), principal_of(context))
+            except ShuffleError as error:
+                raise self._failed("hand-over", error) from error
+        return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""

@@ -61,7 +61,7 @@ class Ingest:
                 self._traffic.pushed(0, 0, discarded=batch.payload.nbytes)
             if control.HasField("end") or control.abort:
                 # A stream that only hands over blocks (no commit yet) is told that all of them are held.
-                committed = _committed(winner) if control.commit else None
+                committed = messages.committed_message(winner) if control.commit else None
                 if control.commit:
                     own = winner.output == messages.map_attempt(self._command.output)
                     self._worker.instruments.committed("repeated" if own else "superseded")
@@ -125,7 +125,7 @@ class Ingest:
                 output=staged.output,
             )
         held = staged.totals.blocks
-        committed = _committed(self._worker.commit(staged, turn)) if control.commit else None
+        committed = messages.committed_message(self._worker.commit(staged, turn)) if control.commit else None
         self._reply(pb.PutReply(granted=granter.granted, blocks_held=held, committed=committed))
 
     def _grant(self, granted: int | None, held: int) -> None:
@@ -175,12 +175,6 @@ def _without(batch: BlockBatch, skip: int) -> BlockBatch:
     if not skip:
         return batch
     return BlockBatch(batch.rows[skip:], batch.payload[int(np.sum(batch.rows["length"][:skip])) :])
-
-
-def _committed(winner: MapOutput) -> pb.Committed:
-    return pb.Committed(
-        output=messages.attempt_of(winner.output), worker=winner.worker, totals=messages.totals_message(winner.totals)
-    )
 
 
 def _show(totals: Totals) -> str:

@@ -120,12 +120,18 @@ class Worker:
 
     def get(self, ticket: pb.GetTicket) -> tuple[pa.Schema, Generator[tuple[pa.RecordBatch, bytes], None, None]]:
         """Schema and messages of a pull. Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, ..."""
-        shuffle = messages.shuffle_id(ticket.shuffle)
-        spec = self._coordinator.spec(shuffle)
-        ranges = self._ranges(spec, ticket)
+        spec, ranges = self.requested(ticket)
         schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
         served = self.instruments.traffic.pulled
-        return schema, serve(self._store, self.info.id, schema, shuffle, ranges, served, self._lost)
+        return schema, serve(self._store, self.info.id, schema, spec.id, ranges, served, self.lost)
+
+    def requested(self, ticket: pb.GetTicket) -> tuple[ShuffleSpec, Sequence[OutputRange]]:
+        """What a ticket asks for.
+
+        Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, MapOutputNotWritten.
+        """
+        spec = self._coordinator.spec(messages.shuffle_id(ticket.shuffle))
+        return spec, self._ranges(spec, ticket)
 
     def _ranges(self, spec: ShuffleSpec, ticket: pb.GetTicket) -> Sequence[OutputRange]:
         if max(len(ticket.ranges), len(ticket.maps)) > MAX_RANGES:
@@ -161,7 +167,8 @@ class Worker:
             )
         return outputs
 
-    def _lost(self, error: MapOutputLost) -> None:
+    def lost(self, error: MapOutputLost) -> None:
+        """Somebody asked for an output and it is gone: the registry is to know."""
         self.instruments.refused("data", error)
         if error.shuffle is not None and error.output is not None:
             with log_context(**fields_of_error(error)):

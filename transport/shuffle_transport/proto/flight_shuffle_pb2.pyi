@@ -228,6 +228,68 @@ class ExchangeControl(_message.Message):
     broken: bool
     def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., you: _Optional[str] = ..., spent: _Optional[int] = ..., broken: _Optional[bool] = ...) -> None: ...
 
+class ProbeRequest(_message.Message):
+    __slots__ = ("protocol", "app")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    app: str
+    def __init__(self, protocol: _Optional[int] = ..., app: _Optional[str] = ...) -> None: ...
+
+class ProbeReply(_message.Message):
+    __slots__ = ("nonce_file",)
+    NONCE_FILE_FIELD_NUMBER: _ClassVar[int]
+    nonce_file: str
+    def __init__(self, nonce_file: _Optional[str] = ...) -> None: ...
+
+class LendRequest(_message.Message):
+    __slots__ = ("nonce", "command")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    command: PutCommand
+    def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ...) -> None: ...
+
+class LendReply(_message.Message):
+    __slots__ = ("path", "committed")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    committed: Committed
+    def __init__(self, path: _Optional[str] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ...) -> None: ...
+
+class AdoptRequest(_message.Message):
+    __slots__ = ("nonce", "command", "end", "table")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    command: PutCommand
+    end: Totals
+    table: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., table: _Optional[bytes] = ...) -> None: ...
+
+class LocateBlocksRequest(_message.Message):
+    __slots__ = ("nonce", "ticket")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    ticket: GetTicket
+    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ...) -> None: ...
+
+class LocatedBlocks(_message.Message):
+    __slots__ = ("output", "path", "index", "error")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    output: MapAttempt
+    path: str
+    index: bytes
+    error: Error
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
 class HelloRequest(_message.Message):
     __slots__ = ("protocol", "client")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,164 @@
+"""Hand-over by file: what a client on the worker's host may do instead of pushing and pulling (docs/protocol.md).
+
+Whoever can read the nonce file sees the worker's files, and so is on its host: a file of the same path elsewhere has
+another content, for the nonce is new with each start. Paths go to the client only; it names map outputs by numbers.
+
+A reader has no lease. Before the file of a removed output is written over, it loses its name (Store.remove_shuffle);
+so a reader whose path still names the same file after it has read knows that what it read was not written over.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from shuffle_api.errors import (
+    CommitMismatch,
+    InvalidArgument,
+    MapOutputLost,
+    PermissionDenied,
+    ShuffleError,
+    StorageFailed,
+)
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import MapOutput
+from shuffle_server.observe.log_context import add_log_fields
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.store import Store
+from shuffle_server.worker.serve import OutputRange
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.blocks import MAX_SUM, parse_table, totals_of
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Principal
+
+PREFIX = "hand-over."
+NONCE_BYTES = 32
+
+
+class HandOver:
+    """One worker's answers to the actions of hand-over. Thread-safe."""
+
+    def __init__(self, worker: Worker, store: Store, nonce_file: Path) -> None:
+        """Writes a new nonce to `nonce_file`. Raises StorageFailed."""
+        self._worker, self._store, self._nonce_file = worker, store, nonce_file.absolute()
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        try:
+            new = self._nonce_file.with_suffix(".new")
+            new.unlink(missing_ok=True)
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(self._nonce)
+            new.replace(self._nonce_file)
+        except OSError as error:
+            raise StorageFailed(f"{self._nonce_file}: {error.strerror}", remedy="check the disk") from error
+
+    def act(self, kind: str, body: bytes, principal: Principal) -> list[bytes]:
+        """The results of one action. Raises a typed error when it is refused."""
+        if kind == PREFIX + "probe":
+            return [self._probe(messages.parse(pb.ProbeRequest, body), principal).SerializeToString()]
+        if kind == PREFIX + "locate":
+            wanted = messages.parse(pb.LocateBlocksRequest, body)
+            self._check(wanted.nonce, wanted.ticket.shuffle, principal)
+            return [located.SerializeToString() for located in self._locate(wanted.ticket)]
+        if kind == PREFIX + "adopt":
+            adoption = messages.parse(pb.AdoptRequest, body)
+            self._check(adoption.nonce, adoption.command.shuffle, principal)
+            return [self._adopt(adoption).SerializeToString()]
+        if kind not in (PREFIX + "lend", PREFIX + "drop"):
+            raise InvalidArgument(
+                f"action {kind!r}", remedy="the actions are hand-over.probe, lend, adopt, drop, locate"
+            )
+        request = messages.parse(pb.LendRequest, body)
+        self._check(request.nonce, request.command.shuffle, principal)
+        if kind == PREFIX + "lend":
+            return [self._lend(request.command).SerializeToString()]
+        self._store.drop_staged(
+            messages.shuffle_id(request.command.shuffle), messages.map_attempt(request.command.output)
+        )
+        return []
+
+    def _probe(self, request: pb.ProbeRequest, principal: Principal) -> pb.ProbeReply:
+        messages.check_protocol(request.protocol, "the client")
+        principal.check(request.app)
+        return pb.ProbeReply(nonce_file=str(self._nonce_file))
+
+    def _check(self, nonce: bytes, shuffle: pb.ShuffleKey, principal: Principal) -> None:
+        principal.check(shuffle.app)
+        add_log_fields(app=shuffle.app, shuffle=shuffle.shuffle)
+        if not hmac.compare_digest(nonce, self._nonce):
+            raise PermissionDenied(
+                "this is not the nonce of this run of the worker",
+                remedy="read the nonce file again, or push and pull",
+            )
+
+    # ------------------------------------------------------------------ write
+
+    def _lend(self, command: pb.PutCommand) -> pb.LendReply:
+        if command.first_block:
+            raise InvalidArgument("a file for the rest of an attempt", remedy="a file holds a whole map output")
+        target = self._worker.open_attempt(command)
+        if isinstance(target, StagedOutput) and target.totals.blocks:
+            # What came over a stream of this attempt before is not in a file that is written from its beginning.
+            self._worker.abort(target)
+            target = self._worker.open_attempt(command)
+        if isinstance(target, MapOutput):
+            return pb.LendReply(committed=messages.committed_message(target))
+        return pb.LendReply(path=str(target.lend().absolute()))
+
+    def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
+        rows = parse_table(request.table, MAX_SUM)
+        _check_partitions(rows, request.command.partitions)
+        target = self._worker.open_attempt(request.command)
+        if isinstance(target, MapOutput):
+            return messages.committed_message(target)
+        try:
+            stated, held = messages.totals(request.end), totals_of(rows)
+            if stated != held:
+                raise CommitMismatch(
+                    f"the statement is about {stated}, its table about {held}",
+                    remedy="write this map again as a new attempt",
+                    shuffle=target.shuffle,
+                    output=target.output,
+                )
+            turn = target.take_turn()
+            target.adopt(turn, rows)
+            self._worker.instruments.traffic.adopted(held.blocks, held.bytes)
+            return messages.committed_message(self._worker.commit(target, turn))
+        except ShuffleError:
+            self._worker.abort(target)
+            raise
+
+    # ------------------------------------------------------------------ read
+
+    def _locate(self, ticket: pb.GetTicket) -> Iterator[pb.LocatedBlocks]:
+        spec, ranges = self._worker.requested(ticket)
+        for wanted in ranges:
+            output = messages.attempt_of(wanted.output)
+            try:
+                path, index = self._located(spec.id, wanted)
+            except MapOutputLost as error:
+                error.worker = self._worker.info.id
+                self._worker.lost(error)
+                yield pb.LocatedBlocks(output=output, error=messages.error_message(error))
+                continue
+            self._worker.instruments.traffic.located(len(index), int(index["length"].sum()))
+            yield pb.LocatedBlocks(output=output, path=str(path.absolute()), index=index.tobytes())
+
+    def _located(self, shuffle: ShuffleId, wanted: OutputRange) -> tuple[Path, np.ndarray]:
+        file, fd = self._store.open_output(shuffle, wanted.output)
+        os.close(fd)
+        return file.path, file.entries(wanted.first, wanted.end)
+
+
+def _check_partitions(rows: np.ndarray, partitions: int) -> None:
+    if len(rows) and not (rows["partition"].min() >= 0 and rows["partition"].max() < partitions):
+        raise InvalidArgument(
+            f"a block of a partition outside of the {partitions} of the shuffle",
+            remedy="write only partitions that exist",
+        )
