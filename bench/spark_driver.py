@@ -41,10 +41,11 @@ class Call:
 class SparkDriver:
     """One driver process. The first call starts Spark; standard output and error of everything go to ``log``.
 
-    `usable` says whether the process still answers.
+    ``pyspark`` is a directory with another PySpark than the installed one. `usable` says whether the process still
+    answers.
     """
 
-    def __init__(self, conf: Mapping[str, str], log: Path) -> None:
+    def __init__(self, conf: Mapping[str, str], log: Path, pyspark: Path | None = None) -> None:
         self.log = log
         self._conf = dict(conf)
         self.usable = True
@@ -57,7 +58,7 @@ class SparkDriver:
                 stdout=output,
                 stderr=output,
                 cwd=ROOT,
-                env=os.environ | _ENVIRONMENT,
+                env=os.environ | _environment(pyspark),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # so that its whole process group can be ended
             )
@@ -148,9 +149,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait(STOP_TIMEOUT_S)
 
 
-_ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join(map(str, SOURCE_ROOTS)),
-    "PYSPARK_PYTHON": sys.executable,
-    "PYSPARK_DRIVER_PYTHON": sys.executable,
-    "SPARK_LOCAL_IP": "127.0.0.1",
-}
+def _environment(pyspark: Path | None) -> dict[str, str]:
+    roots = SOURCE_ROOTS if pyspark is None else (pyspark, *SOURCE_ROOTS)
+    return {
+        "PYTHONPATH": os.pathsep.join(map(str, roots)),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

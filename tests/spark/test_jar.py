@@ -1,10 +1,11 @@
-"""shuffle_plugins.spark.jar: one jar per minor version of Spark, and what is said when it is not there."""
+"""shuffle_plugins.spark.jar: the jar, which versions of Spark it is for, and what is said when it is not there."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from shuffle_plugins.spark import JarMissing, UnsupportedSpark, find_jar, jar
+from shuffle_plugins.spark import SUPPORTED_SPARK, JarMissing, UnsupportedSpark, find_jar, jar
 
 
 @pytest.fixture
@@ -13,8 +14,8 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("version", ["4.3", "4.3.0", "4.3.17"])
-def test_find_jar_takes_any_patch_version(directory: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2", "4.3.17"])
+def test_find_jar_takes_any_patch_version_of_those_supported(directory: Path, version: str) -> None:
     assert find_jar(version, directory).name == "flight-shuffle-spark_4.3-0.1.0.jar"
 
 
@@ -22,13 +23,13 @@ def test_find_jar_asks_for_the_installed_pyspark_by_default(directory: Path) -> 
     assert find_jar(directory=directory) == find_jar(jar.installed_spark(), directory)
 
 
-@pytest.mark.parametrize("version", ["3.5.6", "4.2.0", "4.30.0", "5.0.0", "4", ""])
+@pytest.mark.parametrize("version", ["3.5.6", "4.4.0", "4.30.0", "5.0.0", "4", ""])
 def test_find_jar_names_the_version_found_and_the_supported(directory: Path, version: str) -> None:
     with pytest.raises(UnsupportedSpark) as caught:
         find_jar(version, directory)
-    assert (caught.value.found, caught.value.supported) == (version, ("4.3",))
+    assert (caught.value.found, caught.value.supported) == (version, SUPPORTED_SPARK)
     assert f"Spark {version}" in str(caught.value)
-    assert "use Spark 4.3: pip install 'pyspark~=4.3.0'" in str(caught.value)
+    assert "use one of Spark 4.0, 4.1, 4.2, 4.3: pip install 'pyspark~=4.3.0'" in str(caught.value)
 
 
 def test_find_jar_without_pyspark_says_how_to_get_it(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,3 +49,9 @@ def test_find_jar_does_not_guess_between_two_builds(directory: Path) -> None:
     (directory / "flight-shuffle-spark_4.3-0.2.0.jar").touch()
     with pytest.raises(JarMissing, match=r"several jars .*0\.1\.0\.jar, .*0\.2\.0\.jar"):
         find_jar("4.3.0", directory)
+
+
+def test_jar_itself_takes_the_same_versions() -> None:
+    with zipfile.ZipFile(find_jar("4.3.0")) as built:
+        properties = built.read("flight-shuffle-spark.properties").decode().splitlines()
+    assert f"spark.minors={' '.join(SUPPORTED_SPARK)}" in properties

@@ -7,15 +7,15 @@ from shuffle_api.errors import InvalidArgument
 
 
 class UnsupportedSpark(InvalidArgument):
-    """The Spark that was `found` is none of those the plugin has a jar for; `found` is None if there is no Spark."""
+    """The Spark that was `found` is none of those the plugin's jar is for; `found` is None if there is no Spark."""
 
     def __init__(self, found: str | None, supported: Iterable[str]) -> None:
         self.found = found
         self.supported = tuple(supported)
-        series = " or ".join(self.supported)
+        series = ", ".join(self.supported)
         super().__init__(
             "no PySpark is installed here" if found is None else f"the Spark plugin does not support Spark {found}",
-            remedy=f"use Spark {series}: pip install 'pyspark~={self.supported[-1]}.0'"
+            remedy=f"use one of Spark {series}: pip install 'pyspark~={self.supported[-1]}.0'"
             + ("; or name the version of your Spark (spark_version=)" if found is None else ""),
         )
 

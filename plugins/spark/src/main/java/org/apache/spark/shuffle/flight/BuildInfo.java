@@ -3,15 +3,17 @@ package org.apache.spark.shuffle.flight;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.util.List;
 import java.util.Properties;
 
 /**
- * What this jar was built as. Spark's shuffle interfaces change between minor versions, so each has its own jar.
+ * What this jar was built as. Spark's shuffle interfaces change between minor versions: the jar runs on those it was
+ * compiled against ({@link SparkVersion}) and refuses others.
  *
  * @param version of Flight Shuffle
- * @param sparkMinor the Spark versions this jar is for, such as "4.3"
+ * @param sparkMinors the Spark versions this jar is for, such as "4.2" and "4.3"
  */
-record BuildInfo(String version, String sparkMinor) {
+record BuildInfo(String version, List<String> sparkMinors) {
   private static final String RESOURCE = "/flight-shuffle-spark.properties";
 
   static BuildInfo read() {
@@ -21,7 +23,7 @@ record BuildInfo(String version, String sparkMinor) {
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
-    return new BuildInfo(properties.getProperty("version"), properties.getProperty("spark.minor"));
+    return new BuildInfo(properties.getProperty("version"), List.of(properties.getProperty("spark.minors").split(" ")));
   }
 
   /** The running Spark's version ({@code org.apache.spark.SPARK_VERSION}). */
@@ -31,10 +33,10 @@ record BuildInfo(String version, String sparkMinor) {
 
   /** @throws IllegalStateException when {@code running} is not a Spark this jar is for */
   BuildInfo checkFor(String running) {
-    if (!running.equals(sparkMinor) && !running.startsWith(sparkMinor + ".")) {
+    if (sparkMinors.stream().noneMatch(minor -> running.equals(minor) || running.startsWith(minor + "."))) {
       throw new IllegalStateException(
-          "flight-shuffle jar for Spark " + sparkMinor + " loaded by Spark " + running
-              + ": run `flight-shuffle spark-conf` in the environment of that Spark to get the right jar");
+          "flight-shuffle jar for Spark " + String.join(", ", sparkMinors) + " loaded by Spark " + running
+              + ": use one of these, or a release of Flight Shuffle that supports this Spark");
     }
     return this;
   }

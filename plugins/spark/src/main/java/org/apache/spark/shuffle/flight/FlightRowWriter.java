@@ -8,12 +8,9 @@ import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.scheduler.MapStatus;
-import org.apache.spark.scheduler.MapStatus$;
 import org.apache.spark.serializer.SerializerManager;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
-import org.apache.spark.shuffle.checksum.RowBasedChecksum;
-import org.apache.spark.shuffle.checksum.RowBasedChecksum$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.storage.ShuffleBlockId;
 import scala.Option;
@@ -29,7 +26,7 @@ import scala.collection.Iterator;
  */
 final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   private final Partitioner partitioner;
-  private final RowBasedChecksum[] checksums;
+  private final SparkVersion.RowChecksums checksums;
   private final RowPath path;
   private final int shuffleId;
   private final long mapId;
@@ -44,7 +41,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
       ShuffleDependency<K, V, ?> dependency, RowPath path, long mapId, MapOutputPush push, TaskContext context,
       ShuffleWriteMetricsReporter metrics) {
     this.partitioner = dependency.partitioner();
-    this.checksums = dependency.rowBasedChecksums();
+    this.checksums = SparkVersion.running().rowChecksums(dependency);
     this.path = path;
     this.shuffleId = dependency.shuffleId();
     this.mapId = mapId;
@@ -56,6 +53,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
 
   @Override
   public void write(Iterator<Product2<K, V>> records) throws IOException {
+    boolean checksummed = checksums.wanted();
     long rows = 0;
     long bytes = 0;
     while (records.hasNext()) {
@@ -63,8 +61,8 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
       int partition = partitioner.getPartition(entry._1());
       UnsafeRow row = (UnsafeRow) entry._2();
       buffers.append(partition, row);
-      if (checksums.length > 0) {
-        checksums[partition].update(entry._1(), row);
+      if (checksummed) {
+        checksums.update(partition, entry._1(), row);
       }
       rows++;
       bytes += row.getSizeInBytes();
@@ -92,11 +90,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   @Override
   public Option<MapStatus> stop(boolean success) {
     buffers.free();
-    if (!success) {
-      return Option.empty();
-    }
-    long checksum = RowBasedChecksum$.MODULE$.getAggregatedChecksumValue(checksums);
-    return Option.apply(MapStatus$.MODULE$.apply(push.location(), lengths, mapId, checksum));
+    return success ? Option.apply(checksums.mapStatus(push.location(), lengths, mapId)) : Option.empty();
   }
 
   @Override

@@ -15,7 +15,6 @@ import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
-import org.apache.spark.shuffle.checksum.RowBasedChecksum;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.ShuffleBlockFetcherIterator;
@@ -142,9 +141,8 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
         inSorter = new Some<>(ofCombiners(aggregator.get()));
       }
       ExternalSorter sorter =
-          new ExternalSorter(
-              context, inSorter, Option.empty(), new Some<>(dependency.keyOrdering().get()), dependency.serializer(),
-              new RowBasedChecksum[0]);
+          SparkVersion.running()
+              .sorter(context, (Option) inSorter, dependency.keyOrdering().get(), dependency.serializer());
       result = sorter.insertAllAndUpdateMetrics(result);
     } else if (aggregator.isDefined()) {
       result =
