@@ -37,6 +37,12 @@ class ServerOptions:
     free_floor: float = option(
         1.0, unit="percent", minimum=0.0, help="part of each data directory's file system that stays free"
     )
+    app_max_bytes: int = option(
+        0, unit="bytes", minimum=0, help="most payload that one application may hold at this worker; 0: no limit"
+    )
+    app_max_shuffles: int = option(
+        0, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
+    )
     recycle: int = option(
         1 << 30,
         unit="bytes",

@@ -72,6 +72,7 @@ class Server:
                 sync=sync,
                 recycle=options.recycle,
                 floor=options.free_floor / 100,
+                app_max_bytes=options.app_max_bytes,
             )
             self._master = Master(root / "master", sync=sync)
             worker_id = _worker_id(root / "worker-id")
@@ -93,7 +94,12 @@ class Server:
                 ) from error
             self.worker.info = WorkerInfo(worker_id, info.host, self._endpoint.port)
             service = ControlService(
-                self._master, self.worker, __version__, max(1, int(options.app_timeout / 4)), self._worker_states
+                self._master,
+                self.worker,
+                __version__,
+                max(1, int(options.app_timeout / 4)),
+                self._worker_states,
+                options.app_max_shuffles,
             )
             self._control, control_port = start_control(
                 service,

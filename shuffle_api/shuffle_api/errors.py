@@ -42,6 +42,7 @@ class ErrorCode(IntEnum):
     UNAUTHENTICATED = 17
     PERMISSION_DENIED = 18
     DEADLINE = 19
+    QUOTA_EXCEEDED = 21
 
 
 class ShuffleError(Exception):
@@ -227,6 +228,13 @@ class DeadlineExceeded(ShuffleError):
 
     code = ErrorCode.DEADLINE
     default_remedy = "see whether the peer is stuck or overloaded, or raise the timeout"
+
+
+class QuotaExceeded(ShuffleError):
+    """The application holds as much as it may. What it has committed is unharmed."""
+
+    code = ErrorCode.QUOTA_EXCEEDED
+    default_remedy = "unregister shuffles that are no longer read, or ask the service's operator for more"
 
 
 _WIRE_ERRORS: dict[int, type[ShuffleError]] = {cls.code: cls for cls in ShuffleError.__subclasses__()}

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import grpc
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, QuotaExceeded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
@@ -53,10 +53,11 @@ class ControlService(rpc.ShuffleControlServicer):
         version: str,
         heartbeat_seconds: int,
         states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
+        max_shuffles: int = 0,
     ) -> None:
-        """`states`: memory, disks and streams of the workers, for Status."""
+        """`states`: memory, disks and streams of the workers, for Status; `max_shuffles`: per application, 0: any."""
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
-        self._states = states
+        self._states, self._max_shuffles = states, max_shuffles
         self._started = time.monotonic()
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
@@ -101,10 +102,25 @@ class ControlService(rpc.ShuffleControlServicer):
     ) -> pb.RegisterShuffleReply:
         def reply() -> pb.RegisterShuffleReply:
             get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
-            self.master.apply(RegisterShuffle(messages.shuffle_spec(request)))
+            spec = messages.shuffle_spec(request)
+            self._check_quota(spec.id)
+            self.master.apply(RegisterShuffle(spec))
             return pb.RegisterShuffleReply(epoch=self.master.epoch, workers=self._worker_messages())
 
         return guard(context, reply)
+
+    def _check_quota(self, new: ShuffleId) -> None:
+        """Raises QuotaExceeded. Calls at the same moment may go above it by their number."""
+        if not self._max_shuffles:
+            return
+        with self.master.lock:
+            present = {spec.id for spec in self.master.registry.shuffles(new.app)}
+        if new not in present and len(present) >= self._max_shuffles:
+            raise QuotaExceeded(
+                f"application {new.app} has {len(present)} shuffles, its quota is {self._max_shuffles}",
+                remedy="unregister shuffles that are no longer read, or raise --app-max-shuffles",
+                shuffle=new,
+            )
 
     def UnregisterShuffle(
         self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext

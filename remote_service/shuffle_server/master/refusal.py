@@ -24,6 +24,7 @@ _STATUS = {
     ErrorCode.SHUFFLE_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
     ErrorCode.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     ErrorCode.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ErrorCode.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
     ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
 }

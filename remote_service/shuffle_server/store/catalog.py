@@ -15,10 +15,11 @@ CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, whic
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The output of a map: who wrote it, where it lies. Not `ready`: it is about to be published."""
+    """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to be published."""
 
     output: MapAttempt
     home: DataDirectory
+    bytes: int
     ready: bool = True
 
 
@@ -68,7 +69,7 @@ class Catalog:
             maps[held.output.map] = held
             return before
 
-    def claim(self, shuffle: ShuffleId, output: MapAttempt, home: DataDirectory) -> bool:
+    def claim(self, shuffle: ShuffleId, claimed: Held) -> bool:
         """Whether this attempt may be published: the first that asks, until it says that it failed.
 
         Who claims calls `settle`. Raises UnknownShuffle, and StorageFailed when another claim was never settled.
@@ -79,26 +80,28 @@ class Catalog:
                 maps = self._shuffles.get(shuffle)
                 if maps is None:
                     raise gone(shuffle)
-                held = maps.get(output.map)
+                held = maps.get(claimed.output.map)
                 if held is None:
-                    maps[output.map] = Held(output, home, ready=False)
+                    maps[claimed.output.map] = replace(claimed, ready=False)
                     return True
                 if held.ready:
                     return False
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise StorageFailed(f"{held.home.root}: publishing attempt {held.output.attempt} does not end")
 
-    def settle(self, shuffle: ShuffleId, output: MapAttempt, *, published: bool) -> None:
-        """A claim has come true, or not."""
+    def settle(self, shuffle: ShuffleId, output: MapAttempt, *, published: bool) -> bool:
+        """A claim has come true, or not; whether its output is now held: its shuffle may be gone."""
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             held = maps.get(output.map)
-            if held is not None and held.output == output:
+            present = held is not None and held.output == output
+            if held is not None and present:
                 if published:
                     maps[output.map] = replace(held, ready=True)
                 else:
                     del maps[output.map]
             self._changed.notify_all()
+            return published and present
 
     def drop(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
         """Forget exactly this attempt; what was held of it."""
@@ -110,13 +113,13 @@ class Catalog:
             del maps[output.map]
             return held
 
-    def drop_shuffle(self, shuffle: ShuffleId) -> None:
+    def drop_shuffle(self, shuffle: ShuffleId) -> int:
+        """Forget a shuffle; the payload of what was published of it."""
         with self._changed:
-            self._shuffles.pop(shuffle, None)
+            maps = self._shuffles.pop(shuffle, {})
             self._changed.notify_all()
+        return sum(held.bytes for held in maps.values() if held.ready)
 
-    def drop_app(self, app: str) -> None:
-        with self._changed:
-            for shuffle in [s for s in self._shuffles if s.app == app]:
-                del self._shuffles[shuffle]
-            self._changed.notify_all()
+    def drop_app(self, app: str) -> int:
+        """Forget an application's shuffles; their payload."""
+        return sum(self.drop_shuffle(shuffle) for shuffle in self.shuffles() if shuffle.app == app)

@@ -17,6 +17,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.directory import SPARE_BYTES, DataDirectory
 from shuffle_server.store.format import Description, build_index, encode_tail
+from shuffle_server.store.quota import AppQuota
 from shuffle_transport.blocks import BlockBatch, add_rows
 
 
@@ -34,10 +35,11 @@ class StagedOutput:
         output: MapAttempt,
         partitions: int,
         codec: str,
+        quota: AppQuota,
     ) -> None:
         """`home`: the directory in which the file lies; it is made with the first batch."""
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
-        self._partitions = partitions
+        self._partitions, self._quota = partitions, quota
         self._lock = threading.Lock()
         self._fd = -1
         self._size = 0  # of the file as it was given: to write over it needs no room
@@ -58,12 +60,17 @@ class StagedOutput:
     def append(self, turn: int, batch: BlockBatch) -> Totals:
         """Append a batch and return what is held now.
 
-        Raises StorageFull or StorageFailed (then the file is as it was before), UnknownShuffle (unregistered
-        meanwhile), AttemptSuperseded when another stream took over.
+        Raises QuotaExceeded, StorageFull or StorageFailed (then the file is as it was before), UnknownShuffle
+        (unregistered meanwhile), AttemptSuperseded when another stream took over.
         """
         with self._lock:
             self._check(turn)
-            self._write(batch.payload, self.totals.bytes)
+            self._quota.take(self.shuffle.app, batch.payload.nbytes)
+            try:
+                self._write(batch.payload, self.totals.bytes)
+            except ShuffleError:
+                self._quota.give(self.shuffle.app, batch.payload.nbytes)
+                raise
             self._tables.append(batch.rows)
             self.totals = add_rows(self.totals, batch.rows)
             self._touched = time.monotonic()
@@ -176,14 +183,21 @@ class StagedOutput:
                 if not again or not isinstance(failure, StorageFull) or not self.home.spares.drop():
                     raise failure from error
 
-    def close(self) -> None:
-        """Close the file, leaving it where it is; idempotent."""
+    def close(self, *, held: bool = False) -> bool:
+        """Close the file, leaving it where it is; False when it was closed before.
+
+        `held`: it is published, its bytes go on counting.
+        """
         with self._lock:
-            if self._open:
-                self._open = False
-                self.home.writer(-1)
-                if self._fd >= 0:
-                    os.close(self._fd)
+            if not self._open:
+                return False
+            self._open = False
+            if self._fd >= 0:
+                os.close(self._fd)
+            self.home.writer(-1)
+            if not held:
+                self._quota.give(self.shuffle.app, self.totals.bytes)
+            return True
 
     def discard(self) -> None:
         """Close and delete; idempotent, and fine when the directory is gone already."""

@@ -21,6 +21,7 @@ from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL
+from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
 
@@ -36,17 +37,21 @@ class Store:
     crash leaves one attempt or none under that name, whole.
     """
 
-    def __init__(self, *roots: Path, sync: bool = False, recycle: int = 0, floor: float = 0.0) -> None:
+    def __init__(
+        self, *roots: Path, sync: bool = False, recycle: int = 0, floor: float = 0.0, app_max_bytes: int = 0
+    ) -> None:
         """
         :param sync: what is published survives the machine.
         :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
         :param floor: the part of each file system, 0 to 1, that stays free.
+        :param app_max_bytes: payload that one application may hold; 0: any.
         """
         self._sync = sync
         self._directories = Directories(
             [DataDirectory(root, recycle=recycle // len(roots), floor=floor) for root in roots]
         )
         self._catalog = Catalog()
+        self._quota = AppQuota(app_max_bytes)
         self._indexes = IndexCache()
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
@@ -80,7 +85,8 @@ class Store:
                 raise gone(spec.id)
             staged = self._staged.get((spec.id, output))
             if staged is None:
-                staged = self._staged[spec.id, output] = StagedOutput(home, spec.id, output, spec.partitions, codec)
+                staged = StagedOutput(home, spec.id, output, spec.partitions, codec, self._quota)
+                self._staged[spec.id, output] = staged
         return staged
 
     def publish(self, staged: StagedOutput, turn: int) -> Description | None:
@@ -91,14 +97,16 @@ class Store:
         """
         shuffle, output = staged.shuffle, staged.output
         description = staged.seal(turn, self._sync)
-        won = self._catalog.claim(shuffle, output, staged.home)
+        won = self._catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
         if won:
             published = False
             try:
                 staged.home.publish(shuffle, output, sync=self._sync)
                 published = True
             finally:
-                self._catalog.settle(shuffle, output, published=published)
+                counted = published and staged.close(held=True)
+                if not self._catalog.settle(shuffle, output, published=published) and counted:
+                    self._quota.give(shuffle.app, description.totals.bytes)  # its shuffle was removed meanwhile
         self.drop_staged(shuffle, output)
         return description if won else None
 
@@ -164,12 +172,13 @@ class Store:
         """Delete a committed output (it is lost or corrupt); idempotent, and nothing to another attempt."""
         held = self._catalog.drop(shuffle, output)
         if held is not None:
+            self._quota.give(shuffle.app, held.bytes)
             self._unlink(held.home, held.home.paths.committed(shuffle, output.map))
             self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
-        self._catalog.drop_shuffle(shuffle)
+        self._quota.give(shuffle.app, self._catalog.drop_shuffle(shuffle))
         self._end(lambda s: s == shuffle)
         for directory in self._directories:
             removed = directory.trash(directory.paths.shuffle(shuffle))
@@ -182,7 +191,7 @@ class Store:
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
-        self._catalog.drop_app(app)
+        self._quota.give(app, self._catalog.drop_app(app))
         self._end(lambda s: s.app == app)
         for directory in self._directories:
             directory.trash(directory.paths.app(app))
@@ -244,7 +253,9 @@ class Store:
     def _recovered(self, description: Description, home: DataDirectory) -> Iterator[Description]:
         """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
         shuffle, output = description.shuffle_id, description.output
-        before = self._catalog.put(shuffle, Held(output, home))
+        size = description.totals.bytes
+        before = self._catalog.put(shuffle, Held(output, home, size))
+        self._quota.enter(shuffle.app, size)
         yield description
         if before is not None and self._catalog.find(shuffle, output.map) is None:
             self._catalog.put(shuffle, before)

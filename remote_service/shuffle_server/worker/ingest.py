@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import CommitMismatch, InvalidArgument, ShuttingDown, StorageFailed, StorageFull
+from shuffle_api.errors import CommitMismatch, InvalidArgument, QuotaExceeded, ShuttingDown, StorageFailed, StorageFull
 from shuffle_api.values import MapOutput, Totals
 from shuffle_server.observe.stalls import CreditStalls
 from shuffle_server.store.staged import StagedOutput
@@ -110,7 +110,7 @@ class Ingest:
             )
         try:
             staged.append(turn, batch)
-        except (StorageFull, StorageFailed):
+        except (StorageFull, StorageFailed, QuotaExceeded):
             self._worker.abort(staged)  # its space is needed, and this attempt will not commit
             raise
 

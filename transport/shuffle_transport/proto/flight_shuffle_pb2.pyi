@@ -29,6 +29,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAUTHENTICATED: _ClassVar[ErrorCode]
     PERMISSION_DENIED: _ClassVar[ErrorCode]
     DEADLINE: _ClassVar[ErrorCode]
+    QUOTA_EXCEEDED: _ClassVar[ErrorCode]
 INTERNAL: ErrorCode
 INVALID_ARGUMENT: ErrorCode
 PROTOCOL_MISMATCH: ErrorCode
@@ -49,6 +50,7 @@ SHUTTING_DOWN: ErrorCode
 UNAUTHENTICATED: ErrorCode
 PERMISSION_DENIED: ErrorCode
 DEADLINE: ErrorCode
+QUOTA_EXCEEDED: ErrorCode
 
 class ShuffleKey(_message.Message):
     __slots__ = ("app", "shuffle")

@@ -1,0 +1,113 @@
+"""Quotas of an application: what is counted, when it is given back, and what a refusal leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.server import ServerProcess
+from shuffle_api.errors import QuotaExceeded, UnknownShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.store.quota import AppQuota
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.store import Store
+from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
+
+OTHER = replace(SPEC, id=ShuffleId("other", 3))
+
+
+def stage(store: Store, map_id: int, size: int, attempt: int = 0) -> tuple[StagedOutput, int]:
+    store.add_shuffle(SPEC.id)
+    staged = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
+    turn = staged.take_turn()
+    staged.append(turn, batch([block(0, bytes(size))]))
+    return staged, turn
+
+
+def test_what_is_taken_and_given_back() -> None:
+    quota = AppQuota(10)
+    quota.take("a", 10)
+    quota.take("b", 1)
+    with pytest.raises(QuotaExceeded, match="a holds 10 bytes at this worker, 1 more are above its quota of 10"):
+        quota.take("a", 1)
+    quota.give("a", 4)
+    quota.take("a", 4)
+    assert (quota.used("a"), quota.used("b"), quota.used("c")) == (10, 1, 0)
+    unlimited = AppQuota(0)
+    unlimited.take("a", 1 << 60)
+
+
+def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) -> None:
+    store = Store(tmp_path, app_max_bytes=100)
+    aborted, _ = stage(store, 0, 100)
+    with pytest.raises(QuotaExceeded):
+        stage(store, 1, 1)
+    store.drop_staged(SPEC.id, aborted.output)
+
+    first, turn = stage(store, 0, 50)
+    second, late = stage(store, 0, 50, attempt=1)
+    assert store.publish(first, turn) is not None
+    assert store.publish(second, late) is None  # the loser's bytes are free again
+    removed, turn = stage(store, 2, 50)
+    assert store.publish(removed, turn) is not None
+    with pytest.raises(QuotaExceeded):
+        stage(store, 3, 1)
+    store.remove_output(SPEC.id, removed.output)
+    store.remove_output(SPEC.id, removed.output)
+    stage(store, 3, 50, attempt=1)
+    store.remove_shuffle(SPEC.id)
+    staged, turn = stage(store, 0, 100)
+    assert store.publish(staged, turn) is not None
+    store.remove_app(SPEC.id.app)
+    stage(store, 0, 100)
+    store.close()
+
+
+def test_a_shuffle_that_goes_while_its_output_is_published_leaves_no_debt(tmp_path: Path) -> None:
+    store = Store(tmp_path, app_max_bytes=100)
+    staged, turn = stage(store, 0, 100)
+    staged.seal(turn, sync=False)
+    store.remove_shuffle(SPEC.id)
+    stage(store, 0, 100)
+    with pytest.raises(UnknownShuffle):
+        Store(tmp_path / "other").publish(*stage(store, 0, 0))
+    store.close()
+
+
+def test_recovery_counts_what_it_finds_and_other_applications_are_not_concerned(tmp_path: Path) -> None:
+    store = Store(tmp_path, app_max_bytes=100)
+    assert store.publish(*stage(store, 0, 90)) is not None
+    again = Store(tmp_path, app_max_bytes=100)
+    list(again.recover())
+    with pytest.raises(QuotaExceeded, match="app holds 90 bytes"):
+        stage(again, 1, 11)
+    again.add_shuffle(OTHER.id)
+    other = again.stage(OTHER, MapAttempt(0, 0), "none")
+    other.append(other.take_turn(), batch([block(0, bytes(100))]))
+    again.close()
+
+
+def test_a_server_refuses_by_name_harms_nothing_and_goes_on(tmp_path: Path) -> None:
+    arguments = ["--app-max-bytes", "1m", "--app-max-shuffles", "2"]
+    with ServerProcess(tmp_path / "data", tmp_path / "log", arguments) as server:
+        with RemoteShuffle({"server": server.control, "codec": "none"}) as plugin, plugin.master("app") as master:
+            handle = master.register_shuffle(8, 2, shuffle=0)
+            master.register_shuffle(8, 2, shuffle=1)
+            master.register_shuffle(8, 2, shuffle=1)  # it is there already
+            with pytest.raises(QuotaExceeded, match="has 2 shuffles, its quota is 2"):
+                master.register_shuffle(8, 2, shuffle=2)
+            kept = write_map(plugin, handle, 0)
+            with (
+                plugin.writer(handle, MapAttempt(1, 0)) as writer,
+                pytest.raises(QuotaExceeded, match="quota of 1048576"),
+            ):
+                writer.write(0, bytes(2 << 20))
+                writer.commit()
+            assert read_all(plugin, handle, range(1)) == kept
+            written = write_map(plugin, handle, 1, attempt=1)
+            assert read_all(plugin, handle) == sorted(kept + written)
+            with plugin.master("another") as another:
+                another.register_shuffle(8, 2, shuffle=2)
