@@ -7,11 +7,13 @@ import logging
 import os
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.paths import StorePaths
+from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
 
@@ -55,6 +57,8 @@ class DataDirectory:
         self._floor = floor
         self._lock = threading.Lock()
         self._writers = 0
+        self._synced: set[ShuffleId] = set()  # shuffles whose directory is on the disk
+        self._shared_sync = SharedSync(sync_directory)
         try:
             self.paths.apps.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -145,9 +149,21 @@ class DataDirectory:
                 final.unlink()
                 os.link(self.paths.partial(shuffle, output), final)
             if sync:
-                sync_directory(final.parent)
+                self._sync_names(shuffle)
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
+
+    def _sync_names(self, shuffle: ShuffleId) -> None:
+        """Force an output's name to the disk, and with the first one of a shuffle those of the directories above."""
+        if shuffle not in self._synced:
+            for path in (self.paths.apps, self.paths.app(shuffle.app)):
+                self._shared_sync(path)
+            self._synced.add(shuffle)
+        self._shared_sync(self.paths.shuffle(shuffle))
+
+    def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
+        """These shuffles are removed."""
+        self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
 
     def trash(self, path: Path) -> Path | None:
         """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""

@@ -103,7 +103,7 @@ class StagedOutput:
         """Hold the blocks that were written to the lent file, back to back from its beginning: `rows`, dtype BLOCK_ROW.
 
         The file may have been put there by a rename. Raises InvalidArgument when it is too short, still being written,
-        or known by another name; MapOutputLost when nothing was lent: this worker was restarted.
+        or known by another name; QuotaExceeded; MapOutputLost when nothing was lent: this worker was restarted.
         """
         with self._lock:
             self._check(turn)
@@ -115,7 +115,12 @@ class StagedOutput:
                     shuffle=self.shuffle,
                     output=self.output,
                 )
-            self._fd = self._open_lent(totals.bytes)
+            self._quota.take(self.shuffle.app, totals.bytes)
+            try:
+                self._fd = self._open_lent(totals.bytes)
+            except ShuffleError:
+                self._quota.give(self.shuffle.app, totals.bytes)
+                raise
             self._tables, self.totals = [rows], totals
 
     def _open_lent(self, size: int) -> int:

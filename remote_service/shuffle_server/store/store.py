@@ -202,6 +202,8 @@ class Store:
             staged = [self._staged.pop(key) for key in list(self._staged) if concerned(key[0])]
         for output in staged:
             output.close()
+        for directory in self._directories:
+            directory.forget(concerned)
         self._indexes.forget(lambda s, _: concerned(s))
 
     def _unlink(self, directory: DataDirectory, path: Path) -> None:
