@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from shuffle_api.options import OptionRow, options_table
+from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_server.options import ServerOptions
 
@@ -27,6 +28,9 @@ SERVER = """\
 REMOTE = """\
 ## Python: `open_plugin("remote", {...})`
 """
+PIPELINED = """\
+## Python: `open_plugin("pipelined", {...})`
+"""
 SPARK = f"""\
 ## Spark: `{SPARK_PREFIX}*`
 
@@ -40,10 +44,11 @@ def document() -> str:
     """The whole file."""
     server = [row_text(f"--{row.name.replace('_', '-')}", row) for row in options_table(ServerOptions)]
     remote = [row_text(row.name, row) for row in options_table(RemoteOptions)]
+    pipelined = [row_text(row.name, row) for row in options_table(PipelinedOptions)]
     spark = [cells(f"{SPARK_PREFIX}{name}", default, text) for name, default, text in spark_options()]
     full, short = ("option", "type", "default", "what"), ("option", "default", "what")
-    parts = [HEAD, SERVER, table(full, server), REMOTE, table(full, remote), SPARK, table(short, spark)]
-    return "\n".join(parts)
+    python = [REMOTE, table(full, remote), PIPELINED, table(full, pipelined)]
+    return "\n".join([HEAD, SERVER, table(full, server), *python, SPARK, table(short, spark)])
 
 
 def spark_options() -> list[tuple[str, str, str]]:

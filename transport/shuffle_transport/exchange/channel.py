@@ -52,7 +52,7 @@ class BlockChannel:
         self._session, self._inbox, self._outbox = session, session.inbox, session.outbox
         self._squeezer, self._timeout, self._closing = squeezer, timeout, closing
 
-    def send(self, rows: np.ndarray, payload: Buffer, timeout: float) -> None:
+    def send(self, rows: np.ndarray, payload: Buffer, timeout: float, *, credit_timeout: float | None = None) -> None:
         """Send a batch of blocks, waiting for credit; one larger than the window waits until all is consumed.
 
         A batch that has to wait is compressed with the channel's codec meanwhile.
@@ -61,6 +61,7 @@ class BlockChannel:
         :param payload: the payloads back to back. Not copied (unless it is small): leave it unchanged until the batch
             is received, and with `resume` until it is acknowledged, that is, for good.
         :param timeout: seconds to wait for credit and for the transport.
+        :param credit_timeout: seconds to wait for credit, if that is less: to look at something else in between.
         :raises DeadlineExceeded: no credit in time (the batch is not sent), or the transport took nothing in time.
         :raises ShuffleError: why the channel is broken; StreamBroken unless the other end said more.
         :raises InvalidArgument: a malformed table, or sending after the end.
@@ -77,7 +78,8 @@ class BlockChannel:
             smaller = self._squeezer.squeeze(self._session.codec, rows, payload)
             if smaller[0] is not rows:
                 parcel, message = _message(*smaller)
-            gate.acquire(parcel.cost, deadline - time.monotonic())
+            left = deadline - time.monotonic()
+            gate.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
         try:
             self._outbox.put(message, deadline, parcel)
             self._session.look_for_credit()
@@ -112,6 +114,11 @@ class BlockChannel:
         if grant is not None:
             self._session.grant_soon()
         return item
+
+    @property
+    def ready(self) -> bool:
+        """`receive` would return at once, or raise why the channel is broken. Does not look at the stream itself."""
+        return self._inbox.ready
 
     def consumed(self, n_bytes: int) -> None:
         """So many payload bytes of what was received are no longer held: gives their credit back.

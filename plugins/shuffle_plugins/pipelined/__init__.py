@@ -1,0 +1,15 @@
+"""Streaming shuffle in memory: read while it is written, with delivery guarantees (docs/pipelined.md)."""
+
+from shuffle_plugins.pipelined.plugin import PipelinedShuffle
+from shuffle_plugins.pipelined.reader import DataBlock, PipelinedReader
+from shuffle_plugins.pipelined.statistics import ReaderStatistics, WriterStatistics
+from shuffle_plugins.pipelined.writer import PipelinedWriter
+
+__all__ = [
+    "DataBlock",
+    "PipelinedReader",
+    "PipelinedShuffle",
+    "PipelinedWriter",
+    "ReaderStatistics",
+    "WriterStatistics",
+]

@@ -1,0 +1,135 @@
+"""The driver's side: the embedded registry, and where the writers of each shuffle are just now.
+
+The registry (`shuffle_api.registry`) knows applications, shuffles and committed outputs. Where a running attempt is
+read lives as long as that attempt's process, and is kept here beside it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import defaultdict
+
+from shuffle_api.errors import AttemptSuperseded, UnknownShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry import (
+    CommitMapOutput,
+    Operation,
+    RegisterApp,
+    RegisterShuffle,
+    RegisterWorker,
+    Registry,
+    ShuffleRemoved,
+    UnregisterApp,
+    UnregisterShuffle,
+)
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed, Watcher
+from shuffle_plugins.pipelined.terms import Terms
+
+
+class Coordinator:
+    """All shuffles that one driver's process registered. A `Directory`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # watchers are called within, so that they hear things in order
+        self._registry = Registry()
+        self._terms: dict[ShuffleId, Terms] = {}
+        self._places: dict[ShuffleId, dict[int, Bound | Failed]] = defaultdict(dict)
+        self._watchers: dict[ShuffleId, list[Watcher]] = defaultdict(list)
+
+    def register_app(self, app: str) -> None:
+        """:raises AppExists: a master of this plugin has the id."""
+        self._apply(RegisterApp(app, uuid.uuid4().hex, app, time.time()))
+
+    def unregister_app(self, app: str) -> None:
+        """The application is over, with all its shuffles."""
+        self._apply(UnregisterApp(app))
+
+    def register_shuffle(self, spec: ShuffleSpec, terms: Terms) -> None:
+        """:raises ShuffleExists: the number is taken by a shuffle with other properties."""
+        with self._lock:
+            self._apply(RegisterShuffle(spec))
+            self._terms.setdefault(spec.id, terms)
+
+    def unregister_shuffle(self, shuffle: ShuffleId) -> None:
+        """The shuffle is over: its writers and readers are told."""
+        self._apply(UnregisterShuffle(shuffle))
+
+    def map_outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        """
+        :raises UnknownShuffle: it is not registered.
+        """
+        with self._lock:
+            return self._registry.map_outputs(shuffle)[0]
+
+    # ----------------------------------------------------------------------------------- a Directory
+
+    def terms(self, shuffle: ShuffleId) -> Terms:
+        with self._lock:
+            self._registry.spec(shuffle)
+            return self._terms[shuffle]
+
+    def bind(self, shuffle: ShuffleId, output: MapAttempt, address: str) -> None:
+        with self._lock:
+            self._registry.spec(shuffle)
+            present = self._places[shuffle].get(output.map)
+            if present is not None and present.output.attempt >= output.attempt:
+                raise AttemptSuperseded(
+                    f"{present.output} has been bound already",
+                    remedy="write the next attempt under a higher number",
+                    shuffle=shuffle,
+                    output=present.output,
+                )
+            self._tell(shuffle, Bound(output, address))
+
+    def fail(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        with self._lock:
+            present = self._places[shuffle].get(output.map) if shuffle in self._terms else None
+            if present is not None and present.output == output and isinstance(present, Bound):
+                self._tell(shuffle, Failed(output, reason))
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        with self._lock:
+            self._registry.spec(shuffle)
+            host, _, port = output.worker.rpartition("-")
+            self._apply(RegisterWorker(WorkerInfo(output.worker, host, int(port) if port.isdigit() else 0)))
+            try:
+                self._apply(CommitMapOutput(shuffle, output))
+            except AttemptSuperseded:
+                return self._registry.map_output(shuffle, output.output.map)
+            return output
+
+    def watch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
+        with self._lock:
+            self._registry.spec(shuffle)
+            self._watchers[shuffle].append(watcher)
+            for event in self._places[shuffle].values():
+                watcher(event)
+
+    def unwatch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
+        with self._lock:
+            if watcher in self._watchers.get(shuffle, ()):
+                self._watchers[shuffle].remove(watcher)
+
+    # ----------------------------------------------------------------------------------------- within
+
+    def _tell(self, shuffle: ShuffleId, event: Event) -> None:
+        if not isinstance(event, Removed):
+            self._places[shuffle][event.output.map] = event
+        for watcher in list(self._watchers.get(shuffle, ())):
+            watcher(event)
+
+    def _apply(self, operation: Operation) -> None:
+        with self._lock:
+            for event in self._registry.apply(operation):
+                if isinstance(event, ShuffleRemoved):
+                    self._tell(event.id, Removed("it was unregistered"))
+                    for table in (self._terms, self._places, self._watchers):
+                        table.pop(event.id, None)
+
+
+def removed_error(shuffle: ShuffleId, event: Removed) -> UnknownShuffle:
+    """What a task of a shuffle that is gone gets."""
+    return UnknownShuffle(f"the shuffle has ended: {event.reason}", shuffle=shuffle)

@@ -1,0 +1,140 @@
+"""A reader's part in checkpoints: where each input stands at the cut, and what the barriers overtook.
+
+The inbox's lock guards it. Inputs that stand at their barrier have a position in `_standing`; those whose barrier is
+still to come, though the cut was made, are `_capturing`: what arrives from them belongs to the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from shuffle_api.streaming import Aligner, Barrier, Captured, InFlight, Position, ReaderState, Step
+from shuffle_plugins.pipelined.entries import Block
+from shuffle_plugins.pipelined.input import Input
+from shuffle_plugins.pipelined.terms import Terms
+
+News: TypeAlias = Barrier | Captured
+
+
+class Cut:
+    """
+    :param inputs: by map.
+    :param passed: the checkpoint restored from.
+    """
+
+    def __init__(self, inputs: dict[int, Input], terms: Terms, passed: int) -> None:
+        self._inputs, self._terms = inputs, terms
+        self._aligner = Aligner(inputs, terms.guarantee, terms.alignment, passed=passed)
+        self._standing: dict[int, Position] = {}
+        self._captured: list[InFlight] = []
+        self._capturing: set[int] = set()
+
+    @property
+    def blocked(self) -> frozenset[object]:
+        """Maps that wait for the others."""
+        return self._aligner.blocked
+
+    def overtakes(self, barrier: Barrier) -> bool:
+        """It is dealt with when it arrives, whatever is before it."""
+        late = self._aligner.overtaking and barrier.checkpoint == self._aligner.checkpoint
+        return barrier.unaligned or self._terms.overtakes_at_once or late
+
+    def reached(self, input: Input, checkpoint: int) -> list[News]:
+        """A barrier is at the head of its input."""
+        if self._aligner.stale(checkpoint):
+            return []
+        step = self._aligner.barrier(input.map, checkpoint)
+        self._begin(step)
+        self._standing[input.map] = input.position()
+        return self._news(step.complete, [Barrier(checkpoint)])
+
+    def arrived(self, input: Input, checkpoint: int) -> list[News]:
+        """A barrier that overtakes is here; the input's queue holds it, behind what it overtook."""
+        if self._aligner.stale(checkpoint):
+            input.before(checkpoint)
+            return []
+        if self._aligner.overtaking and checkpoint == self._aligner.checkpoint:
+            input.before(checkpoint)
+            if input.map not in self._capturing:
+                return []
+            self._capturing.remove(input.map)
+            return self._news(self._aligner.barrier(input.map, checkpoint).complete, [])
+        return self.overtake(checkpoint)
+
+    def overtake(self, checkpoint: int) -> list[News]:
+        """Cut now: whatever is in the queues and before a barrier is part of the checkpoint."""
+        came: list[Input] = []
+        if checkpoint != self._aligner.checkpoint or not self._aligner.under_way:
+            self._forget()
+        for input in self._inputs.values():
+            if input.map in self._standing:
+                came.append(input)
+                continue
+            blocks, there = input.before(checkpoint)
+            self._standing[input.map] = input.position()
+            self._capture(input, blocks)
+            if there:
+                came.append(input)
+            else:
+                self._capturing.add(input.map)
+        complete = False
+        for input in came:
+            complete = self._aligner.barrier(input.map, checkpoint, unaligned=True).complete
+            if complete:
+                break
+        return self._news(complete, [], first=Barrier(checkpoint, unaligned=True))
+
+    def block(self, input: Input, block: Block) -> None:
+        """A block arrives."""
+        if input.map in self._capturing:
+            self._capture(input, [block])
+
+    def end_arrived(self, input: Input) -> list[News]:
+        """The end arrives: no barrier will come from there."""
+        if input.map not in self._capturing:
+            return []
+        self._capturing.remove(input.map)
+        return self._news(self._aligner.barrier(input.map, self._aligner.checkpoint).complete, [])
+
+    def ended(self, input: Input) -> list[News]:
+        """The end is at the head of its input."""
+        step = self._aligner.ended(input.map)
+        return self._news(step.complete, [Barrier(self._aligner.checkpoint)] if step.due else [])
+
+    def waiting(self, queued: Iterable[int]) -> int | None:
+        """The checkpoint that is being aligned, given those whose barriers are queued; None: there is none."""
+        candidates = [checkpoint for checkpoint in queued if not self._aligner.stale(checkpoint)]
+        if self._aligner.under_way:
+            candidates.append(self._aligner.checkpoint)
+        return max(candidates, default=None)
+
+    @property
+    def overtaking(self) -> bool:
+        return self._aligner.overtaking
+
+    def _begin(self, step: Step) -> None:
+        if step.begun:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._standing.clear()
+        self._captured.clear()
+        self._capturing.clear()
+
+    def _capture(self, input: Input, blocks: Iterable[Block]) -> None:
+        position = self._standing[input.map]
+        after = dict(position.blocks)
+        for block in blocks:
+            self._captured.append(block.in_flight(input.map))
+            after[block.partition] = block.number + 1
+        self._standing[input.map] = Position(after, position.markers)
+
+    def _news(self, complete: bool, before: list[News], first: Barrier | None = None) -> list[News]:
+        news: list[News] = [first] if first is not None else []
+        if complete:
+            positions = {map: self._standing.get(map) or input.position() for map, input in self._inputs.items()}
+            checkpoint = self._aligner.checkpoint
+            news += [*before, Captured(checkpoint, ReaderState(checkpoint, positions, tuple(self._captured)))]
+            self._forget()
+        return news

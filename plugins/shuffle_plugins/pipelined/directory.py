@@ -1,0 +1,73 @@
+"""Where the writers of a shuffle are: what the driver's process keeps and tasks ask. The seam; see `coordinator.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput
+from shuffle_plugins.pipelined.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """This attempt of a map is the one that counts, and is read at `address`."""
+
+    output: MapAttempt
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This attempt is gone; another may follow."""
+
+    output: MapAttempt
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The shuffle is no longer registered."""
+
+    reason: str
+
+
+Event: TypeAlias = Bound | Failed | Removed
+Watcher: TypeAlias = Callable[[Event], None]
+
+
+class Directory(Protocol):
+    """What tasks ask of the driver's process. Thread-safe; each call has a deadline."""
+
+    def terms(self, shuffle: ShuffleId) -> Terms:
+        """What was agreed.
+
+        :raises UnknownShuffle: it is not registered.
+        """
+
+    def bind(self, shuffle: ShuffleId, output: MapAttempt, address: str) -> None:
+        """`output` is written by this process from now on, and read at `address`.
+
+        :raises UnknownShuffle: the shuffle is not registered.
+        :raises AttemptSuperseded: a later attempt of the map, or this one, was bound before.
+        """
+
+    def fail(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        """`output` was given up. Without effect if another attempt is bound."""
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        """`output` is complete; returns the one that counts.
+
+        :raises UnknownShuffle: the shuffle is not registered.
+        """
+
+    def watch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
+        """Tell `watcher` how things are, then every change, in order; it must not wait for anything.
+
+        :raises UnknownShuffle: the shuffle is not registered.
+        """
+
+    def unwatch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
+        """Tell it nothing more."""

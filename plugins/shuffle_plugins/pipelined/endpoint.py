@@ -1,0 +1,207 @@
+"""What a plugin has open in its process: memory, its Flight endpoint, connections to others, the outputs it serves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, ShuttingDown
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.streaming import Position
+from shuffle_plugins.pipelined import wire
+from shuffle_plugins.pipelined.closing import close_all
+from shuffle_plugins.pipelined.coordinator import Coordinator
+from shuffle_plugins.pipelined.directory import Bound, Directory
+from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_directory
+from shuffle_plugins.pipelined.options import PipelinedOptions
+from shuffle_plugins.pipelined.output import Output, Subscription
+from shuffle_plugins.pipelined.pump import pump
+from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
+from shuffle_transport.codecs import get_codec
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
+from shuffle_transport.pool import BufferPool
+
+DIRECTORY, OUTPUT = "directory", "output"
+
+
+class Endpoint:
+    """One per plugin. Thread-safe; close it.
+
+    :ivar pool: of everything that this plugin holds.
+    :ivar coordinator: of the shuffles that this process registered.
+    """
+
+    def __init__(self, options: PipelinedOptions) -> None:
+        get_codec(options.codec)
+        self.pool, self.coordinator = BufferPool(options.memory), Coordinator()
+        self._options = options
+        self._channels = ChannelOptions(window=options.window, codec=options.codec, keepalive=options.keepalive)
+        self._lock = threading.Lock()
+        self._server: ExchangeEndpoint | None = None
+        self._outputs: dict[tuple[ShuffleId, MapAttempt], Output] = {}
+        self._clients: dict[str, ExchangeClient] = {}
+        self._directories: dict[str, DirectoryChannel] = {}
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where this process is reached; it is from the first time that somebody asks."""
+        with self._lock:
+            self._check_open()
+            if self._server is None:
+                location = f"grpc+tcp://{self._options.host}:0"
+                self._server = ExchangeEndpoint(
+                    location, self._serve, self.pool, timeout=self._options.timeout, options=self._channels
+                )
+                _ENDPOINTS[self._address(self._server)] = self
+            return self._address(self._server)
+
+    def directory(self, address: str) -> Directory:
+        """The directory of the process at `address`.
+
+        :raises ServerUnreachable: it is not there.
+        """
+        there = _ENDPOINTS.get(address)
+        if there is not None and (there is self or self._options.local):
+            return there.coordinator
+        with self._lock:
+            self._check_open()
+            known = self._directories.get(address)
+            if known is None or known.broken:
+                if known is not None:
+                    known.close()
+                channel = self._client(address).open(DIRECTORY)
+                known = self._directories[address] = DirectoryChannel(channel, self._options.timeout)
+            return known
+
+    def add(self, output: Output) -> None:
+        """Serve it from now on."""
+        with self._lock:
+            self._check_open()
+            self._outputs[output.spec.id, output.attempt] = output
+
+    def remove(self, output: Output, error: ShuffleError) -> None:
+        """Its readers get `error`; its memory is free."""
+        with self._lock:
+            self._outputs.pop((output.spec.id, output.attempt), None)
+        output.fail(error)
+
+    def connect(
+        self, shuffle: ShuffleId, bound: Bound, reader: str, epoch: int, partitions: range, position: Position | None
+    ) -> Source:
+        """Where a map's output comes from.
+
+        :raises ShuffleError: it is not there, or refuses.
+        """
+        there = _ENDPOINTS.get(bound.address)
+        if there is not None and self._options.local:
+            subscription = there.subscribe(shuffle, bound.output, reader, epoch, partitions, position)
+            return LocalSource(subscription, self._options.window)
+        metadata = wire.encode(
+            shuffle=[shuffle.app, shuffle.shuffle],
+            output=[bound.output.map, bound.output.attempt],
+            partitions=[partitions.start, partitions.stop],
+            reader=reader,
+            epoch=epoch,
+            position=wire.position_fields(position),
+        )
+        with self._lock:
+            self._check_open()
+            client = self._client(bound.address)
+        channel = client.open(OUTPUT, metadata=metadata)
+        try:
+            return ChannelSource(channel, self._options.timeout)
+        except BaseException:
+            channel.close()
+            raise
+
+    def subscribe(
+        self,
+        shuffle: ShuffleId,
+        output: MapAttempt,
+        reader: str,
+        epoch: int,
+        partitions: range,
+        position: Position | None,
+    ) -> Subscription:
+        """A reader of an output of this process.
+
+        :raises MapOutputLost: there is no such output.
+        :raises ShuffleError: see `Output.subscribe`.
+        """
+        with self._lock:
+            found = self._outputs.get((shuffle, output))
+        if found is None:
+            raise MapOutputLost("it is not written here, or not any more", shuffle=shuffle, output=output)
+        return found.subscribe(reader, epoch, partitions, position)
+
+    def close(self, linger: float) -> None:
+        """Serve nobody any more; waits `linger` seconds for connected readers of what was committed. Idempotent."""
+        deadline = time.monotonic() + linger
+        for output in self._all():
+            with output.changed:
+                output.changed.wait_for(partial(_left, output), deadline - time.monotonic())
+        with self._lock:
+            self._closed = True
+            server, clients = self._server, list(self._clients.values())
+            directories, outputs = list(self._directories.values()), list(self._outputs.values())
+            self._outputs.clear()
+            if server is not None:
+                _ENDPOINTS.pop(self._address(server), None)
+        left = ShuttingDown("the producer has left")
+        steps: list[Callable[[], object]] = [partial(output.fail, left) for output in outputs]
+        steps += [directory.close for directory in directories]
+        steps += [client.close for client in clients]
+        steps += [server.shutdown] if server is not None else []
+        close_all([*steps, self.pool.close])
+
+    # ------------------------------------------------------------------------------------------ within
+
+    def _serve(self, name: str, metadata: bytes, channel: BlockChannel) -> None:
+        """A channel that another process opened."""
+        if name == DIRECTORY:
+            serve_directory(self.coordinator, channel, self._options.timeout)
+        elif name == OUTPUT:
+            fields = wire.decode(metadata)
+
+            def request() -> tuple[ShuffleId, MapAttempt, str, int, range]:
+                shuffle, output = ShuffleId(*fields["shuffle"]), MapAttempt(*fields["output"])
+                return shuffle, output, str(fields["reader"]), int(fields["epoch"]), range(*fields["partitions"])
+
+            position = wire.parse_position(fields.get("position"))
+            subscription = self.subscribe(*wire.checked(request, fields), position)
+            pump(subscription, channel, self._options.timeout)
+        else:
+            raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
+
+    def _client(self, address: str) -> ExchangeClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = ExchangeClient(address, self.pool, timeout=self._options.timeout, options=self._channels)
+            self._clients[address] = client
+        return client
+
+    def _address(self, server: Any) -> str:
+        host = self._options.host
+        return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+
+    def _all(self) -> list[Output]:
+        with self._lock:
+            return list(self._outputs.values())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the plugin is closed", remedy="open a new one")
+
+
+def _left(output: Output) -> bool:
+    """Nobody is still to get what was committed, as far as one can see."""
+    return not output.committed or not output.connected or output.consumed or output.error is not None
+
+
+_ENDPOINTS: WeakValueDictionary[str, Endpoint] = WeakValueDictionary()
+"""The endpoints of this process by address: what is in the same process needs no connection."""

@@ -1,0 +1,204 @@
+"""A reader's thread for one map: finds where its output is, receives, and finds it again when that breaks.
+
+Which attempt counts is what the directory says, as it says it. A connection that breaks is opened again while the
+attempt is the one that counts. What another attempt means depends on the guarantee: with `exactly_once` its numbers and
+state belong to a checkpoint, so a reader that has begun with one cannot go on with the next, and says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    DeadlineExceeded,
+    InvalidArgument,
+    ServerUnreachable,
+    ShuffleError,
+    StreamBroken,
+)
+from shuffle_api.ids import ShuffleId
+from shuffle_api.streaming import Guarantee, Position
+from shuffle_plugins.pipelined.coordinator import removed_error
+from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed
+from shuffle_plugins.pipelined.inbox import Inbox
+from shuffle_plugins.pipelined.input import Input
+from shuffle_plugins.pipelined.source import Source
+from shuffle_plugins.pipelined.terms import Terms
+
+Open = Callable[[Bound, Position | None], Source]
+"""Connects to an attempt, at a position."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_LOOK = 0.5  # seconds between looks at the directory's news while nothing comes
+
+
+class Feed:
+    """Feeds one input until its end.
+
+    :param open: connects to where a map's output is.
+    :param timeout: seconds for an attempt to appear, and for a connection to come back.
+    """
+
+    def __init__(
+        self, shuffle: ShuffleId, input: Input, inbox: Inbox, open: Open, terms: Terms, timeout: float
+    ) -> None:
+        self._shuffle, self._input, self._inbox, self._open = shuffle, input, inbox, open
+        self._terms, self._timeout = terms, timeout
+        self._changed = threading.Condition()
+        self._place: Bound | Failed | None = None
+        self._removed: Removed | None = None
+        self._reading: Bound | None = None  # the attempt whose data the input has
+        self._source: Source | None = None
+        self._source_of: Bound | None = None
+        self._closing = False
+        self.reconnects = -1
+        self._thread = threading.Thread(target=self._run, name=f"pipelined-feed-{input.map}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def heard(self, event: Event) -> None:
+        """News of the directory about this map. A source of an attempt that another has replaced is left."""
+        with self._changed:
+            if isinstance(event, Removed):
+                self._removed = event
+            else:
+                self._place = event
+            self._changed.notify_all()
+            source = self._source
+            stale = not self._counts()
+        if stale and source is not None:
+            threading.Thread(target=source.close, name="pipelined-leave", daemon=True).start()
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+            source = self._source
+        if source is not None:
+            source.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ------------------------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        try:
+            self._feed()
+        except ShuffleError as error:
+            self._inbox.fail(error)
+
+    def _feed(self) -> None:
+        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+        reason: ShuffleError | None = None
+        while not self._input.ended:
+            place = self._wait_for_place(deadline, reason)
+            if place is None:
+                return
+            try:
+                self._connect(place)
+                deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+                self._receive()
+                deadline = time.monotonic() + self._timeout
+            except (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded) as error:
+                if isinstance(error, AttemptSuperseded) and self._place == place:
+                    raise
+                reason = error
+            finally:
+                self._leave()
+            with self._changed:
+                if self._closing:
+                    return
+                if not self._input.ended and self._place == place:
+                    self._changed.wait(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _wait_for_place(self, deadline: float, reason: ShuffleError | None) -> Bound | None:
+        """Where the attempt is that counts; None: this reader is closing.
+
+        :raises UnknownShuffle: the shuffle has ended.
+        :raises StreamBroken: there is none until the deadline, or it is not the one that was begun with.
+        """
+        with self._changed:
+            while not self._closing:
+                if self._removed is not None:
+                    raise removed_error(self._shuffle, self._removed)
+                place, begun = self._place, self._reading
+                if begun is not None and place != begun and self._terms.guarantee is Guarantee.EXACTLY_ONCE:
+                    raise self._lost(begun, place, reason)
+                left = deadline - time.monotonic()
+                if isinstance(place, Bound) and (left > 0 or reason is None):
+                    return place
+                if left <= 0 or not self._changed.wait(left):
+                    raise self._lost(begun, place, reason)
+            return None
+
+    def _lost(self, begun: Bound | None, place: Bound | Failed | None, reason: ShuffleError | None) -> ShuffleError:
+        if begun is None and place is None:
+            return DeadlineExceeded(
+                f"no producer of map {self._input.map} came within {self._timeout:g} s",
+                remedy="start it, or raise option 'timeout'",
+                shuffle=self._shuffle,
+            )
+        named = begun or place
+        assert named is not None
+        what = place.reason if isinstance(place, Failed) else reason.message if reason is not None else ""
+        if isinstance(place, Bound) and place != begun:
+            what = f"{place.output} has taken its place"
+        where = f" at {begun.address}" if begun is not None else ""
+        return StreamBroken(
+            f"the producer{where} is lost: {what}",
+            remedy="restore producers and consumers from the last complete checkpoint",
+            shuffle=self._shuffle,
+            output=named.output,
+        )
+
+    def _connect(self, place: Bound) -> None:
+        fresh = self._reading is not None and self._reading != place
+        position = None if fresh else self._input.where()
+        try:
+            source = self._open(place, position)
+        except InvalidArgument as error:
+            error.output = error.output or place.output
+            raise
+        with self._changed:
+            self._source, self._source_of = source, place
+            if self._closing or not self._counts():
+                raise StreamBroken(f"{place.output} does not count any more")
+        self._inbox.connected(self._input, source, place.output, fresh=fresh)
+        self._reading = place
+        self.reconnects += 1
+
+    def _receive(self) -> None:
+        source = self._source
+        assert source is not None
+        while not self._input.ended:
+            try:
+                received = source.receive(_LOOK)
+            except DeadlineExceeded:
+                with self._changed:
+                    if self._closing or not self._counts():
+                        raise StreamBroken("it does not count any more") from None
+                continue
+            with self._changed:
+                if not self._counts():
+                    raise StreamBroken("it does not count any more")
+            self._inbox.put(self._input, source, received)
+
+    def _counts(self) -> bool:
+        """The source is the attempt's that counts, or counted last."""
+        return self._removed is None and (not isinstance(self._place, Bound) or self._place == self._source_of)
+
+    def _leave(self) -> None:
+        """After the end the source stays: acknowledgements go there, and the reader closes it."""
+        with self._changed:
+            source = self._source
+            if self._input.ended and not self._closing:
+                return
+            self._source = None
+        if source is not None:
+            source.close()

@@ -1,0 +1,216 @@
+"""What a reader has received and not handed out: inputs in turn, barriers aligned or overtaking, watermarks joined.
+
+Threads that receive `put`; the task `take`s.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.streaming import (
+    Barrier,
+    Captured,
+    EndOfPartition,
+    Idle,
+    Position,
+    ReaderState,
+    Watermark,
+    Watermarks,
+)
+from shuffle_plugins.pipelined.cut import Cut
+from shuffle_plugins.pipelined.entries import Mark
+from shuffle_plugins.pipelined.input import Input, Item
+from shuffle_plugins.pipelined.source import Received, Source
+from shuffle_plugins.pipelined.terms import Terms
+
+News: TypeAlias = Barrier | Captured | Watermark | EndOfPartition
+
+
+class Inbox:
+    """The inputs of one reader, by map.
+
+    :param restore: the checkpoint to go on from.
+    :ivar starved: seconds that the task waited.
+    """
+
+    def __init__(self, shuffle: ShuffleId, maps: range, terms: Terms, restore: ReaderState | None) -> None:
+        self.changed = threading.Condition()
+        self.inputs = {map: Input(map, restore) for map in maps}
+        self.starved = 0.0
+        self._shuffle, self._terms = shuffle, terms
+        self._cut = Cut(self.inputs, terms, restore.checkpoint if restore is not None else -1)
+        self._watermarks = Watermarks(maps)
+        self._news: deque[News] = deque()
+        self._ready: deque[Input] = deque(each for each in self.inputs.values() if each.items)
+        self._overtake_at: float | None = None
+        self._error: ShuffleError | None = None
+
+    # -------------------------------------------------------------------------- the threads that receive
+
+    def connected(self, input: Input, source: Source, output: MapAttempt, *, fresh: bool) -> None:
+        """`source` is where `input` comes from now, attempt `output`; `fresh`: its numbers are its own.
+
+        :raises StreamBroken: it does not begin where the input stands, and that matters.
+        """
+        with self.changed:
+            input.attempt = output
+            input.connect(source, fresh=fresh, lossy=not self._terms.keeps)
+
+    def put(self, input: Input, source: Source, received: Received) -> None:
+        """Take in what came.
+
+        :raises StreamBroken: it is the end, and blocks are missing.
+        """
+        with self.changed:
+            for block, stored in zip(received.blocks, received.stored, strict=True):
+                self._cut.block(input, block)
+                self._append(input, Item(block, stored, source))
+            if received.blocks:
+                self._watermarks.active(input.map)
+            for mark in received.marks:
+                if input.is_new(mark):
+                    self._arrived(input, mark, received.totals)
+            self.changed.notify_all()
+
+    def fail(self, error: ShuffleError) -> None:
+        """Whoever takes gets `error`, before anything that is there."""
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        return self._error is not None
+
+    # --------------------------------------------------------------------------------------- the task
+
+    def take(self, timeout: float) -> tuple[Input, Item] | News | None:
+        """A block, or what there is to say; None: all inputs have ended.
+
+        :raises DeadlineExceeded: nothing came in time.
+        :raises ShuffleError: why the reader is broken.
+        """
+        with self.changed:
+            deadline = time.monotonic() + timeout
+            while True:
+                if self._error is not None:
+                    raise self._error
+                self._check_alignment()
+                found = self._news.popleft() if self._news else self._next()
+                if found is not None:
+                    return found
+                if self._news:
+                    continue
+                if all(each.over for each in self.inputs.values()):
+                    return None
+                self._wait(deadline, timeout)
+
+    def positions(self) -> dict[int, Position]:
+        """By map, how far the task has come."""
+        with self.changed:
+            return {map: each.position() for map, each in self.inputs.items()}
+
+    @property
+    def blocked(self) -> tuple[int, ...]:
+        """Maps that wait for the barriers of the others."""
+        with self.changed:
+            return tuple(map for map in self.inputs if map in self._cut.blocked)
+
+    # ------------------------------------------------------------------------- within, with the lock held
+
+    def _next(self) -> tuple[Input, Item] | None:
+        """The next block, one input after the other; markers on the way are dealt with, until there is news."""
+        waiting = 0
+        while waiting < len(self._ready) and not self._news:
+            input = self._ready.popleft()
+            if input.map in self._cut.blocked:
+                self._ready.append(input)
+                waiting += 1
+                continue
+            item = input.items.popleft()
+            if input.items:
+                self._ready.append(input)
+            if isinstance(item, Item):
+                input.took(item.block)
+                return input, item
+            self._reached(input, item)
+            waiting = 0
+        return None
+
+    def _wait(self, deadline: float, timeout: float) -> None:
+        began = time.monotonic()
+        if began >= deadline:
+            silent = [map for map, each in self.inputs.items() if not each.over]
+            raise DeadlineExceeded(
+                f"nothing came within {timeout:g} s from maps {silent}",
+                remedy="see whether the producers run, or raise option 'timeout'",
+                shuffle=self._shuffle,
+            )
+        self.changed.wait((deadline if self._overtake_at is None else min(deadline, self._overtake_at)) - began)
+        self.starved += time.monotonic() - began
+
+    def _append(self, input: Input, item: Item | Mark) -> None:
+        if not input.items:
+            self._ready.append(input)
+        input.append(item)
+
+    def _arrived(self, input: Input, mark: Mark, totals: dict[int, int]) -> None:
+        marker = mark.marker
+        if isinstance(marker, EndOfPartition):
+            input.check_end(totals, lossy=not self._terms.keeps)
+            self._append(input, mark)
+            self._news += self._cut.end_arrived(input)
+            return
+        self._append(input, mark)
+        if isinstance(marker, Barrier):
+            if self._cut.overtakes(marker):
+                self._news += self._cut.arrived(input, marker.checkpoint)
+                self._tidy()
+            elif self._terms.overtakes_late and self._overtake_at is None:
+                self._overtake_at = time.monotonic() + self._terms.alignment_timeout
+
+    def _check_alignment(self) -> None:
+        """Barriers that have been aligned for too long overtake."""
+        if self._overtake_at is None or time.monotonic() < self._overtake_at:
+            return
+        self._overtake_at = None
+        checkpoint = self._cut.waiting(self._queued_barriers())
+        if checkpoint is not None and not self._cut.overtaking:
+            self._news += self._cut.overtake(checkpoint)
+            self._tidy()
+
+    def _queued_barriers(self) -> Iterable[int]:
+        for input in self.inputs.values():
+            for item in input.items:
+                if isinstance(item, Mark) and isinstance(item.marker, Barrier):
+                    yield item.marker.checkpoint
+
+    def _tidy(self) -> None:
+        """Barriers were taken out of queues."""
+        self._ready = deque(input for input in self._ready if input.items)
+
+    def _reached(self, input: Input, mark: Mark) -> None:
+        """A marker is at the head of its input."""
+        marker = mark.marker
+        input.passed(mark)
+        if isinstance(marker, Barrier):
+            self._news += self._cut.reached(input, marker.checkpoint)
+        elif isinstance(marker, EndOfPartition):
+            input.over = True
+            self._news += self._cut.ended(input)
+            self._risen(self._watermarks.ended(input.map))
+            self._news.append(EndOfPartition(input.map))
+        elif isinstance(marker, Watermark):
+            self._risen(self._watermarks.advance(input.map, marker.time))
+        elif isinstance(marker, Idle):
+            self._risen(self._watermarks.idle(input.map))
+
+    def _risen(self, time: int | None) -> None:
+        if time is not None:
+            self._news.append(Watermark(time))

@@ -1,0 +1,138 @@
+"""One input of a reader: what came from one map and was not handed out. The inbox's lock guards it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from shuffle_api.errors import StreamBroken
+from shuffle_api.ids import MapAttempt
+from shuffle_api.streaming import Barrier, EndOfPartition, Position, ReaderState
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.source import Source
+
+
+class Item(NamedTuple):
+    """A block, and who is to be told when it was processed."""
+
+    block: Block
+    stored: int
+    source: Source | None
+
+
+class Marks:
+    """Numbers of markers, of which a barrier may come before its turn."""
+
+    __slots__ = ("_ahead", "below")
+
+    def __init__(self, below: int) -> None:
+        self.below = below  # all before this one are in
+        self._ahead: set[int] = set()
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        if number < self.below or number in self._ahead:
+            return False
+        self._ahead.add(number)
+        while self.below in self._ahead:
+            self._ahead.remove(self.below)
+            self.below += 1
+        return True
+
+
+class Input:
+    """
+    :ivar taken: by partition, the number of the next block that the task gets.
+    :ivar received: likewise, that is to come.
+    :ivar ended: the end has come; `over`: the task has it.
+    """
+
+    def __init__(self, map: int, restore: ReaderState | None) -> None:
+        self.map = map
+        self.items: deque[Item | Mark] = deque()
+        self.source: Source | None = None
+        self.attempt: MapAttempt | None = None
+        self.ended = self.over = False
+        self.held = 0
+        position = restore.positions.get(map) if restore is not None else None
+        self.known = position is not None  # where to begin; else wherever the producer does
+        self.received: dict[int, int] = dict(position.blocks) if position is not None else {}
+        self.taken = dict(self.received)
+        self._marks_in = Marks(position.markers if position is not None else 0)
+        self._marks_passed = Marks(position.markers if position is not None else 0)
+        self.restored = restore is not None
+        for found in restore.blocks if restore is not None else ():
+            if found.map == map:
+                self.taken[found.partition] = min(self.taken[found.partition], found.number)
+                size = len(found.payload)
+                block = Block(0, found.partition, found.number, found.records, found.payload, size)
+                self.append(Item(block, 0, None))
+
+    def where(self) -> Position | None:
+        """What to ask the producer for; None: whatever it has."""
+        return Position(dict(self.received), self._marks_in.below) if self.known else None
+
+    def position(self) -> Position:
+        """What the task has."""
+        return Position(dict(self.taken), self._marks_passed.below)
+
+    def connect(self, source: Source, *, fresh: bool, lossy: bool) -> None:
+        """
+        :param fresh: the producer is another than before, with numbers of its own.
+        :param lossy: what is missing may be missing.
+        :raises StreamBroken: it does not begin where this input stands.
+        """
+        first = source.first
+        if self.known and not fresh and not lossy and dict(first.blocks) != self.received:
+            raise StreamBroken(
+                f"the producer of map {self.map} goes on at blocks {dict(first.blocks)}, not at {self.received}",
+                remedy="restore its consumers and itself from the same checkpoint",
+            )
+        if not self.known or fresh:
+            # Numbers below what comes first belong to others, or were acknowledged.
+            self._marks_in, self._marks_passed = Marks(first.markers), Marks(first.markers)
+            self.taken = dict(first.blocks)
+        self.received, self.known, self.source = dict(first.blocks), True, source
+
+    def is_new(self, mark: Mark) -> bool:
+        """It did not come before. (A barrier that overtook is in the log as well.)"""
+        return self._marks_in.add(mark.number)
+
+    def append(self, item: Item | Mark) -> None:
+        self.items.append(item)
+        if isinstance(item, Item):
+            self.held += item.block.size
+            self.received[item.block.partition] = item.block.number + 1
+
+    def took(self, block: Block) -> None:
+        """The task has it."""
+        self.taken[block.partition] = block.number + 1
+        self.held -= block.size
+
+    def passed(self, mark: Mark) -> None:
+        self._marks_passed.add(mark.number)
+
+    def check_end(self, totals: dict[int, int], *, lossy: bool) -> None:
+        """
+        :raises StreamBroken: blocks have not come.
+        """
+        if not lossy and any(self.received.get(partition, number) != number for partition, number in totals.items()):
+            raise StreamBroken(f"map {self.map} ends with blocks {totals}, received were {self.received}")
+        self.ended = True
+
+    def before(self, checkpoint: int) -> tuple[list[Block], bool]:
+        """The blocks in the queue before the barrier of `checkpoint`, or before the end; and whether that is there.
+
+        Takes the barrier out of the queue.
+        """
+        blocks: list[Block] = []
+        for item in self.items:
+            if isinstance(item, Item):
+                blocks.append(item.block)
+            elif isinstance(item.marker, EndOfPartition):
+                return blocks, True
+            elif isinstance(item.marker, Barrier) and item.marker.checkpoint == checkpoint:
+                self.items.remove(item)
+                self.passed(item)
+                return blocks, True
+        return blocks, self.over

@@ -1,0 +1,51 @@
+"""The driver's side: registers shuffles with the embedded registry of its process."""
+
+from __future__ import annotations
+
+import threading
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import ShuffleId
+from shuffle_api.interfaces import ShuffleMaster
+from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
+from shuffle_plugins.pipelined.coordinator import Coordinator
+from shuffle_plugins.pipelined.terms import Terms
+
+NAME = "pipelined"
+
+
+class PipelinedMaster(ShuffleMaster):
+    """Registers its application when made. Its shuffles live as long as its process.
+
+    :param endpoint: where tasks of other processes reach the coordinator.
+    """
+
+    def __init__(self, coordinator: Coordinator, app: str, terms: Terms, codec: str, endpoint: str) -> None:
+        self._coordinator, self._app, self._terms = coordinator, app, terms
+        self._codec, self._endpoint = codec, endpoint
+        self._lock = threading.Lock()
+        self._next, self._closed = 0, False
+        coordinator.register_app(app)
+
+    def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument(f"the master of application {self._app!r} is closed")
+            number = self._next if shuffle is None else shuffle
+            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, codec=self._codec)
+            self._coordinator.register_shuffle(spec, self._terms)
+            self._next = max(self._next, number + 1)
+        return ShuffleHandle(NAME, spec, self._endpoint)
+
+    def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
+        return self._coordinator.map_outputs(handle.spec.id)
+
+    def unregister_shuffle(self, handle: ShuffleHandle) -> None:
+        self._coordinator.unregister_shuffle(handle.spec.id)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return  # by now another run may have taken the application id
+            self._closed = True
+            self._coordinator.unregister_app(self._app)

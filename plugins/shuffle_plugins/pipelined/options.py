@@ -1,0 +1,60 @@
+"""Options of the `pipelined` plugin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shuffle_api.options import option
+from shuffle_api.streaming import Alignment, Guarantee
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedOptions:
+    """How this process streams. `guarantee` and `alignment` are chosen where the shuffle is registered."""
+
+    guarantee: str = option(
+        Guarantee.AT_LEAST_ONCE.value,
+        choices=[guarantee.value for guarantee in Guarantee],
+        help="what may happen to a record when a task fails",
+    )
+    alignment: str = option(
+        Alignment.ALIGNED.value,
+        choices=[alignment.value for alignment in Alignment],
+        help="how barriers cut several inputs at once; with exactly_once",
+    )
+    alignment_timeout: float = option(
+        1.0, unit="seconds", minimum=0.0, help="how long barriers may be aligned before they overtake"
+    )
+    host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
+    memory: int = option(
+        512 << 20, unit="bytes", minimum=16 << 20, help="budget of all queues, logs and windows of this plugin"
+    )
+    block_bytes: int = option(
+        32 << 10, unit="bytes", minimum=64, help="records of one partition that make a block; a fuller one is sent"
+    )
+    flush_timeout: float = option(
+        0.01, unit="seconds", minimum=0.0, help="how long a record may wait for its block to fill; 0: not at all"
+    )
+    queue_bytes: int = option(
+        4 << 20, unit="bytes", minimum=4 << 10, help="most that a writer holds unsent before its writes wait"
+    )
+    log_bytes: int = option(
+        32 << 20,
+        unit="bytes",
+        minimum=0,
+        help="most that a writer keeps of what was sent and is not acknowledged, to be replayed",
+    )
+    window: int = option(
+        4 << 20, unit="bytes", minimum=1 << 20, help="most that a reader holds of one map and has not processed"
+    )
+    codec: str = option("none", help="what blocks are compressed with while they would have to wait")
+    timeout: float = option(
+        60.0, unit="seconds", minimum=0.1, help="how long a write waits for room, and a read for a producer or data"
+    )
+    keepalive: float = option(
+        10.0, unit="seconds", minimum=0.05, help="a peer that is silent for 3 times that is taken for dead"
+    )
+    linger: float = option(
+        10.0, unit="seconds", minimum=0.0, help="how long close waits for connected readers of what was committed"
+    )
+    local: bool = option(True, help="read what this process writes without a connection")

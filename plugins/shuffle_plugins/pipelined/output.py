@@ -1,0 +1,396 @@
+"""Everything that one writer has written and its readers have not got: queues per reader, room, back-pressure.
+
+One lock guards it; what waits, waits on that lock's condition, and I/O happens outside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError, StreamBroken
+from shuffle_api.ids import MapAttempt
+from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Position, WriterState
+from shuffle_api.values import ShuffleSpec, Totals
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.lane import Lane, split
+from shuffle_plugins.pipelined.statistics import WriterStatistics
+from shuffle_plugins.pipelined.terms import Terms
+from shuffle_transport.pool import BufferPool
+
+FIRST_RESERVATION = 1 << 20
+
+
+class Output:
+    """A writer's queues. Methods whose names begin with `locked_` want `changed` held.
+
+    :param limit: bytes unsent from which on writes wait; a block above it passes when nothing else is unsent.
+    :param log_limit: bytes sent and not acknowledged that are kept.
+    :param restore: go on from here.
+    :ivar changed: the lock, notified when there is room, or data, or an error.
+    """
+
+    def __init__(
+        self,
+        spec: ShuffleSpec,
+        attempt: MapAttempt,
+        terms: Terms,
+        *,
+        pool: BufferPool,
+        timeout: float,
+        limit: int,
+        log_limit: int,
+        restore: WriterState | None = None,
+    ) -> None:
+        self.spec, self.attempt, self.terms = spec, attempt, terms
+        self.changed = threading.Condition()
+        self.limit, self._log_limit = limit, log_limit if terms.keeps else 0
+        self._reservation = pool.reserve(min(FIRST_RESERVATION, limit), timeout)
+        self.numbers = list(restore.numbers) if restore else [0] * spec.partitions
+        self._markers, self._order = restore.markers if restore else 0, 0
+        first = dict(enumerate(self.numbers))
+        for block in restore.blocks if restore else ():
+            first[block.partition] = min(first[block.partition], block.number)
+        # Until a reader says which partitions it reads, each has a lane of its own.
+        self._of = [Lane([p], first, keep=terms.keeps, markers=self._markers) for p in range(spec.partitions)]
+        self._lanes = list(self._of)
+        self._subscriptions: dict[Lane, Subscription] = {}
+        self._captures: dict[int, tuple[WriterState, Mark, list[Block]]] = {}
+        self._unsent = self._log = self._bytes = self._records = self._blocks = self._forgotten = 0
+        self._stalled = 0.0
+        self._stalled_since: float | None = None
+        self.error: ShuffleError | None = None
+        self.committed = False
+        self._consumed: set[int] = set()
+        for block in restore.blocks if restore else ():
+            self._put(block.partition, block.number, block.payload, block.records)
+
+    # -------------------------------------------------------------------------------------- the writer
+
+    def locked_wait_for_room(self, size: int, deadline: float) -> None:
+        """Wait until `size` bytes may be put.
+
+        :raises Overloaded: nobody took anything until `deadline` (time.monotonic).
+        :raises ShuffleError: why this output is broken.
+        """
+        if self._has_room(size):
+            return
+        began = self._stalled_since = time.monotonic()
+        try:
+            while not self._has_room(size):
+                self._check()
+                if not self.changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                    raise Overloaded(
+                        f"no room for {size} bytes: {self._unsent} of {self.limit} wait for {self._readers()}",
+                        remedy="see whether the reader is stuck, raise option 'timeout' or 'queue_bytes'",
+                        shuffle=self.spec.id,
+                        output=self.attempt,
+                    )
+        finally:
+            self._stalled += time.monotonic() - began
+            self._stalled_since = None
+
+    def locked_put(self, partition: int, payload: Buffer, records: int) -> None:
+        """Append a block, whether there is room or not."""
+        self._check()
+        number = self.numbers[partition]
+        self.numbers[partition] = number + 1
+        self._put(partition, number, payload, records)
+        self.changed.notify_all()
+
+    def locked_emit(self, marker: Marker) -> list[Callable[[], None]]:
+        """Append a marker to every queue, or before everything in them. Returns what the caller is to call unlocked."""
+        self._check()
+        mark = Mark(self._next_order(), self._markers, marker)
+        self._markers += 1
+        calls: list[Callable[[], None]] = []
+        if isinstance(marker, Barrier):
+            state = WriterState(marker.checkpoint, self.attempt.map, tuple(self.numbers), self._markers)
+            self._captures = {checkpoint: c for checkpoint, c in self._captures.items() if self._waits(c[1])}
+            self._captures[marker.checkpoint] = (state, mark, [])
+            if self.terms.overtakes_at_once or marker.unaligned:
+                return self._overtake(marker.checkpoint, self._lanes)
+        for lane in self._lanes:
+            lane.put(mark)
+        if isinstance(marker, EndOfPartition):
+            self.committed = True
+        self.changed.notify_all()
+        return calls
+
+    def locked_overtake_late(self) -> list[Callable[[], None]]:
+        """The time of barriers that are being aligned is up: those that still wait overtake."""
+        calls: list[Callable[[], None]] = []
+        for checkpoint, (_, mark, _) in self._captures.items():
+            calls += self._overtake(checkpoint, [lane for lane in self._lanes if lane.waits(mark)])
+        return calls
+
+    def locked_state(self, checkpoint: int) -> WriterState | None:
+        """The writer at the barrier of this checkpoint; None while it may still overtake something."""
+        state, mark, blocks = self._captures[checkpoint]
+        if self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and self._waits(mark):
+            return None
+        return replace(state, blocks=tuple(block.in_flight(self.attempt.map) for block in blocks))
+
+    def knows(self, checkpoint: int) -> bool:
+        """Its barrier was emitted, and no later one since it went out."""
+        return checkpoint in self._captures
+
+    @property
+    def stalled(self) -> bool:
+        """Somebody waits for room."""
+        return self._stalled_since is not None
+
+    @property
+    def totals(self) -> Totals:
+        """All that was put. Partitions are stored nowhere, so there is no digest."""
+        return Totals(self._blocks, self._bytes, self._bytes, self._records)
+
+    @property
+    def consumed(self) -> bool:
+        """It was committed, and every partition was read to its end."""
+        return self.committed and len(self._consumed) == self.spec.partitions
+
+    @property
+    def connected(self) -> int:
+        """Readers there are now."""
+        return len(self._subscriptions)
+
+    def fail(self, error: ShuffleError) -> None:
+        """Readers and the writer get `error` from now on; frees everything. Idempotent."""
+        with self.changed:
+            self.error = self.error or error
+            self._lanes = []
+            self._reservation.close()
+            self.changed.notify_all()
+
+    def statistics(self) -> WriterStatistics:
+        """Queues, log and back-pressure."""
+        with self.changed:
+            waits = time.monotonic() - self._stalled_since if self._stalled_since is not None else 0.0
+            return WriterStatistics(
+                queued_bytes=self._unsent,
+                queue_limit=self.limit,
+                logged_bytes=self._log,
+                reserved_bytes=self._reservation.size,
+                blocks=self._blocks,
+                bytes=self._bytes,
+                records=self._records,
+                forgotten_blocks=sum(lane.forgotten for lane in self._lanes),
+                back_pressured_seconds=self._stalled + waits,
+                queued_by_partition=tuple(self._by_partition()),
+            )
+
+    # ------------------------------------------------------------------------------------- the readers
+
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+        """Begin to read `partitions`, from `position`.
+
+        :param reader: a name that no other reader has.
+        :param epoch: the reader task's attempt. A higher one takes the place of who reads now.
+        :raises AttemptSuperseded: a reader of a higher epoch is there, or was; or another one of this epoch is.
+        :raises InvalidArgument: the position is no longer kept.
+        :raises ShuffleError: why this output is broken.
+        """
+        with self.changed:
+            self._check()
+            touched = [lane for lane in self._lanes if any(p in partitions for p in lane.start)]
+            for lane in touched:
+                self._supersede(lane, reader, epoch)
+            if len(touched) == 1 and list(touched[0].start) == list(partitions):
+                [lane] = touched
+            else:
+                lane = self._relane(touched, partitions)
+            lane.rewind(position if self.terms.keeps else None, reader)
+            lane.epoch = epoch
+            self._count()
+            subscription = self._subscriptions[lane] = Subscription(self, lane, reader, epoch)
+            return subscription
+
+    def locked_taken(self, lane: Lane) -> None:
+        """Something went out of the lane."""
+        if self._log_limit:
+            lane.forget(max(0, self._log_limit * len(lane.start) // self.spec.partitions))
+        self._count()
+        self.changed.notify_all()
+
+    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
+        lane.acknowledge(position)
+        self._count()
+
+    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
+        if self._subscriptions.get(subscription.lane) is subscription:
+            del self._subscriptions[subscription.lane]
+        if finished:
+            self._consumed.update(subscription.lane.start)
+        self.changed.notify_all()
+
+    # ------------------------------------------------------------------------------------------- within
+
+    def _supersede(self, lane: Lane, reader: str, epoch: int) -> None:
+        present = self._subscriptions.get(lane)
+        if lane.epoch > epoch or (present is not None and lane.epoch == epoch and present.reader != reader):
+            raise AttemptSuperseded(
+                f"reader {present.reader if present else lane.reader} of attempt {lane.epoch} has this partition",
+                remedy="a partition has one reader; open the next with a higher attempt",
+                shuffle=self.spec.id,
+                output=self.attempt,
+            )
+        if present is not None:
+            present.supersede(reader)
+            del self._subscriptions[lane]
+
+    def _relane(self, touched: list[Lane], partitions: range) -> Lane:
+        keep = self.terms.keeps
+        lane = split(touched, partitions, keep=keep)
+        rest = sorted(p for old in touched for p in old.start if p not in partitions)
+        others = [split(touched, [p], keep=keep) for p in rest]
+        self._lanes = [old for old in self._lanes if old not in touched] + [lane, *others]
+        for new in (lane, *others):
+            for partition in new.start:
+                self._of[partition] = new
+        return lane
+
+    def _overtake(self, checkpoint: int, lanes: list[Lane]) -> list[Callable[[], None]]:
+        state, mark, blocks = self._captures[checkpoint]
+        now = mark._replace(marker=Barrier(checkpoint, unaligned=True))
+        calls: list[Callable[[], None]] = []
+        for lane in lanes:
+            subscription = self._subscriptions.get(lane)
+            urgent = subscription.urgent if subscription is not None else None
+            blocks += lane.overtake(now, connected=urgent is not None)
+            lane.marks_in_hand = [other for other in lane.marks_in_hand if other.number != mark.number]
+            if urgent is not None:
+                calls.append(lambda urgent=urgent: urgent(now))  # type: ignore[misc]
+        self._captures[checkpoint] = (state, now, blocks)
+        self.changed.notify_all()
+        return calls
+
+    def _waits(self, mark: Mark) -> bool:
+        return any(lane.waits(mark) for lane in self._lanes) and not (
+            isinstance(mark.marker, Barrier) and mark.marker.unaligned
+        )
+
+    def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
+        size = memoryview(payload).nbytes
+        self._of[partition].put(Block(self._next_order(), partition, number, records, payload, size))
+        self._unsent += size
+        self._bytes += size
+        self._records += records
+        self._blocks += 1
+
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
+
+    def _has_room(self, size: int) -> bool:
+        self._check()
+        if self._unsent == 0:
+            self._reservation.cover(size)
+            return True
+        if self._unsent + size > self.limit:
+            return False
+        need = self._unsent + self._log + size
+        if need <= self._reservation.size or self._reservation.try_resize(2 * need):
+            return True
+        for lane in self._lanes:  # memory is short: what waits comes before what may have to be replayed
+            lane.forget(0)
+        self._count()
+        return self._unsent + size <= self._reservation.size
+
+    def _count(self) -> None:
+        self._unsent = sum(lane.unsent_bytes for lane in self._lanes)
+        self._log = sum(lane.log_bytes for lane in self._lanes)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _readers(self) -> str:
+        names = sorted({subscription.reader for subscription in self._subscriptions.values()})
+        return f"reader {', '.join(names)}" if names else "a reader, of which there is none"
+
+    def _by_partition(self) -> list[int]:
+        sizes = [0] * self.spec.partitions
+        for lane in self._lanes:
+            for entry in lane.unsent:
+                if isinstance(entry, Block):
+                    sizes[entry.partition] += entry.size
+        return sizes
+
+
+class Subscription:
+    """A reader of some of an output's partitions. One thread takes; any may acknowledge and close.
+
+    :ivar urgent: delivers a barrier that overtakes; set once the reader has what it needs for that.
+    """
+
+    def __init__(self, output: Output, lane: Lane, reader: str, epoch: int) -> None:
+        self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
+        self.urgent: Callable[[Mark], None] | None = None
+        self._gone: ShuffleError | None = None
+
+    def position(self) -> Position:
+        """Numbers of what comes first: blocks by partition, and the next marker."""
+        with self.output.changed:
+            first = {partition: self.output.numbers[partition] for partition in self.lane.start}
+            for entry in reversed(self.lane.unsent):
+                if isinstance(entry, Block):
+                    first[entry.partition] = entry.number
+            return Position(first, self.lane.markers)
+
+    def take(self, limit: int, timeout: float) -> tuple[list[Block], list[Mark]]:
+        """What comes next, up to `limit` bytes; both empty if nothing comes within `timeout` seconds.
+
+        :raises ShuffleError: why the output is broken, or who reads it now.
+        """
+        with self.output.changed:
+            if not self._something():
+                self.settle()
+                self.output.changed.wait_for(self._something, timeout)
+            self.check()
+            blocks, marks = self.lane.take(limit)
+            if blocks or marks:
+                self.output.locked_taken(self.lane)
+            return blocks, marks
+
+    def settle(self) -> None:
+        """What was taken last is where it belongs. With the output's lock held."""
+        self.lane.in_hand, self.lane.marks_in_hand = [], []
+
+    def check(self) -> None:
+        """
+        :raises ShuffleError: why the output is broken, or who reads it now.
+        """
+        if self._gone is not None:
+            raise self._gone
+        if self.output.error is not None:
+            raise self.output.error
+
+    def numbers(self) -> dict[int, int]:
+        """By partition, how many blocks there are."""
+        with self.output.changed:
+            return {partition: self.output.numbers[partition] for partition in self.lane.start}
+
+    def acknowledge(self, position: Position) -> None:
+        """What is before `position` will not be asked for again."""
+        with self.output.changed:
+            self.output.locked_acknowledged(self.lane, position)
+
+    def supersede(self, reader: str) -> None:
+        self._gone = AttemptSuperseded(
+            f"reader {reader} has taken the place of {self.reader}",
+            shuffle=self.output.spec.id,
+            output=self.output.attempt,
+        )
+
+    def close(self, *, finished: bool = False) -> None:
+        """The reader has left; with `finished` it has all there was. Idempotent."""
+        with self.output.changed:
+            self._gone = self._gone or StreamBroken("the reader has left", shuffle=self.output.spec.id)
+            self.output.locked_left(self, finished=finished)
+
+    def _something(self) -> bool:
+        return bool(self.lane.unsent) or self._gone is not None or self.output.error is not None

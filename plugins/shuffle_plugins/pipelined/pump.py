@@ -1,0 +1,84 @@
+"""The producer's end of a reader's channel: what its lane has goes out, what it acknowledges comes in.
+
+One thread does both: it looks for acknowledgements whenever it has sent something, and while nothing comes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
+from shuffle_api.streaming import EndOfPartition
+from shuffle_plugins.pipelined import wire
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.output import Subscription
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.exchange import BlockChannel, Control
+
+BATCH_BYTES = 512 << 10
+"""Blocks that go out together: as many as wait, up to so much. A reader's credit comes back in such steps."""
+
+_LOOK = 0.05  # seconds between looks for acknowledgements while nothing is written
+_URGENT_WITHIN = 5.0
+
+
+def pump(subscription: Subscription, channel: BlockChannel, timeout: float) -> None:
+    """Serve one reader until it has the end and says so, or leaves.
+
+    :raises ShuffleError: why that ended early; the channel's other end gets it.
+    """
+    finished = False
+    try:
+        position = subscription.position()
+        channel.send_control(wire.encode(hello=wire.position_fields(position)), timeout)
+
+        def urgent(mark: Mark) -> None:
+            channel.send_control(wire.encode_marks([mark], dict), _URGENT_WITHIN)
+
+        subscription.urgent = urgent
+        ended = False
+        while not ended:
+            blocks, marks = subscription.take(BATCH_BYTES, _LOOK)
+            if blocks:
+                _send(subscription, channel, blocks, timeout)
+            if marks:
+                channel.send_control(wire.encode_marks(marks, subscription.numbers), timeout)
+                ended = isinstance(marks[-1].marker, EndOfPartition)
+            while channel.ready:
+                if not _hear(subscription, channel, 0.0):
+                    raise StreamBroken("the reader left before the end")
+        while _hear(subscription, channel, timeout):
+            pass
+        finished = True
+    finally:
+        subscription.close(finished=finished)
+
+
+def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block], timeout: float) -> None:
+    """Waits for credit for as long as the output lives: how long a writer may wait is the writer's business."""
+    rows = np.empty(len(blocks), BLOCK_ROW)
+    for i, block in enumerate(blocks):
+        rows[i] = (block.partition, crc32c(block.payload), block.size, block.size, block.records)
+    payload: Buffer = blocks[0].payload if len(blocks) == 1 else b"".join(block.payload for block in blocks)
+    while True:
+        try:
+            channel.send(rows, payload, timeout, credit_timeout=_LOOK)
+            return
+        except DeadlineExceeded:
+            subscription.check()
+            while channel.ready:
+                _hear(subscription, channel, 0.0)
+
+
+def _hear(subscription: Subscription, channel: BlockChannel, timeout: float) -> bool:
+    """Take one message of the reader's; False: it has left, as it should."""
+    item = channel.receive(timeout)
+    if item is None:
+        return False
+    if not isinstance(item, Control):
+        raise InvalidArgument("blocks from a reader")
+    position = wire.parse_position(wire.decode(item.message).get("ack"))
+    if position is not None:
+        subscription.acknowledge(position)
+    return True

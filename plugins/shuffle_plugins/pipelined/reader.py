@@ -1,0 +1,216 @@
+"""The reader: hands out blocks and markers of all its maps, acknowledges what was processed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import ShuffleReader
+from shuffle_api.records import unpack_records
+from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
+from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.pipelined.feed import Feed
+from shuffle_plugins.pipelined.inbox import Inbox
+from shuffle_plugins.pipelined.input import Input, Item
+from shuffle_plugins.pipelined.statistics import ReaderStatistics
+
+ACK_BYTES = 1 << 20
+"""Payload of one map after which an iterator acknowledges."""
+
+
+class DataBlock(NamedTuple):
+    """Records of one partition that came together, framed as `shuffle_api.records` says."""
+
+    partition: int
+    map: int
+    payload: Buffer
+    records: int
+
+
+Event: TypeAlias = DataBlock | Barrier | Captured | Watermark | EndOfPartition
+
+
+class PipelinedReader(ShuffleReader):
+    """Partitions of a shuffle, while they are written.
+
+    Iterating, and `read_blocks`, acknowledge what they have handed out when more is asked for. `events` and `stream`
+    leave that to the caller: a record counts as done when `acknowledge` says so.
+    """
+
+    def __init__(
+        self, spec: ShuffleSpec, inbox: Inbox, feeds: list[Feed], window: int, timeout: float, leave: Callable[[], None]
+    ) -> None:
+        self._spec, self._inbox, self._feeds = spec, inbox, feeds
+        self._window, self._timeout, self._leave = window, timeout, leave
+        self._handed: Item | None = None
+        self._blocks = self._bytes = self._records = 0
+        self._unacknowledged: dict[int, int] = {}
+        self._captured: dict[int, dict[int, Position]] = {}
+        self._ended = self._closed = False
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for block in self._data():
+            partition = block.partition
+            for record in unpack_records(block.payload):
+                if self._closed:
+                    self._check_open()
+                yield partition, record
+
+    def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
+        """See `SupportsReadBlocks`."""
+        for block in self._data():
+            yield block.partition, self._attempt(block.map), block.payload, block.records
+
+    def events(self) -> Iterator[Event]:
+        """Blocks and markers, as they come, until every map has ended.
+
+        A `Barrier` asks for a snapshot of what the caller made of everything before; `Captured` completes it. With
+        `unaligned` barriers blocks may come between the two; they belong to after the snapshot.
+
+        :raises DeadlineExceeded: nothing came within the option `timeout`. Asking again goes on.
+        :raises StreamBroken: a producer was lost and, with `exactly_once`, cannot be replaced alone.
+        :raises ShuffleError: as `ShuffleReader.__iter__`.
+        """
+        while (event := self.poll(self._timeout)) is not None:
+            yield event
+
+    def stream(self) -> Iterator[tuple[int, bytes] | Barrier | Captured | Watermark | EndOfPartition]:
+        """As `events`, records one by one as `(partition, record)`."""
+        for event in self.events():
+            if isinstance(event, DataBlock):
+                for record in unpack_records(event.payload):
+                    yield event.partition, record
+            else:
+                yield event
+
+    def poll(self, timeout: float) -> Event | None:
+        """The next event; None when every map has ended. What was returned before counts as processed.
+
+        :raises DeadlineExceeded: nothing came in time.
+        :raises ShuffleError: as `events`.
+        """
+        self._release()
+        self._check_open()
+        found = self._inbox.take(timeout)
+        if found is None:
+            self._ended = True
+            return None
+        if isinstance(found, tuple):
+            return self._hand_out(*found)
+        if isinstance(found, Captured):
+            self._captured = {found.checkpoint: dict(found.state.positions)}
+        return found
+
+    def acknowledge(self, checkpoint: int | None = None) -> None:
+        """Producers need not keep what is before here.
+
+        :param checkpoint: before this checkpoint, whose `Captured` came last; None: all that was handed out.
+        :raises InvalidArgument: no such checkpoint was captured, or a later one was since.
+        """
+        if checkpoint is None:
+            positions = self._inbox.positions()
+        elif checkpoint in self._captured:
+            positions = self._captured[checkpoint]
+        else:
+            raise InvalidArgument(f"checkpoint {checkpoint} is not the one captured last")
+        for map, position in positions.items():
+            self._acknowledge(self._inbox.inputs[map], position)
+
+    def statistics(self) -> ReaderStatistics:
+        """What is held, and waits."""
+        held = {map: max(0, input.held) for map, input in self._inbox.inputs.items()}
+        return ReaderStatistics(
+            held_bytes=sum(held.values()),
+            held_by_map=held,
+            window=self._window,
+            blocks=self._blocks,
+            bytes=self._bytes,
+            records=self._records,
+            starved_seconds=self._inbox.starved,
+            blocked=self._inbox.blocked,
+            reconnects=sum(max(0, feed.reconnects) for feed in self._feeds),
+        )
+
+    def close(self) -> None:
+        """Leave. After the end of every map this acknowledges all of it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._handed = None
+        if self._ended:
+            self._finish()
+        self._inbox.fail(InvalidArgument("the reader is closed", shuffle=self._spec.id))
+        for feed in self._feeds:
+            feed.close()
+        self._leave()
+
+    # ------------------------------------------------------------------------------------------ within
+
+    def _data(self) -> Iterator[DataBlock]:
+        while (event := self.poll(self._timeout)) is not None:
+            for map in [map for map, size in self._unacknowledged.items() if size >= ACK_BYTES]:
+                self._unacknowledged[map] = 0
+                input = self._inbox.inputs[map]
+                self._acknowledge(input, self._before(input, event))
+            if isinstance(event, DataBlock):
+                self._unacknowledged[event.map] = (
+                    self._unacknowledged.get(event.map, 0) + memoryview(event.payload).nbytes
+                )
+                yield event
+        self._finish()
+
+    def _before(self, input: Input, event: Event) -> Position:
+        """Where the input stands, without the block that was just taken."""
+        with self._inbox.changed:
+            position = input.position()
+        if isinstance(event, DataBlock) and event.map == input.map:
+            blocks = dict(position.blocks)
+            blocks[event.partition] -= 1
+            return Position(blocks, position.markers)
+        return position
+
+    def _hand_out(self, input: Input, item: Item) -> DataBlock:
+        self._handed = item
+        block = item.block
+        self._blocks += 1
+        self._bytes += block.size
+        self._records += block.records
+        return DataBlock(block.partition, input.map, block.payload, block.records)
+
+    def _release(self) -> None:
+        item, self._handed = self._handed, None
+        if item is not None and item.source is not None:
+            try:
+                item.source.release(item.stored)
+            except ShuffleError:
+                pass  # that source is closed: nobody counts any more
+
+    def _acknowledge(self, input: Input, position: Position) -> None:
+        source = input.source
+        if source is not None:
+            try:
+                source.acknowledge(position, self._timeout)
+            except ShuffleError:
+                pass  # whoever receives from it meets the same; acknowledgements are cumulative
+
+    def _finish(self) -> None:
+        deadline = time.monotonic() + self._timeout
+        for input in self._inbox.inputs.values():
+            if input.source is not None:
+                self._acknowledge(input, input.position())
+                try:
+                    input.source.finish(max(0.1, deadline - time.monotonic()))
+                except ShuffleError:
+                    pass  # the producer has gone; everything was received
+                input.source = None
+
+    def _attempt(self, map: int) -> MapAttempt:
+        return self._inbox.inputs[map].attempt or MapAttempt(map, 0)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the reader is closed", shuffle=self._spec.id)

@@ -1,0 +1,157 @@
+"""Where a reader gets the output of one map from: this process, or another over a channel."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
+from shuffle_api.streaming import EndOfPartition, Position
+from shuffle_plugins.pipelined import wire
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.output import Subscription
+from shuffle_transport.exchange import BlockChannel, Control, ReceivedBatch
+
+
+class Received(NamedTuple):
+    """What came together: blocks, and the markers behind them.
+
+    :ivar stored: by block, what `Source.release` is to be told when it was processed.
+    :ivar totals: with an end, the number of blocks of each partition.
+    """
+
+    blocks: list[Block]
+    stored: list[int]
+    marks: list[Mark]
+    totals: dict[int, int]
+
+
+class Source(ABC):
+    """The output of one attempt of one map. One thread receives; another releases and acknowledges."""
+
+    first: Position
+    """What comes first."""
+
+    @abstractmethod
+    def receive(self, timeout: float) -> Received:
+        """What comes next.
+
+        :raises DeadlineExceeded: nothing came in time.
+        :raises ShuffleError: why nothing more will come.
+        """
+
+    @abstractmethod
+    def release(self, stored: int) -> None:
+        """A block was processed."""
+
+    @abstractmethod
+    def acknowledge(self, position: Position, timeout: float) -> None:
+        """Nothing before `position` will be asked for again."""
+
+    @abstractmethod
+    def finish(self, timeout: float) -> None:
+        """All was received, to the end, and processed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave. Idempotent."""
+
+
+class ChannelSource(Source):
+    """A producer in another process.
+
+    :raises ShuffleError: why it does not say what comes first.
+    """
+
+    def __init__(self, channel: BlockChannel, timeout: float) -> None:
+        self._channel = channel
+        item = channel.receive(timeout)
+        first = None
+        if isinstance(item, Control):
+            first = wire.parse_position(wire.decode(item.message).get("hello"))
+        if first is None:
+            raise StreamBroken(f"the producer at {channel.peer} does not say what comes first")
+        self.first, self._next = first, dict(first.blocks)
+
+    def receive(self, timeout: float) -> Received:
+        item = self._channel.receive(timeout)
+        if item is None:
+            raise StreamBroken(f"the producer at {self._channel.peer} left before the end")
+        if isinstance(item, Control):
+            return self._marks(item)
+        return self._blocks(item)
+
+    def _marks(self, item: Control) -> Received:
+        pairs = [wire.decode_mark(fields) for fields in wire.decode(item.message).get("marks", ())]
+        totals = {partition: number for _, found in pairs for partition, number in found.items()}
+        return Received([], [], [mark for mark, _ in pairs], totals)
+
+    def _blocks(self, batch: ReceivedBatch) -> Received:
+        blocks, stored = [], []
+        for (partition, _, length, raw_length, records), payload in zip(batch.rows.tolist(), batch.raw(), strict=True):
+            number = self._next.get(partition)
+            if number is None:
+                raise InvalidArgument(f"a block of partition {partition}, which was not asked for")
+            self._next[partition] = number + 1
+            blocks.append(Block(0, partition, number, records, payload, raw_length))
+            stored.append(length)
+        return Received(blocks, stored, [], {})
+
+    def release(self, stored: int) -> None:
+        self._channel.consumed(stored)
+
+    def acknowledge(self, position: Position, timeout: float) -> None:
+        self._channel.send_control(wire.encode(ack=wire.position_fields(position)), timeout)
+
+    def finish(self, timeout: float) -> None:
+        self._channel.half_close(timeout)
+        deadline = time.monotonic() + timeout
+        while self._channel.receive(max(0.0, deadline - time.monotonic())) is not None:
+            pass
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class LocalSource(Source):
+    """A producer in this process.
+
+    :param window: bytes that are received and not released, from which on nothing more is taken.
+    """
+
+    def __init__(self, subscription: Subscription, window: int) -> None:
+        self._subscription, self._window = subscription, window
+        self._held = 0
+        self.first = subscription.position()
+
+    def receive(self, timeout: float) -> Received:
+        deadline = time.monotonic() + timeout
+        with self._subscription.output.changed:  # notified by `release`
+            self._subscription.settle()
+            while self._held >= self._window:
+                self._subscription.check()
+                if not self._subscription.output.changed.wait(deadline - time.monotonic()):
+                    raise DeadlineExceeded("the reader does not process what it has")
+        blocks, marks = self._subscription.take(self._window // 4, max(0.0, deadline - time.monotonic()))
+        if not blocks and not marks:
+            raise DeadlineExceeded(f"nothing came within {timeout:g} s")
+        sizes = [block.size for block in blocks]
+        with self._subscription.output.changed:
+            self._held += sum(sizes)
+        ended = bool(marks) and isinstance(marks[-1].marker, EndOfPartition)
+        return Received(blocks, sizes, marks, self._subscription.numbers() if ended else {})
+
+    def release(self, stored: int) -> None:
+        with self._subscription.output.changed:
+            self._held -= stored
+            self._subscription.output.changed.notify_all()
+
+    def acknowledge(self, position: Position, timeout: float) -> None:
+        self._subscription.acknowledge(position)
+
+    def finish(self, timeout: float) -> None:
+        self._subscription.close(finished=True)
+
+    def close(self) -> None:
+        self._subscription.close()

@@ -1,0 +1,99 @@
+"""Control messages of the plugin's channels: JSON, checked where they arrive. docs/pipelined.md lists them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
+from shuffle_plugins.pipelined.entries import Mark
+
+Fields: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def encode(**fields: Any) -> bytes:
+    """A message."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(message: bytes) -> Fields:
+    """:raises InvalidArgument: it is no message of ours."""
+
+    def load() -> Fields:
+        fields = json.loads(message)
+        if not isinstance(fields, dict):
+            raise TypeError("not an object")
+        return fields
+
+    return checked(load, message)
+
+
+def checked(parse: Callable[[], T], message: object) -> T:
+    """What `parse` finds in a message.
+
+    :raises InvalidArgument: it finds something else than it expects.
+    """
+    try:
+        return parse()
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        shown = repr(message)[:200]
+        raise InvalidArgument(
+            f"malformed message {shown}: {error!r}", remedy="use the same version of flight-shuffle on both sides"
+        ) from None
+
+
+def encode_marks(marks: list[Mark], numbers: Callable[[], dict[int, int]]) -> bytes:
+    """Markers, in order. An end carries how many blocks each partition had in all."""
+    return encode(marks=[_mark(mark, numbers) for mark in marks])
+
+
+def _mark(mark: Mark, numbers: Callable[[], dict[int, int]]) -> list[Any]:
+    marker = mark.marker
+    if isinstance(marker, Barrier):
+        return [mark.number, "barrier", marker.checkpoint, marker.unaligned]
+    if isinstance(marker, Watermark):
+        return [mark.number, "watermark", marker.time]
+    if isinstance(marker, EndOfPartition):
+        return [mark.number, "end", marker.map, list(numbers().items())]
+    return [mark.number, "idle"]
+
+
+def decode_mark(fields: list[Any]) -> tuple[Mark, dict[int, int]]:
+    """A marker, and with an end the number of blocks by partition."""
+
+    def parse() -> tuple[Mark, dict[int, int]]:
+        number, kind, *rest = fields
+        marker: Marker
+        totals: dict[int, int] = {}
+        if kind == "barrier":
+            marker = Barrier(int(rest[0]), bool(rest[1]))
+        elif kind == "watermark":
+            marker = Watermark(int(rest[0]))
+        elif kind == "end":
+            marker, totals = EndOfPartition(int(rest[0])), _pairs(rest[1])
+        elif kind == "idle":
+            marker = Idle()
+        else:
+            raise ValueError(f"no such marker: {kind}")
+        return Mark(0, int(number), marker), totals
+
+    return checked(parse, fields)
+
+
+def position_fields(position: Position | None) -> Any:
+    """A position, as part of a message."""
+    return None if position is None else [list(position.blocks.items()), position.markers]
+
+
+def parse_position(fields: Any) -> Position | None:
+    """:raises InvalidArgument: it is none."""
+    if fields is None:
+        return None
+    return checked(lambda: Position(_pairs(fields[0]), int(fields[1])), fields)
+
+
+def _pairs(fields: Any) -> dict[int, int]:
+    return {int(partition): int(number) for partition, number in fields}

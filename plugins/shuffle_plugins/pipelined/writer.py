@@ -1,0 +1,229 @@
+"""The writer: gathers records into blocks, a block per partition at a time, and puts markers among them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
+from shuffle_api.interfaces import ShuffleWriter
+from shuffle_api.records import LENGTH, MAX_RECORD
+from shuffle_api.streaming import Barrier, EndOfPartition, Marker, WriterState
+from shuffle_api.values import MapOutput
+from shuffle_plugins.pipelined.directory import Directory
+from shuffle_plugins.pipelined.options import PipelinedOptions
+from shuffle_plugins.pipelined.output import Output
+from shuffle_plugins.pipelined.statistics import WriterStatistics
+
+
+class PipelinedWriter(ShuffleWriter):
+    """One attempt of one map. `emit` and `flush` may be called beside `write`, by another thread.
+
+    :param worker: what this process is called.
+    """
+
+    def __init__(self, output: Output, directory: Directory, worker: str, options: PipelinedOptions) -> None:
+        self._output, self._directory, self._worker = output, directory, worker
+        self._timeout, self._block_bytes = options.timeout, options.block_bytes
+        self._at_once = options.flush_timeout == 0
+        self._partitions = output.spec.partitions
+        self._buffers = [bytearray() for _ in range(self._partitions)]
+        self._counts = [0] * self._partitions
+        self._changed = output.changed
+        self._dirty: set[int] = set()  # partitions with records that are in no block yet
+        self.dirty_since: float | None = None
+        self.barrier_waits_since: float | None = None
+        self._committed: MapOutput | None = None
+        self._closed = False
+
+    def write(self, partition: int, record: Buffer) -> None:
+        """Append one record. Waits for room if `queue_bytes` wait for readers already.
+
+        :raises Overloaded: no room until the deadline; the record is not written.
+        :raises ShuffleError: as `ShuffleWriter.write`; the reader's error if it said one.
+        """
+        if type(record) is not bytes:
+            record = memoryview(record).cast("B")
+        size = len(record)
+        if size > MAX_RECORD:
+            raise InvalidArgument(f"a record of {size} bytes is too long", remedy="split it: the limit is 4 GiB")
+        with self._changed:
+            buffer = self._usable(partition)
+            if not buffer:
+                self._begin(partition)
+                buffer = self._buffers[partition]
+            buffer += LENGTH.pack(size)
+            buffer += record
+            self._counts[partition] += 1
+            if len(buffer) >= self._block_bytes or self._at_once:
+                self._cut(partition)
+
+    def write_block(self, partition: int, payload: Buffer, records: int) -> None:
+        """Append many records at once, framed as `shuffle_api.records` says, as a block of its own.
+
+        An immutable payload (`bytes`, an Arrow buffer of one) is not copied. Waits as `write`.
+
+        :raises InvalidArgument: records < 0, and as `write`.
+        """
+        view = memoryview(payload)
+        if not view.readonly:
+            payload = bytes(view)
+        with self._changed:
+            if records < 0:
+                raise InvalidArgument(f"records {records} is negative", shuffle=self._output.spec.id)
+            buffer = self._usable(partition)
+            self._output.locked_wait_for_room(view.nbytes, time.monotonic() + self._timeout)
+            if buffer or self._buffers[partition]:
+                self._cut(partition)
+            self._check_open()
+            self._output.locked_put(partition, payload, records)
+
+    def emit(self, marker: Marker) -> None:
+        """Say `marker` to every reader, behind all that was written. Never waits for room or credit.
+
+        An unaligned `Barrier` overtakes what waits; `state` says what that was.
+
+        :raises InvalidArgument: the writer has committed or aborted.
+        :raises ShuffleError: why the output is broken.
+        """
+        with self._changed:
+            self._check_open()
+            self._cut_all()
+            calls = self._output.locked_emit(marker)
+            if isinstance(marker, Barrier):
+                self.barrier_waits_since = time.monotonic()
+        _call(calls)
+
+    def state(self, checkpoint: int, timeout: float) -> WriterState:
+        """This writer at the barrier of `checkpoint`, to be stored with it.
+
+        Known at once, except with `aligned_with_timeout`: then when the barrier is out, or has overtaken.
+
+        :raises DeadlineExceeded: the barrier still waits.
+        :raises InvalidArgument: no such barrier was emitted, or a later one went out since.
+        """
+        with self._changed:
+            if not self._output.knows(checkpoint):
+                raise InvalidArgument(f"no barrier {checkpoint} was emitted, or a later one has passed it")
+            deadline = time.monotonic() + timeout
+            while (state := self._output.locked_state(checkpoint)) is None:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise DeadlineExceeded(f"barrier {checkpoint} waits behind data for {timeout:g} s")
+            return state
+
+    def flush(self) -> None:
+        """Let readers have all records written so far. Does not wait for them."""
+        with self._changed:
+            self._check_open()
+            self._cut_all()
+
+    def flush_late(self) -> None:
+        """The plugin's: the time of records that wait for their block is up. Leaves them while there is no room."""
+        if not self._changed.acquire(blocking=False):
+            return
+        try:
+            if self._dirty and not self._closed and self._output.error is None and not self._output.stalled:
+                self._cut_all()
+        finally:
+            self._changed.release()
+
+    def overtake_late(self) -> None:
+        """The plugin's: barriers that are being aligned have waited for long enough."""
+        with self._changed:
+            self.barrier_waits_since = None
+            calls = [] if self._output.error is not None else self._output.locked_overtake_late()
+        _call(calls)
+
+    def commit(self) -> MapOutput:
+        """The end of this map: readers get what is written, then the end. Does not wait for them; see `drain`."""
+        if self._committed is None:
+            self.emit(EndOfPartition(self._output.attempt.map))
+            self._closed = True
+            output = MapOutput(self._output.attempt, self._worker, self._output.totals)
+            self._committed = self._directory.commit(self._output.spec.id, output)
+        return self._committed
+
+    def drain(self, timeout: float) -> None:
+        """After `commit`: wait until every partition was read to its end.
+
+        :raises DeadlineExceeded: they were not.
+        :raises ShuffleError: why the output is broken.
+        """
+        output = self._output
+        with self._changed:
+            if not self._changed.wait_for(lambda: output.consumed or output.error is not None, timeout):
+                raise DeadlineExceeded(f"the readers have not come to the end within {timeout:g} s")
+            if output.error is not None and not output.consumed:
+                raise output.error
+
+    def abort(self) -> None:
+        if self._committed is not None or self._closed:
+            return
+        self._closed = True
+        error = StreamBroken(
+            f"the producer of {self._output.attempt} gave up before its end",
+            remedy="wait for its next attempt",
+            worker=self._worker,
+            shuffle=self._output.spec.id,
+            output=self._output.attempt,
+        )
+        self._output.fail(error)
+        try:
+            self._directory.fail(self._output.spec.id, self._output.attempt, error.message)
+        except ShuffleError:
+            pass  # whoever reads has heard it from the output
+
+    @property
+    def closed(self) -> bool:
+        """It has committed or aborted."""
+        return self._closed
+
+    def statistics(self) -> WriterStatistics:
+        """Queues, log and back-pressure."""
+        return self._output.statistics()
+
+    # The rest is called with the lock held.
+
+    def _usable(self, partition: int) -> bytearray:
+        if self._closed:
+            self._check_open()
+        if not 0 <= partition < self._partitions:
+            self._output.spec.check_partition(partition)
+        return self._buffers[partition]
+
+    def _begin(self, partition: int) -> None:
+        """A block begins: only if there is room for it, so that a writer ahead of its readers waits here."""
+        self._output.locked_wait_for_room(self._block_bytes, time.monotonic() + self._timeout)
+        self._check_open()
+        self._dirty.add(partition)
+        if self.dirty_since is None:
+            self.dirty_since = time.monotonic()
+
+    def _cut(self, partition: int) -> None:
+        buffer, count = self._buffers[partition], self._counts[partition]
+        if count:
+            self._buffers[partition], self._counts[partition] = bytearray(), 0
+            self._output.locked_put(partition, buffer, count)
+        self._dirty.discard(partition)
+        if not self._dirty:
+            self.dirty_since = None
+
+    def _cut_all(self) -> None:
+        for partition in sorted(self._dirty):
+            self._cut(partition)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            state = "committed" if self._output.committed else "aborted"
+            raise InvalidArgument(f"the writer has {state}", shuffle=self._output.spec.id, output=self._output.attempt)
+        if self._output.error is not None:
+            raise self._output.error
+
+
+def _call(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        try:
+            call()
+        except ShuffleError:
+            pass  # that reader's own thread meets the same, and says so
