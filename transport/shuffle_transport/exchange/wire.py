@@ -179,8 +179,8 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Parcel]:
             remedy=f"send block:fixed_size_binary[{_ROW_BYTES}] and payload:large_binary (docs/protocol.md)",
         )
     try:
-        # Before anything looks into a buffer, even to count nulls, Arrow checks that they are as long as they must be, and
-        # the first and the last offset. Those between (`full=True`) nobody uses: the table says where blocks begin.
+        # Before anything looks into a buffer, even to count nulls, Arrow checks that they are as long as they must be,
+        # and the first and the last offset. Those between (`full=True`) nobody uses: the table says where blocks begin.
         batch.validate()
     except pa.ArrowException as error:
         raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
