@@ -1,0 +1,1 @@
+"""The classic stream benchmarks over Flight Shuffle's public API, with Flink beside them."""

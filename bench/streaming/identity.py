@@ -1,0 +1,94 @@
+"""Identity: records of 20 bytes go in, 50 bytes come out: the record, when it was made, when it was here.
+
+A record is its time (nanoseconds of the machine's monotonic clock, the same in all its processes), its number, and four
+bytes more. Everything works on whole blocks with numpy.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import numpy as np
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.rows import framed, rows_of
+
+RECORD = np.dtype([("made", "<i8"), ("number", "<i8"), ("rest", "S4")])
+RAW = np.dtype(f"V{RECORD.itemsize}")  # a record as bytes: numpy copies those three times as fast as fields
+ANSWER = np.dtype([("record", RAW), ("made", "<i8"), ("seen", "<i8"), ("rest", "S14")])
+SAMPLE = 16  # every so many records' latency is kept, as Flink's side does
+
+assert (RECORD.itemsize, ANSWER.itemsize) == (20, 50)
+
+
+class Maker:
+    """Blocks of up to `most` records with ascending numbers. Laid out once; only times and numbers change."""
+
+    def __init__(self, most: int, first: int, step: int) -> None:
+        self._block = np.zeros(most, framed(RECORD))
+        self._block["length"] = RECORD.itemsize
+        self._block["row"]["rest"] = b"rest"
+        self._offsets = np.arange(most, dtype=np.int64) * step
+        self._zeros = np.zeros(most, np.int64)
+        self._next, self._step = first, step
+        self.number_sum = 0
+
+    def block(self, count: int, made: np.ndarray | int) -> bytes:
+        """`count` records made at `made`, framed."""
+        block, rows = self._block[:count], self._block["row"][:count]
+        np.add(self._zeros[:count], made, out=rows["made"])
+        np.add(self._offsets[:count], self._next, out=rows["number"])
+        self.number_sum += self._next * count + int(self._offsets[:count].sum())
+        self._next += count * self._step
+        return block.tobytes()
+
+
+class Operator:
+    """Makes the answers; its sink keeps counts, a checksum of numbers, and a sample of latencies."""
+
+    def __init__(self, sleep_s: float = 0.0) -> None:
+        self.records = self.number_sum = self.windows = 0
+        self._latencies: list[np.ndarray] = []
+        self._room(0)
+        self._sleep_s = sleep_s
+
+    def take(self, payload: Buffer) -> int:
+        """Process one block; the number of its records."""
+        rows = rows_of(payload, RECORD)
+        count = len(rows)
+        for _ in range(count if self._sleep_s else 0):
+            time.sleep(self._sleep_s)
+        seen = time.monotonic_ns()
+        if count > len(self._answers):
+            self._room(count)
+        answers = self._answers["row"][:count]
+        answers["record"] = rows_of(payload, RAW)
+        # Adding is how numpy writes to unaligned fields fastest.
+        np.add(rows["made"], 0, out=answers["made"])
+        np.add(self._zeros[:count], seen, out=answers["seen"])
+        self._sink(rows, seen)
+        return count
+
+    def answers(self, count: int) -> np.ndarray:
+        """The first `count` answers to the block taken last; valid until the next."""
+        rows: np.ndarray = self._answers["row"][:count]
+        return rows
+
+    def _room(self, count: int) -> None:
+        self._answers = np.zeros(count, framed(ANSWER))
+        self._answers["length"] = ANSWER.itemsize
+        self._zeros = np.zeros(count, np.int64)
+
+    def snapshot(self) -> bytes:
+        """The state, as a checkpoint keeps it."""
+        return pickle.dumps((self.records, self.number_sum))
+
+    def latencies_ms(self) -> np.ndarray:
+        """The sample, in the order of arrival."""
+        return np.concatenate(self._latencies or [np.zeros(0)])
+
+    def _sink(self, rows: np.ndarray, seen: int) -> None:
+        self._latencies.append((seen - rows["made"][-self.records % SAMPLE :: SAMPLE]) / 1e6)
+        self.records += len(rows)
+        self.number_sum += int(rows["number"].sum())
