@@ -18,9 +18,10 @@ from shuffle_plugins.pipelined.coordinator import Coordinator
 from shuffle_plugins.pipelined.directory import Bound, Directory
 from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_directory
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.output import Output, Subscription
+from shuffle_plugins.pipelined.output import Output
 from shuffle_plugins.pipelined.pump import pump
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
+from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
 from shuffle_transport.pool import BufferPool

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.streaming import Barrier, Position
+from shuffle_api.streaming import Barrier, EndOfPartition, Position
 from shuffle_plugins.pipelined.entries import Block, Entry, Mark
 
 
@@ -62,7 +62,8 @@ class Lane:
                 blocks.append(entry)
                 size += entry.size
             unsent.popleft()
-            if self._keep:
+            # The end is kept whatever was agreed: without it a reader that comes back would wait for ever.
+            if self._keep or (isinstance(entry, Mark) and isinstance(entry.marker, EndOfPartition)):
                 self.log.append(entry)
         self.unsent_bytes -= size
         if self._keep:

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError, StreamBroken
+from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Position, WriterState
 from shuffle_api.values import ShuffleSpec, Totals
 from shuffle_plugins.pipelined.entries import Block, Mark
 from shuffle_plugins.pipelined.lane import Lane, split
 from shuffle_plugins.pipelined.statistics import WriterStatistics
+from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_plugins.pipelined.terms import Terms
 from shuffle_transport.pool import BufferPool
 
@@ -67,6 +68,8 @@ class Output:
         self._consumed: set[int] = set()
         for block in restore.blocks if restore else ():
             self._put(block.partition, block.number, block.payload, block.records)
+        self._bytes = self._records = self._blocks = 0  # those were counted when they were written
+        self._restored_records = restore.records if restore else 0
 
     # -------------------------------------------------------------------------------------- the writer
 
@@ -108,7 +111,7 @@ class Output:
         self._markers += 1
         calls: list[Callable[[], None]] = []
         if isinstance(marker, Barrier):
-            state = WriterState(marker.checkpoint, self.attempt.map, tuple(self.numbers), self._markers)
+            state = self._state(marker.checkpoint)
             self._captures = {checkpoint: c for checkpoint, c in self._captures.items() if self._waits(c[1])}
             self._captures[marker.checkpoint] = (state, mark, [])
             if self.terms.overtakes_at_once or marker.unaligned:
@@ -129,14 +132,16 @@ class Output:
 
     def locked_state(self, checkpoint: int) -> WriterState | None:
         """The writer at the barrier of this checkpoint; None while it may still overtake something."""
+        if checkpoint not in self._captures:
+            return self._state(checkpoint)
         state, mark, blocks = self._captures[checkpoint]
         if self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and self._waits(mark):
             return None
         return replace(state, blocks=tuple(block.in_flight(self.attempt.map) for block in blocks))
 
     def knows(self, checkpoint: int) -> bool:
-        """Its barrier was emitted, and no later one since it went out."""
-        return checkpoint in self._captures
+        """Its barrier was emitted, and no later one since it went out; or the end, which passes every barrier."""
+        return checkpoint in self._captures or self.committed
 
     @property
     def stalled(self) -> bool:
@@ -268,6 +273,10 @@ class Output:
         self.changed.notify_all()
         return calls
 
+    def _state(self, checkpoint: int) -> WriterState:
+        records = self._restored_records + self._records
+        return WriterState(checkpoint, self.attempt.map, tuple(self.numbers), self._markers, records)
+
     def _waits(self, mark: Mark) -> bool:
         return any(lane.waits(mark) for lane in self._lanes) and not (
             isinstance(mark.marker, Barrier) and mark.marker.unaligned
@@ -319,78 +328,3 @@ class Output:
                 if isinstance(entry, Block):
                     sizes[entry.partition] += entry.size
         return sizes
-
-
-class Subscription:
-    """A reader of some of an output's partitions. One thread takes; any may acknowledge and close.
-
-    :ivar urgent: delivers a barrier that overtakes; set once the reader has what it needs for that.
-    """
-
-    def __init__(self, output: Output, lane: Lane, reader: str, epoch: int) -> None:
-        self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
-        self.urgent: Callable[[Mark], None] | None = None
-        self._gone: ShuffleError | None = None
-
-    def position(self) -> Position:
-        """Numbers of what comes first: blocks by partition, and the next marker."""
-        with self.output.changed:
-            first = {partition: self.output.numbers[partition] for partition in self.lane.start}
-            for entry in reversed(self.lane.unsent):
-                if isinstance(entry, Block):
-                    first[entry.partition] = entry.number
-            return Position(first, self.lane.markers)
-
-    def take(self, limit: int, timeout: float) -> tuple[list[Block], list[Mark]]:
-        """What comes next, up to `limit` bytes; both empty if nothing comes within `timeout` seconds.
-
-        :raises ShuffleError: why the output is broken, or who reads it now.
-        """
-        with self.output.changed:
-            if not self._something():
-                self.settle()
-                self.output.changed.wait_for(self._something, timeout)
-            self.check()
-            blocks, marks = self.lane.take(limit)
-            if blocks or marks:
-                self.output.locked_taken(self.lane)
-            return blocks, marks
-
-    def settle(self) -> None:
-        """What was taken last is where it belongs. With the output's lock held."""
-        self.lane.in_hand, self.lane.marks_in_hand = [], []
-
-    def check(self) -> None:
-        """
-        :raises ShuffleError: why the output is broken, or who reads it now.
-        """
-        if self._gone is not None:
-            raise self._gone
-        if self.output.error is not None:
-            raise self.output.error
-
-    def numbers(self) -> dict[int, int]:
-        """By partition, how many blocks there are."""
-        with self.output.changed:
-            return {partition: self.output.numbers[partition] for partition in self.lane.start}
-
-    def acknowledge(self, position: Position) -> None:
-        """What is before `position` will not be asked for again."""
-        with self.output.changed:
-            self.output.locked_acknowledged(self.lane, position)
-
-    def supersede(self, reader: str) -> None:
-        self._gone = AttemptSuperseded(
-            f"reader {reader} has taken the place of {self.reader}",
-            shuffle=self.output.spec.id,
-            output=self.output.attempt,
-        )
-
-    def close(self, *, finished: bool = False) -> None:
-        """The reader has left; with `finished` it has all there was. Idempotent."""
-        with self.output.changed:
-            self._gone = self._gone or StreamBroken("the reader has left", shuffle=self.output.spec.id)
-            self.output.locked_left(self, finished=finished)
-
-    def _something(self) -> bool:
-        return bool(self.lane.unsent) or self._gone is not None or self.output.error is not None

@@ -12,7 +12,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.output import Subscription
+from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.exchange import BlockChannel, Control
 

@@ -43,6 +43,7 @@ class ReaderState:
 class WriterState:
     """A writer at a checkpoint. `numbers` says per partition what its next block is called, `markers` likewise.
 
+    `records` were written before the barrier, by this writer and those it goes on from: where its source stands.
     `blocks` are those that the barrier overtook: a restored writer sends them first, under their old numbers, and who
     has them already drops them.
     """
@@ -51,6 +52,7 @@ class WriterState:
     map: int
     numbers: tuple[int, ...]
     markers: int
+    records: int = 0
     blocks: tuple[InFlight, ...] = ()
 
 

@@ -1,0 +1,90 @@
+"""A reader's hold on one writer's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shuffle_api.errors import AttemptSuperseded, ShuffleError, StreamBroken
+from shuffle_api.streaming import Position
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.lane import Lane
+
+if TYPE_CHECKING:
+    from shuffle_plugins.pipelined.output import Output
+
+
+class Subscription:
+    """A reader of some of an output's partitions. One thread takes; any may acknowledge and close.
+
+    :ivar urgent: delivers a barrier that overtakes; set once the reader has what it needs for that.
+    """
+
+    def __init__(self, output: Output, lane: Lane, reader: str, epoch: int) -> None:
+        self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
+        self.urgent: Callable[[Mark], None] | None = None
+        self._gone: ShuffleError | None = None
+
+    def position(self) -> Position:
+        """Numbers of what comes first: blocks by partition, and the next marker."""
+        with self.output.changed:
+            first = {partition: self.output.numbers[partition] for partition in self.lane.start}
+            for entry in reversed(self.lane.unsent):
+                if isinstance(entry, Block):
+                    first[entry.partition] = entry.number
+            return Position(first, self.lane.markers)
+
+    def take(self, limit: int, timeout: float) -> tuple[list[Block], list[Mark]]:
+        """What comes next, up to `limit` bytes; both empty if nothing comes within `timeout` seconds.
+
+        :raises ShuffleError: why the output is broken, or who reads it now.
+        """
+        with self.output.changed:
+            if not self._something():
+                self.settle()
+                self.output.changed.wait_for(self._something, timeout)
+            self.check()
+            blocks, marks = self.lane.take(limit)
+            if blocks or marks:
+                self.output.locked_taken(self.lane)
+            return blocks, marks
+
+    def settle(self) -> None:
+        """What was taken last is where it belongs. With the output's lock held."""
+        self.lane.in_hand, self.lane.marks_in_hand = [], []
+
+    def check(self) -> None:
+        """
+        :raises ShuffleError: why the output is broken, or who reads it now.
+        """
+        if self._gone is not None:
+            raise self._gone
+        if self.output.error is not None:
+            raise self.output.error
+
+    def numbers(self) -> dict[int, int]:
+        """By partition, how many blocks there are."""
+        with self.output.changed:
+            return {partition: self.output.numbers[partition] for partition in self.lane.start}
+
+    def acknowledge(self, position: Position) -> None:
+        """What is before `position` will not be asked for again."""
+        with self.output.changed:
+            if self._gone is None:
+                self.output.locked_acknowledged(self.lane, position)
+
+    def supersede(self, reader: str) -> None:
+        self._gone = AttemptSuperseded(
+            f"reader {reader} has taken the place of {self.reader}",
+            shuffle=self.output.spec.id,
+            output=self.output.attempt,
+        )
+
+    def close(self, *, finished: bool = False) -> None:
+        """The reader has left; with `finished` it has all there was. Idempotent."""
+        with self.output.changed:
+            self._gone = self._gone or StreamBroken("the reader has left", shuffle=self.output.spec.id)
+            self.output.locked_left(self, finished=finished)
+
+    def _something(self) -> bool:
+        return bool(self.lane.unsent) or self._gone is not None or self.output.error is not None

@@ -1,0 +1,23 @@
+"""Real processes killed and frozen, the outcome compared with an oracle: a few of `bench.streaming.faults`' runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.streaming import faults
+
+
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [("at_most_once", 3), ("at_least_once", 7), ("aligned", 4), ("unaligned", 5), ("aligned_with_timeout", 7)],
+)
+def test_guarantee_holds_when_tasks_die_or_freeze(case: str, seed: int) -> None:
+    outcome = faults.run(case, seed)
+    assert not outcome.wrong, outcome
+
+
+def test_faults_of_a_seed_are_always_the_same() -> None:
+    assert [faults.faults_of("aligned", seed) for seed in range(20)] == [
+        faults.faults_of("aligned", seed) for seed in range(20)
+    ]
+    assert len({faults.faults_of("aligned", seed) for seed in range(20)}) > 15
