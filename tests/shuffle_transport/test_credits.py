@@ -134,6 +134,13 @@ def elastic_announced() -> ReceiveWindow:
     return ReceiveWindow(GrantPolicy(8 * MIB, elastic=True, announced=True))
 
 
+@pytest.mark.parametrize(("target", "due"), [(2 * MIB, MIB), (3 * MIB, MIB), (4 * MIB, MIB), (8 * MIB, 2 * MIB)])
+def test_grants_of_large_windows_are_due_at_a_quarter(target: int, due: int) -> None:
+    window = ReceiveWindow(GrantPolicy(target), granted=target, peak=target, target=target)
+    assert window.received(due).consumed(due - 1).grant() is None
+    assert granted(window.received(due + 1).consumed(due)).granted == target + due
+
+
 def test_grants_are_coalesced_to_half_of_the_target() -> None:
     half = MIB // 2
     assert elastic_announced().received(half - 1).consumed(half - 1).grant() is None

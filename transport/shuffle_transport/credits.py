@@ -13,9 +13,11 @@ sender sees by `granted - sent` being back at `window`, the largest value it eve
 (written to disk, handed to the task), not for what arrived. `target` is how far granted may run ahead of consumed.
 The rules, in their order:
 
-1. *Coalesce.* A grant is due when it would give back at least half of the target. A message per batch would double
-   the traffic of small batches; waiting for the whole target would let the sender run dry. Half keeps one half
-   under way while the other is granted (h2 and most HTTP/2 stacks do the same).
+1. *Coalesce.* A grant is due when it would give back at least half of the target, or, of a large one, WORTH and at
+   least a quarter. A message per batch would double the traffic of small batches; waiting for the whole target would
+   let the sender run dry. Half keeps one half under way while the other is granted (h2 and most HTTP/2 stacks do the
+   same), if no more than that is under way: but gRPC and the sockets hold several MiB, so a sender of large batches
+   had spent its window before the grant for the first half arrived (of a run's time it waited 17 %, now 4 %).
 2. *Never leave a sender waiting for a grant that nothing will cause.* Once everything that arrived is consumed, no
    further arrival will make rule 1 fire, and the sender may be waiting with a batch larger than what is left. So a
    drained window is restored in full. This holds for every sender that keeps to docs/protocol.md. With `announced`
@@ -53,6 +55,9 @@ INITIAL_CREDIT = 1 << 20
 
 MOST_BATCHES = 16
 """So many of the largest batches keep any stream flowing; a window of more only makes the queue longer."""
+
+WORTH = 1 << 20
+"""Bytes for which a grant is worth a message, whatever the window."""
 
 DEFAULT_MAXIMUM = 8 << 20
 """Largest window, in bytes: 10 Gbit/s times 6 ms, and four batches of the usual 2 MiB."""
@@ -217,7 +222,8 @@ class ReceiveWindow:
             goal = max(goal, self.released + min(self.peak, self.backlog))
             due = goal > self.granted
         else:
-            due = 2 * (goal - self.granted) >= target
+            gain = goal - self.granted
+            due = 2 * gain >= target or (gain >= WORTH and 4 * gain >= target)
         if not due:
             return None
         return replace(

@@ -1,8 +1,8 @@
 """The receiving window of one channel, kept cheaply: small amounts are added up before the Granter hears of them.
 
 A Granter costs 5 us and more per call, twice per message: as much as all else for a message of one block. So arrivals
-and consumptions wait here until they add up to half of the amount for which a grant is due. A sender that waits
-for credit announces it, and from then on nothing is held back: no grant comes late.
+and consumptions wait here until they add up to half of the amount for which a grant is due, or less. A sender that
+waits for credit announces it, and from then on nothing is held back: no grant comes late.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
 from shuffle_transport.exchange.wire import MESSAGE_COST
 from shuffle_transport.granter import Granter, GranterStatistics
 
-PART = 4
-"""Of the window, this part is gathered; a grant is due for a half."""
+PART = 8
+"""Of the window, this part is gathered; a grant is due for a quarter or a half."""
 MAX_CONTROLS = 4 << 20
 """Bytes of control messages that may wait to be received, each counted as MESSAGE_COST more than it has."""
 

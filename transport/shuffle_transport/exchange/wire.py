@@ -180,7 +180,7 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Parcel]:
         )
     try:
         # Before anything looks into a buffer, even to count nulls, Arrow checks that they are as long as they must be,
-        # and the first and the last offset. Those between (`full=True`) nobody uses: the table says where blocks begin.
+        # and the first and last offset. Those between (`full=True`) nobody uses: the table says where blocks begin.
         batch.validate()
     except pa.ArrowException as error:
         raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
