@@ -15,6 +15,7 @@ from shuffle_api.options import options_table, parse_options
 from shuffle_server import __version__
 from shuffle_server.options import ServerOptions
 from shuffle_server.print_token import add_token
+from shuffle_server.scrub_command import add_scrub
 from shuffle_server.status import add_status
 
 COMMANDS_GROUP = "flight_shuffle.commands"
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_server(commands)
     add_status(commands)
+    add_scrub(commands)
     add_token(commands)
     for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda p: p.name):
         point.load()(commands)

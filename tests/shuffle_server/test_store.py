@@ -10,7 +10,6 @@ import pytest
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directory
-from shuffle_server.store.output_file import corrupt_blocks
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 
@@ -96,17 +95,6 @@ def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp
     (tmp_path / "apps/app/3/0.out").unlink()
     with pytest.raises(MapOutputLost, match="No such file"):
         store.open_output(SPEC.id, MapAttempt(0, 0))
-
-
-def test_scrub_finds_a_flipped_payload_bit(store: Store, tmp_path: Path) -> None:
-    commit(store, MapAttempt(0, 0), b"good", b"bad", b"good")
-    path = tmp_path / "apps/app/3/0.out"
-    data = bytearray(path.read_bytes())
-    data[5] ^= 1
-    path.write_bytes(data)
-    file, fd = store.open_output(SPEC.id, MapAttempt(0, 0))
-    assert corrupt_blocks(file, fd) == [1]
-    os.close(fd)
 
 
 def test_removed_shuffle_is_gone_at_once_and_its_writers_are_refused(store: Store, tmp_path: Path) -> None:

@@ -171,6 +171,17 @@ class FlightClient:
             finally:
                 reader.cancel()
 
+    def scrub(self, request: pb.ScrubRequest) -> Iterator[pb.ScrubProgress]:
+        """Have the worker read what it holds; how far it is, the last message `done`. Raises as `pull` does."""
+        with _Translated(self.address, self._credentials.tls):
+            action = fl.Action("scrub", request.SerializeToString())
+            for result in self._client.do_action(action, flight_options(self._credentials, self._timeout)):
+                progress = messages.parse(pb.ScrubProgress, result.body.to_pybytes())
+                yield progress
+                if progress.done:
+                    return
+        raise StreamBroken(f"the scrub at {self.address} stopped before its last message")
+
     def _received(self, reader: Any) -> Iterator[Pulled | ShuffleError]:
         if not reader.schema.equals(GET_SCHEMA, check_metadata=False):
             raise ProtocolMismatch(f"{self.address} serves other columns than block batches have")

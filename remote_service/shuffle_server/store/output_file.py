@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from shuffle_server.store.format import TABLE_FIELDS, TRAILER, Description, TornFile, decode_tail, decode_trailer
-from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.checksum import BLOCK_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +59,6 @@ def read_into(fd: int, offset: int, target: memoryview) -> None:
         if count == 0:
             raise TornFile(f"it ends at {offset}, {len(target)} bytes early")
         target, offset = target[count:], offset + count
-
-
-def corrupt_blocks(file: OutputFile, fd: int) -> list[int]:
-    """Positions in the index of the blocks whose payload does not match its checksum: all of the open file is read."""
-    return [
-        i
-        for i, row in enumerate(file.index)
-        if not _intact(fd, int(row["offset"]), int(row["length"]), int(row["crc32c"]))
-    ]
-
-
-def _intact(fd: int, offset: int, length: int, checksum: int) -> bool:
-    try:
-        return crc32c(read_range(fd, offset, length)) == checksum
-    except (TornFile, OSError):
-        return False
 
 
 def table_of(entries: np.ndarray) -> np.ndarray:

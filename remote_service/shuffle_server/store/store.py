@@ -50,7 +50,7 @@ class Store:
         self._directories = Directories(
             [DataDirectory(root, recycle=recycle // len(roots), floor=floor) for root in roots]
         )
-        self._catalog = Catalog()
+        self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
         self._indexes = IndexCache()
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Store:
 
     def add_shuffle(self, shuffle: ShuffleId) -> None:
         """A shuffle may have outputs from now on; idempotent."""
-        self._catalog.add(shuffle)
+        self.catalog.add(shuffle)
 
     def stage(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
         """The staged output of an attempt: the one that is there (a stream resumes), or a new one.
@@ -76,12 +76,12 @@ class Store:
         return staged
 
     def _new(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
-        if spec.id not in self._catalog:
+        if spec.id not in self.catalog:
             raise gone(spec.id)
         home = self._directories.choose()
         home.make(spec.id)
         with self._lock:
-            if spec.id not in self._catalog:  # it was removed while its directory was made
+            if spec.id not in self.catalog:  # it was removed while its directory was made
                 raise gone(spec.id)
             staged = self._staged.get((spec.id, output))
             if staged is None:
@@ -97,7 +97,7 @@ class Store:
         """
         shuffle, output = staged.shuffle, staged.output
         description = staged.seal(turn, self._sync)
-        won = self._catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
+        won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
         if won:
             published = False
             try:
@@ -105,7 +105,7 @@ class Store:
                 published = True
             finally:
                 counted = published and staged.close(held=True)
-                if not self._catalog.settle(shuffle, output, published=published) and counted:
+                if not self.catalog.settle(shuffle, output, published=published) and counted:
                     self._quota.give(shuffle.app, description.totals.bytes)  # its shuffle was removed meanwhile
         self.drop_staged(shuffle, output)
         return description if won else None
@@ -132,7 +132,7 @@ class Store:
     def describe(self, shuffle: ShuffleId, map_id: int) -> Description:
         """What the committed file of a map says of itself. Raises MapOutputLost."""
         try:
-            held = self._catalog.find(shuffle, map_id)
+            held = self.catalog.find(shuffle, map_id)
             if held is not None:
                 return load(held.home.paths.committed(shuffle, map_id)).description
             reason = "it is not here"
@@ -145,7 +145,7 @@ class Store:
 
         Raises MapOutputLost when the file is gone, torn, or another attempt's.
         """
-        held = self._catalog.find(shuffle, output.map)
+        held = self.catalog.find(shuffle, output.map)
         if held is None:
             raise _lost(shuffle, output, "it is not here")
         if held.output != output:
@@ -170,7 +170,7 @@ class Store:
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Delete a committed output (it is lost or corrupt); idempotent, and nothing to another attempt."""
-        held = self._catalog.drop(shuffle, output)
+        held = self.catalog.drop(shuffle, output)
         if held is not None:
             self._quota.give(shuffle.app, held.bytes)
             self._unlink(held.home, held.home.paths.committed(shuffle, output.map))
@@ -178,7 +178,7 @@ class Store:
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
-        self._quota.give(shuffle.app, self._catalog.drop_shuffle(shuffle))
+        self._quota.give(shuffle.app, self.catalog.drop_shuffle(shuffle))
         self._end(lambda s: s == shuffle)
         for directory in self._directories:
             removed = directory.trash(directory.paths.shuffle(shuffle))
@@ -191,7 +191,7 @@ class Store:
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
-        self._quota.give(app, self._catalog.drop_app(app))
+        self._quota.give(app, self.catalog.drop_app(app))
         self._end(lambda s: s.app == app)
         for directory in self._directories:
             directory.trash(directory.paths.app(app))
@@ -256,11 +256,11 @@ class Store:
         """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
         shuffle, output = description.shuffle_id, description.output
         size = description.totals.bytes
-        before = self._catalog.put(shuffle, Held(output, home, size))
+        before = self.catalog.put(shuffle, Held(output, home, size))
         self._quota.enter(shuffle.app, size)
         yield description
-        if before is not None and self._catalog.find(shuffle, output.map) is None:
-            self._catalog.put(shuffle, before)
+        if before is not None and self.catalog.find(shuffle, output.map) is None:
+            self.catalog.put(shuffle, before)
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""
@@ -277,11 +277,11 @@ class Store:
     def _sweep(self, directory: DataDirectory) -> None:
         """Delete what was removed, or given up as lost, while this directory was out."""
         for shuffle in _shuffles_in(directory):
-            if shuffle not in self._catalog:
+            if shuffle not in self.catalog:
                 directory.trash(directory.paths.shuffle(shuffle))
                 continue
             for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
-                if not self._catalog.places(shuffle, int(path.stem), directory):
+                if not self.catalog.places(shuffle, int(path.stem), directory):
                     path.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
+from google.protobuf.message import Message
 
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -21,6 +22,7 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
+from shuffle_server.worker import scrubbing
 from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
@@ -107,15 +109,25 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
-        """Hand-over by file (docs/protocol.md)."""
+        """Hand-over by file, and scrub (docs/protocol.md)."""
         with log_context(peer=context.peer()):
             try:
+                if action.type == scrubbing.ACTION:
+                    request = messages.parse(pb.ScrubRequest, action.body.to_pybytes())
+                    return self._progress(scrubbing.scrub(self.worker, request, principal_of(context)))
                 if self._hand_over is None:
                     raise InvalidArgument(f"action {action.type!r}", remedy="push and pull: this worker has no actions")
                 results = self._hand_over.act(action.type, action.body.to_pybytes(), principal_of(context))
             except ShuffleError as error:
-                raise self._failed("hand-over", error) from error
+                raise self._failed(f"action {action.type}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
+
+    def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:
+        try:
+            for message in messages:
+                yield fl.Result(pa.py_buffer(message.SerializeToString()))
+        except ShuffleError as error:
+            raise self._failed("action", error) from error
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -14,7 +13,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
-from shuffle_server.store.output_file import corrupt_blocks
+from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import Coordinator
@@ -185,18 +184,20 @@ class Worker:
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""
-        try:
-            file, fd = self._store.open_output(shuffle, output)
-        except MapOutputLost as error:
-            return error.message
-        try:
-            wrong = corrupt_blocks(file, fd)
-        finally:
-            os.close(fd)
+        wrong = check_one(self._store, shuffle, output)
         if not wrong:
             return None
         self._store.remove_output(shuffle, output)
-        return f"{len(wrong)} of {len(file.index)} blocks do not match their checksum"
+        return wrong
+
+    def check_all(self, app: str | None, pace: Pace) -> Iterator[Checked]:
+        """Read every committed output, of one application or of all."""
+        return check_all(self._store, app, pace)
+
+    def give_up(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        """A committed output cannot be served: nobody is sent to it any more, and its file goes."""
+        self._coordinator.lose(shuffle, output, reason)
+        self._store.remove_output(shuffle, output)
 
     def shuffles(self) -> list[ShuffleSpec]:
         return self._coordinator.shuffles()

@@ -182,6 +182,40 @@ class GetControl(_message.Message):
     error: Error
     def __init__(self, end: _Optional[_Union[Totals, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
+class ScrubRequest(_message.Message):
+    __slots__ = ("app", "rate")
+    APP_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    app: str
+    rate: int
+    def __init__(self, app: _Optional[str] = ..., rate: _Optional[int] = ...) -> None: ...
+
+class ScrubProgress(_message.Message):
+    __slots__ = ("worker", "outputs", "blocks", "bytes", "findings", "done")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    outputs: int
+    blocks: int
+    bytes: int
+    findings: _containers.RepeatedCompositeFieldContainer[ScrubFinding]
+    done: bool
+    def __init__(self, worker: _Optional[str] = ..., outputs: _Optional[int] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[ScrubFinding, _Mapping]]] = ..., done: _Optional[bool] = ...) -> None: ...
+
+class ScrubFinding(_message.Message):
+    __slots__ = ("shuffle", "output", "reason")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    output: MapAttempt
+    reason: str
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ExchangeCommand(_message.Message):
     __slots__ = ("protocol", "channel", "metadata", "codec", "session", "resumed", "keepalive_ms")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,95 @@
+"""Reading everything that is committed, to find what a disk has changed before a reader does."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.catalog import Held
+from shuffle_server.store.format import TornFile
+from shuffle_server.store.output_file import load, read_range
+from shuffle_server.store.store import Store
+from shuffle_transport.checksum import crc32c
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One map output, read from its first to its last byte; `wrong` says what of it cannot be served, or is empty."""
+
+    shuffle: ShuffleId
+    output: MapAttempt
+    blocks: int
+    bytes: int
+    wrong: str = ""
+
+
+class Pace:
+    """At most `rate` bytes per second on average since it was made; 0: as fast as it goes."""
+
+    def __init__(
+        self,
+        rate: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._clock, self._sleep = rate, clock, sleep
+        self._began, self._spent = clock(), 0
+
+    def spend(self, count: int) -> None:
+        """Wait until `count` bytes more may have been read."""
+        self._spent += count
+        if self._rate and (wait := self._began + self._spent / self._rate - self._clock()) > 0:
+            self._sleep(wait)
+
+
+def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
+    """Every committed output, of one application or of all. What is unregistered meanwhile is left out."""
+    for shuffle in store.catalog.shuffles():
+        if app is None or shuffle.app == app:
+            for held in store.catalog.outputs(shuffle):
+                checked = check(store, shuffle, held, pace)
+                if checked is not None:
+                    yield checked
+
+
+def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
+    """Why exactly this attempt cannot be served; empty when all of it can."""
+    held = store.catalog.find(shuffle, output.map)
+    if held is None:
+        return "it is not here"
+    if held.output != output:
+        return f"the worker holds attempt {held.output.attempt} of this map"
+    checked = check(store, shuffle, held, Pace(0))
+    return "it is not here any more" if checked is None else checked.wrong
+
+
+def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked | None:
+    """Read a whole output, its index from the disk too. None when it was removed meanwhile."""
+    path = held.home.paths.committed(shuffle, held.output.map)
+    blocks = size = 0
+    wrong: list[int] = []
+    reason = ""
+    try:
+        file = load(path)
+        blocks, size = len(file.index), int(file.index["length"].sum())
+        if file.description.output != held.output or file.description.shuffle_id != shuffle:
+            reason = f"it holds {file.description.output} of {file.description.shuffle_id}"
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for number, row in enumerate(file.index):
+                length = int(row["length"])
+                pace.spend(length)
+                if crc32c(read_range(fd, int(row["offset"]), length)) != int(row["crc32c"]):
+                    wrong.append(number)
+        finally:
+            os.close(fd)
+    except (TornFile, OSError) as error:
+        reason = str(error)
+    if wrong:
+        reason = f"{len(wrong)} of {blocks} blocks do not match their checksum, the first is number {wrong[0]}"
+    if reason and store.catalog.find(shuffle, held.output.map) is not held:
+        return None
+    return Checked(shuffle, held.output, blocks, size, f"{path}: {reason}" if reason else "")
