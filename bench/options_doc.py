@@ -7,11 +7,12 @@ from pathlib import Path
 from shuffle_api.options import OptionRow, options_table
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, options_of
 
 ROOT = Path(__file__).parents[1]
 FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/FlightConf.java"
 SPARK_OPTION = re.compile(r'new Option\(\s*PREFIX \+ "([\w.]+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
+ROLES = ("server", "master", "worker")
 SPARK_PREFIX = "spark.shuffle.flight."
 
 HEAD = """\
@@ -23,7 +24,10 @@ Sizes are bytes and take suffixes, powers of 1024 (`64m`, `2g`); durations are s
 (`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones.
 """
 SERVER = """\
-## Server: `flight-shuffle server`
+## Server: `flight-shuffle server`, `master`, `worker`
+
+`server` is a master with a worker, in one process ([cluster.md](cluster.md)). The second column says
+who takes an option.
 """
 REMOTE = """\
 ## Python: `open_plugin("remote", {...})`
@@ -42,13 +46,14 @@ settings: sizes and durations are written as Spark takes them.
 
 def document() -> str:
     """The whole file."""
-    server = [row_text(f"--{row.name.replace('_', '-')}", row) for row in options_table(ServerOptions)]
+    server = [server_row(row) for row in options_table(ServerOptions)]
     remote = [row_text(row.name, row) for row in options_table(RemoteOptions)]
     pipelined = [row_text(row.name, row) for row in options_table(PipelinedOptions)]
     spark = [cells(f"{SPARK_PREFIX}{name}", default, text) for name, default, text in spark_options()]
     full, short = ("option", "type", "default", "what"), ("option", "default", "what")
+    whose = ("option", "of", "type", "default", "what")
     python = [REMOTE, table(full, remote), PIPELINED, table(full, pipelined)]
-    return "\n".join([HEAD, SERVER, table(full, server), *python, SPARK, table(short, spark)])
+    return "\n".join([HEAD, SERVER, table(whose, server), *python, SPARK, table(short, spark)])
 
 
 def spark_options() -> list[tuple[str, str, str]]:
@@ -60,6 +65,13 @@ def spark_options() -> list[tuple[str, str, str]]:
         (name, "required" if default == "null" else default.strip('"'), "".join(re.findall(r'"([^"]*)"', text)))
         for name, default, text in found
     ]
+
+
+def server_row(row: OptionRow) -> str:
+    name = f"--{row.name.replace('_', '-')}"
+    roles = [role for role in ROLES if row.name in {each.name for each in options_of(role)}]
+    who = "all" if len(roles) == len(ROLES) else ", ".join(roles)
+    return row_text(name, row).replace(f"| `{name}` |", f"| `{name}` | {who} |")
 
 
 def row_text(name: str, row: OptionRow) -> str:

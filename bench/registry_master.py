@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
 
 ROOT = Path(__file__).parents[1]
 LOGS = ("synced", "written", "none")
@@ -60,7 +61,13 @@ class _Workers:
     def traffic(self) -> tuple[int, int]:
         return 0, 0
 
-    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+    def draining(self) -> Collection[str]:
+        return ()
+
+    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+        return (WORKER,)
+
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         return None
 
 
@@ -70,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--log", choices=LOGS, default="synced")
     given = parser.parse_args(arguments)
     master = open_master(given.directory, given.log)
-    server, port = start_control(ControlService(master, _Workers(), "bench", 60), "127.0.0.1", 0, threads=16)
+    service = ControlService(master, _Workers(), "bench", 60)
+    server, port = start_control(service, Membership(master, 60), "127.0.0.1", 0, threads=16)
     print(f"127.0.0.1:{port}", flush=True)
     sys.stdin.read()
     server.stop(1).wait()

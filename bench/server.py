@@ -16,7 +16,7 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
-READY = re.compile(r"^ready control=(\S+) data=(\S+)(?: metrics=(\S+))?$")
+READY = re.compile(r"^ready( \w+=\S+)+$")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -29,7 +29,8 @@ class ServerProcess:
     """``flight-shuffle server`` on free ports of 127.0.0.1; a context manager, stopped with SIGTERM.
 
     ``control``, ``data`` and ``metrics`` (empty without ``--metrics-listen``) are its addresses; ``log`` takes its
-    standard error; ``credentials`` are for `status`.
+    standard error; ``credentials`` are for `status`. ``role`` may be ``master``, which has no ``data``, or ``worker``,
+    which has no ``control`` and a ``worker`` id.
     Raises ServerFailed if it is not ready within a minute.
     """
 
@@ -40,14 +41,17 @@ class ServerProcess:
         arguments: Sequence[str] = (),
         *,
         credentials: Credentials = NO_CREDENTIALS,
+        role: str = "server",
     ) -> None:
+        self._role = role
+        self._client: ControlClient | None = None
         self.data_dir, self.log, self._credentials = data_dir, log, credentials
         self._arguments = tuple(arguments)
         self._start("127.0.0.1:0")
 
     def kill(self) -> None:
         """``kill -9``: the process has no chance to do anything."""
-        self._client.close()
+        self._close_client()
         self._kill()
 
     def restart(self) -> None:
@@ -55,7 +59,8 @@ class ServerProcess:
         self._start(self.control)
 
     def _start(self, listen: str) -> None:
-        command = [sys.executable, "-m", "shuffle_server", "server", "--listen", listen]
+        command = [sys.executable, "-m", "shuffle_server", self._role]
+        command += ["--listen", listen] if self._role != "worker" else []
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(
                 [*command, "--data-dir", str(self.data_dir), *self._arguments],
@@ -65,8 +70,11 @@ class ServerProcess:
                 start_new_session=True,  # Ctrl-C goes to whoever started us, who stops us in order
             )
         try:
-            self.control, self.data, self.metrics = self._await_ready()
-            self._client = ControlClient(self.control, client="flight-shuffle-bench", credentials=self._credentials)
+            ready = self._await_ready()
+            self.control, self.data = ready.get("control", ""), ready.get("data", "")
+            self.metrics, self.worker = ready.get("metrics", ""), ready.get("worker", "")
+            if self.control:
+                self._client = ControlClient(self.control, client="flight-shuffle-bench", credentials=self._credentials)
         except BaseException:
             self._kill()
             raise
@@ -75,14 +83,20 @@ class ServerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it is: not after `kill` or `stop`."""
+        return self._process.poll() is None
+
     def status(self) -> pb.StatusReply:
-        """Counters and what the server holds now."""
+        """Counters and what the server holds now. Not of a worker."""
+        assert self._client is not None
         reply: pb.StatusReply = self._client.call("Status", pb.StatusRequest())
         return reply
 
     def stop(self) -> None:
         """SIGTERM, then wait; idempotent. Raises ServerFailed if it does not end or ends with an error."""
-        self._client.close()
+        self._close_client()
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -104,7 +118,7 @@ class ServerProcess:
     ) -> None:
         self.stop()
 
-    def _await_ready(self) -> tuple[str, str, str]:
+    def _await_ready(self) -> dict[str, str]:
         deadline = time.monotonic() + START_TIMEOUT_S
         line = b""
         with selectors.DefaultSelector() as selector:
@@ -116,10 +130,15 @@ class ServerProcess:
                 if not piece:
                     raise ServerFailed(f"the server ended before it was ready.{self._last_words()}")
                 line += piece
-        ready = READY.match(line.decode().strip())
-        if ready is None:
+        said = line.decode().strip()
+        if not READY.match(said):
             raise ServerFailed(f"the server's first line is not its ready line: {line.decode()!r}.{self._last_words()}")
-        return ready[1], ready[2], ready[3] or ""
+        return dict(word.split("=", 1) for word in said.split()[1:])
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def _stdout(self) -> IO[bytes]:
         assert self._process.stdout is not None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from shuffle_api.errors import ShuffleError
-from shuffle_api.options import options_table, parse_options
+from shuffle_api.options import parse_options
 from shuffle_server import __version__
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, options_of
 from shuffle_server.print_token import add_token
 from shuffle_server.scrub_command import add_scrub
 from shuffle_server.status import add_status
@@ -26,7 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="flight-shuffle", description="A pluggable shuffle service on Arrow Flight.")
     parser.add_argument("--version", action="version", version=f"flight-shuffle {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add_server(commands)
+    _add_role(
+        commands,
+        "server",
+        "run a master and a worker in this process",
+        "Run a shuffle server: a master and a worker in one process. Further workers may join it.",
+    )
+    _add_role(commands, "master", "run a master, for workers in other processes", "Run the master of a cluster.")
+    _add_role(commands, "worker", "run a worker of a master elsewhere", "Run a worker, which joins a master.")
     add_status(commands)
     add_scrub(commands)
     add_token(commands)
@@ -40,13 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "server",
-        help="run a master and a worker in this process",
-        description="Run a shuffle server: a master and a worker in one process.",
-    )
-    for row in options_table(ServerOptions):
+def _add_role(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], role: str, short: str, description: str
+) -> None:
+    parser = commands.add_parser(role, help=short, description=description)
+    for row in options_of(role):
         note = f" (default: {row.default})" if row.default not in ("", "required") else ""
         parser.add_argument(
             "--" + row.name.replace("_", "-"),
@@ -56,13 +62,18 @@ def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             default=argparse.SUPPRESS,
             help=row.help + note.replace("%", "%%"),
         )
-    parser.set_defaults(run=_server)
+    parser.set_defaults(run=functools.partial(_serve, role))
 
 
-def _server(parsed: argparse.Namespace) -> int:
+def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.observe.logs import set_up_logging
-    from shuffle_server.server import Server  # gRPC and Arrow are loaded by those who serve
+    from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
 
+    roles: dict[str, Callable[[ServerOptions], Running]] = {
+        "server": Server,
+        "master": MasterServer,
+        "worker": WorkerServer,
+    }
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
     options = parse_options(ServerOptions, given)
     set_up_logging(options.log_format, options.log_level)
@@ -73,9 +84,8 @@ def _server(parsed: argparse.Namespace) -> int:
     signal.set_wakeup_fd(wakeup)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = Server(options)
-    metrics = f" metrics={server.metrics_address}" if server.metrics_address else ""
-    print(f"ready control={server.control_address} data={server.data_address}{metrics}", flush=True)
+    server = roles[role](options)
+    print("ready " + " ".join(f"{name}={address}" for name, address in server.ready), flush=True)
     os.read(signals, 1)
     if not server.stop():
         logging.shutdown()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.options import option
+from shuffle_api.options import OptionRow, option, options_table
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """One process with a master and a worker."""
+    """One process with a master, a worker, or both."""
 
     data_dir: str = option(
         help="directory of the map outputs and the registry's journal, created if missing; several are separated by"
@@ -19,6 +19,7 @@ class ServerOptions:
     listen: str = option(
         "127.0.0.1:9110", help="HOST:PORT of the control endpoint, the address users give; port 0 takes any free one"
     )
+    master: str = option("", help="HOST:PORT of the master's control endpoint, which a worker joins; for a worker only")
     data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
     advertise: str = option("", help="host name under which clients reach this server; default: the host it listens on")
     metrics_listen: str = option(
@@ -58,6 +59,12 @@ class ServerOptions:
     app_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an application silent for longer loses its data"
     )
+    worker_timeout: float = option(
+        60.0,
+        unit="seconds",
+        minimum=1.0,
+        help="a worker silent for longer is given up; a restart of a worker must take less",
+    )
     staged_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
     )
@@ -67,6 +74,10 @@ class ServerOptions:
     tls_key: str = option("", help="file with the private key (PEM) of --tls-cert")
     tls_client_ca: str = option(
         "", help="file with certificates (PEM); given: clients must show a certificate that one of them signed"
+    )
+    tls_ca: str = option(
+        "",
+        help="file with the certificates (PEM) of who signed those of the cluster's servers, for TLS among them",
     )
     secret_file: str = option(
         "", help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it"
@@ -78,6 +89,39 @@ class ServerOptions:
     log_level: str = option(
         "info", choices=("debug", "info", "warning", "error"), help="how much goes to the log (standard error)"
     )
+
+
+FOR_WORKERS = frozenset(
+    (
+        "master",
+        "data_listen",
+        "memory",
+        "free_floor",
+        "app_max_bytes",
+        "recycle",
+        "window",
+        "overload_timeout",
+        "staged_timeout",
+        "metrics_listen",
+    )
+)
+FOR_MASTERS = frozenset(
+    ("listen", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads", "metrics_listen")
+)
+
+
+def options_of(role: str) -> list[OptionRow]:
+    """The options that `flight-shuffle server`, `master` or `worker` takes; a worker's `master` is required."""
+    rows = options_table(ServerOptions)
+    if role == "master":
+        return [row for row in rows if row.name not in FOR_WORKERS]
+    if role == "worker":
+        return [
+            replace(row, default="required") if row.name == "master" else row
+            for row in rows
+            if row.name not in FOR_MASTERS
+        ]
+    return [row for row in rows if row.name != "master"]
 
 
 def split_address(text: str, what: str) -> tuple[str, int]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.options import ServerOptions
-from shuffle_transport.credential_files import read_certificates, read_pair, read_secret
+from shuffle_transport.credential_files import load_keyring, read_certificates, read_pair, read_secret
+from shuffle_transport.security import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -71,3 +72,9 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def peer_credentials(options: ServerOptions) -> Credentials:
+    """What this server shows to others of its cluster. Raises InvalidArgument naming what is wrong."""
+    pair = {"tls_cert": options.tls_cert, "tls_key": options.tls_key} if options.tls_ca else {}
+    return load_keyring(tls_ca=options.tls_ca, secret_file=options.secret_file, **pair).for_cluster()

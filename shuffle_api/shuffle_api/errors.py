@@ -42,6 +42,7 @@ class ErrorCode(IntEnum):
     UNAUTHENTICATED = 17
     PERMISSION_DENIED = 18
     DEADLINE = 19
+    STALE_EPOCH = 20
     QUOTA_EXCEEDED = 21
 
 
@@ -235,6 +236,13 @@ class QuotaExceeded(ShuffleError):
 
     code = ErrorCode.QUOTA_EXCEEDED
     default_remedy = "unregister shuffles that are no longer read, or ask the service's operator for more"
+
+
+class StaleEpoch(ShuffleError):
+    """Said for an earlier life of the master, or by one of a worker that another has followed."""
+
+    code = ErrorCode.STALE_EPOCH
+    default_remedy = "join the master again, tell it what is held, then repeat the request"
 
 
 _WIRE_ERRORS: dict[int, type[ShuffleError]] = {cls.code: cls for cls in ShuffleError.__subclasses__()}

@@ -37,7 +37,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker and where clients reach its data endpoint. `id` outlives restarts of the worker.
+    """A worker and where clients reach its data endpoint. `id` outlives restarts of the worker, `incarnation` rises
+    with each: who speaks for an earlier one is refused. 0: a worker in the master's own process.
 
     :raises InvalidArgument: the id is not 1-64 characters of [A-Za-z0-9._-].
     """
@@ -46,6 +47,7 @@ class WorkerInfo:
     host: str
     port: int
     free_bytes: int = 0
+    incarnation: int = 0
 
     def __post_init__(self) -> None:
         if not _WORKER.fullmatch(self.id):
@@ -61,11 +63,21 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class MapOutput:
-    """A committed map output: which attempt won, which worker holds it, how much it is."""
+    """A committed map output: which attempt won, which worker holds it (and which others do too), how much it is."""
 
     output: MapAttempt
     worker: str
     totals: Totals
+    copies: tuple[str, ...] = ()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """All workers that hold it, the one to ask first in front."""
+        return (self.worker, *self.copies)
+
+    def at(self, *workers: str) -> MapOutput:
+        """The same output, held by `workers`."""
+        return MapOutput(self.output, workers[0], self.totals, workers[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,8 @@ def read_all(plugin: ShufflePlugin, handle: ShuffleHandle, maps: range | None = 
 
 
 def output_files(data_dir: Path) -> list[Path]:
-    """Everything below the worker's directory that is a file, committed or not."""
-    return sorted(p for p in (data_dir / "worker").rglob("*") if p.is_file())
+    """Everything below the worker's directory that is a file of an output, committed or not."""
+    return sorted(p for p in (data_dir / "worker").rglob("*") if p.is_file() and p.name != "nonce")
 
 
 @contextmanager

@@ -117,6 +117,7 @@ CONTROL: dict[str, Verb] = {
         ),
     ),
     "UnregisterShuffle": _control("UnregisterShuffle", lambda app: pb.UnregisterShuffleRequest(shuffle=key(app))),
+    "Place": _control("Place", lambda app: pb.PlaceRequest(shuffle=key(app))),
     "Locate": _control("Locate", lambda app: pb.LocateRequest(shuffle=key(app))),
     "ReportLost": _control("ReportLost", lambda app: pb.ReportLostRequest(shuffle=key(app), reason="test")),
     "Status": _control("Status", lambda app: pb.StatusRequest(app=app)),

@@ -209,6 +209,17 @@ class FlightClient:
                         )
                     return
 
+    def act(self, action: str, body: bytes) -> bytes:
+        """The answer to a Flight action. Raises the typed error that the worker sent, ServerUnreachable,
+        DeadlineExceeded, StreamBroken."""
+        with _Translated(self.address, self._credentials.tls):
+            options = flight_options(self._credentials, self._timeout)
+            results = list(self._client.do_action(fl.Action(action, body), options))
+        if len(results) != 1:
+            raise ProtocolMismatch(f"{self.address} answered action {action} with {len(results)} results")
+        answer: bytes = results[0].body.to_pybytes()
+        return answer
+
     def close(self) -> None:
         """Close the connection; idempotent. Calls that are under way are ended first, by their callers."""
         self._client.close()

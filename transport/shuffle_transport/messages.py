@@ -84,7 +84,12 @@ def worker_info(message: pb.Worker) -> WorkerInfo:
 
 
 def output_message(output: MapOutput) -> pb.MapOutput:
-    return pb.MapOutput(output=attempt_of(output.output), worker=output.worker, totals=totals_message(output.totals))
+    return pb.MapOutput(
+        output=attempt_of(output.output),
+        worker=output.worker,
+        totals=totals_message(output.totals),
+        copies=output.copies,
+    )
 
 
 def committed_message(winner: MapOutput) -> pb.Committed:
@@ -93,7 +98,7 @@ def committed_message(winner: MapOutput) -> pb.Committed:
 
 
 def map_output(message: pb.MapOutput) -> MapOutput:
-    return MapOutput(map_attempt(message.output), message.worker, totals(message.totals))
+    return MapOutput(map_attempt(message.output), message.worker, totals(message.totals), tuple(message.copies))
 
 
 def spec_message(spec: ShuffleSpec) -> pb.RegisterShuffleRequest:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
+from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_transport import messages
@@ -53,6 +55,7 @@ class Connection:
             address, client=CLIENT, timeout=options.timeout, retry=options.retry, credentials=credentials
         )
         self._options, self._credentials = options, credentials
+        self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
         self._workers: dict[str, WorkerInfo] = {}
         self._clients: dict[str, FlightClient] = {}
@@ -64,17 +67,17 @@ class Connection:
         with self._lock:
             self._workers.update(known)
 
-    def any_worker(self) -> str:
-        """The id of a worker to write to: the one with most free space. Raises ServerUnreachable, ProtocolMismatch."""
-        with self._lock:
-            workers = list(self._workers.values())
-        if not workers:
-            self.learn(self.control.hello().workers)
-            with self._lock:
-                workers = list(self._workers.values())
-        if not workers:
-            raise ServerUnreachable(self.control.address, "the master knows no worker", remedy="start one")
-        return max(workers, key=lambda worker: worker.free_bytes).id
+    def place(self, shuffle: ShuffleId, avoid: Iterable[str] = ()) -> str:
+        """The id of the worker to write a map output to; one of those to `avoid` only when there is no other.
+
+        Raises ServerUnreachable, ProtocolMismatch, UnknownApp, AppExpired, UnknownShuffle.
+        """
+        request = pb.PlaceRequest(shuffle=messages.key_of(shuffle), host=self._host, avoid=avoid)
+        reply: pb.PlaceReply = self.control.call("Place", request)
+        self.learn(reply.workers)
+        if not reply.workers:
+            raise ServerUnreachable(self.control.address, "no worker takes map outputs", remedy="start one")
+        return reply.workers[0].id
 
     def data(self, worker: str) -> FlightClient:
         """The Flight client of a worker."""

@@ -33,6 +33,10 @@ class RemoteOptions:
     retry: float = option(
         60.0, unit="seconds", minimum=0.0, help="how long to keep trying to reach a server that is away (restarting)"
     )
+    host: str = option(
+        "",
+        help="name of this machine as the workers on it advertise it: map outputs go to those; default: its host name",
+    )
     tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
     tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])
     tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])

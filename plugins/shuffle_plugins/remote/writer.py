@@ -9,7 +9,7 @@ from shuffle_api.columnar.gather import BatchGatherer
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow
-from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
+from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError, ShuttingDown, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, frame
@@ -52,6 +52,7 @@ class RemoteWriter(ShuffleWriter):
         self._block_bytes = 0
         self._held = Totals()
         self._worker: str | None = None
+        self._avoid: list[str] = []  # workers that could not be reached
         self._result: MapOutput | None = None
         self._open = True
 
@@ -165,9 +166,16 @@ class RemoteWriter(ShuffleWriter):
 
         def push() -> MapOutput | None:
             if self._worker is None:
-                self._worker = self._connection.any_worker()
-            client = self._connection.data(self._worker)
-            reply = client.push(self._target, self._blocks, first_block=self._held.blocks, end=end, commit=commit)
+                self._worker = self._connection.place(self._target.shuffle, self._avoid)
+            try:
+                client = self._connection.data(self._worker)
+                reply = client.push(self._target, self._blocks, first_block=self._held.blocks, end=end, commit=commit)
+            except (ServerUnreachable, ShuttingDown):
+                if not self._held.blocks:
+                    # Nothing that could not be sent elsewhere. Should it have committed there, this is a copy of it.
+                    self._avoid.append(self._worker)
+                    self._worker = None
+                raise
             if not reply.HasField("committed"):
                 return None
             done = reply.committed

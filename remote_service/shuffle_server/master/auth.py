@@ -18,6 +18,7 @@ APP_OF: dict[str, Callable[[Any], str]] = {
     "UnregisterApp": lambda request: request.app,
     "RegisterShuffle": lambda request: request.shuffle.app,
     "UnregisterShuffle": lambda request: request.shuffle.app,
+    "Place": lambda request: request.shuffle.app,
     "Locate": lambda request: request.shuffle.app,
     "ReportLost": lambda request: request.shuffle.app,
 }

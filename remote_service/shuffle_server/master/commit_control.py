@@ -1,50 +1,132 @@
-"""Commits by workers that are other processes: many in one request, one wait for the disk for all of them."""
+"""What workers that are other processes say: they join, show signs of life, commit, and lose what they held."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 
-from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import ShuffleId
-from shuffle_api.registry.operations import CommitMapOutput
-from shuffle_api.values import MapOutput
+from shuffle_api.registry.operations import CommitMapOutput, Operation
+from shuffle_api.registry.state import Registry
+from shuffle_api.values import MapOutput, WorkerInfo
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership, check_present
 from shuffle_server.master.refusal import guard
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
 
 MAX_COMMITS = 10_000
+PAGE = 5_000  # outputs in one reply of Held
+BEATS_PER_TIMEOUT = 6
+SLOWEST_BEAT = 2.0
 
 
 class CommitService(rpc.ShuffleRegistryServicer):
     """`flight_shuffle.registry.v1.ShuffleRegistry`."""
 
-    def __init__(self, master: Master) -> None:
-        self._master = master
+    def __init__(self, master: Master, membership: Membership) -> None:
+        self._master, self._membership = master, membership
+
+    def Join(self, request: pb.JoinRequest, context: grpc.ServicerContext) -> pb.JoinReply:
+        def reply() -> pb.JoinReply:
+            worker = request.worker
+            info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
+            return pb.JoinReply(
+                known=self._membership.join(info),
+                epoch=self._master.epoch,
+                beat_seconds=min(SLOWEST_BEAT, self._membership.silent_seconds / BEATS_PER_TIMEOUT),
+            )
+
+        return guard(context, reply)
+
+    def Beat(self, request: pb.BeatRequest, context: grpc.ServicerContext) -> pb.BeatReply:
+        def reply() -> pb.BeatReply:
+            who = request.identity
+            check_epoch(who.epoch, self._master.epoch)
+            self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
+            with self._master.lock:
+                gone = [held for held in request.shuffles if not _goes_on(self._master.registry, held)]
+            self._master.settle()  # what is told to be over stays so
+            return pb.BeatReply(gone=gone)
+
+        return guard(context, reply)
+
+    def Held(self, request: pb.HeldRequest, context: grpc.ServicerContext) -> pb.HeldReply:
+        def reply() -> pb.HeldReply:
+            with self._master.lock:
+                held = self._master.registry.held_by(request.worker)
+            page = held[request.first : request.first + PAGE]
+            return pb.HeldReply(
+                outputs=(
+                    pb.HeldOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output.output))
+                    for id, output in page
+                ),
+                more=len(held) > request.first + len(page),
+            )
+
+        return guard(context, reply)
+
+    def Lose(self, request: pb.LoseRequest, context: grpc.ServicerContext) -> pb.LoseReply:
+        def reply() -> pb.LoseReply:
+            who = request.identity
+            check_epoch(who.epoch, self._master.epoch)
+            with self._master.lock:
+                check_present(self._master, who.worker, who.incarnation)
+            for lost in request.outputs:
+                shuffle, output = messages.shuffle_id(lost.shuffle), messages.map_attempt(lost.output)
+                self._master.lose(shuffle, output, lost.reason, who.worker)
+            return pb.LoseReply()
+
+        return guard(context, reply)
 
     def Commit(self, request: pb.CommitRequest, context: grpc.ServicerContext) -> pb.CommitReply:
         return guard(context, lambda: self._commit(request))
 
     def _commit(self, request: pb.CommitRequest) -> pb.CommitReply:
-        check_epoch(request.epoch, self._master.epoch)
+        who = request.identity
+        check_epoch(who.epoch, self._master.epoch)
         if len(request.commits) > MAX_COMMITS:
             raise InvalidArgument(
                 f"{len(request.commits)} commits in one request", remedy=f"send at most {MAX_COMMITS} at a time"
             )
+        if who.worker:
+            with self._master.lock:
+                check_present(self._master, who.worker, who.incarnation)
         commits = [
             CommitMapOutput(messages.shuffle_id(each.shuffle), messages.map_output(each.output))
             for each in request.commits
         ]
-        return pb.CommitReply(results=map(_result, commit_all(self._master, commits)))
+        serials = {id(commit): each.serial for commit, each in zip(commits, request.commits, strict=True)}
+
+        def check(registry: Registry, operation: Operation) -> None:
+            assert isinstance(operation, CommitMapOutput)
+            serial = serials[id(operation)]
+            if serial and registry.serial(operation.shuffle) != serial:
+                raise UnknownShuffle(
+                    "the shuffle that this was written for is over, another one has its number",
+                    shuffle=operation.shuffle,
+                    output=operation.output.output,
+                )
+
+        return pb.CommitReply(results=map(_result, commit_all(self._master, commits, check)))
 
 
-def commit_all(master: Master, commits: Sequence[CommitMapOutput]) -> list[MapOutput | ShuffleError | None]:
+def _goes_on(registry: Registry, held: pb.HeldShuffle) -> bool:
+    try:
+        return registry.serial(messages.shuffle_id(held.shuffle)) == held.serial
+    except ShuffleError:
+        return False
+
+
+def commit_all(
+    master: Master, commits: Sequence[CommitMapOutput], check: Callable[[Registry, Operation], None] | None = None
+) -> list[MapOutput | ShuffleError | None]:
     """What became of each commit, once all of them are durable: None when it stands, the output of the attempt that had
     won its map before, or why it is refused."""
-    outcomes = master.apply_all(commits)
+    outcomes = master.apply_all(commits, check)
     return [
         _winner(master, commit.shuffle, outcome) if isinstance(outcome, ShuffleError) else None
         for commit, outcome in zip(commits, outcomes, strict=True)
@@ -52,12 +134,9 @@ def commit_all(master: Master, commits: Sequence[CommitMapOutput]) -> list[MapOu
 
 
 def check_epoch(named: int, epoch: int) -> None:
-    """:raises InvalidArgument: the request was meant for another life of the master; 0 is for any."""
+    """:raises StaleEpoch: the request was meant for another life of the master; 0 is for any."""
     if named not in (0, epoch):
-        raise InvalidArgument(
-            f"the request is for epoch {named} of the master, this is epoch {epoch}",
-            remedy="greet the master again, tell it what you hold, then repeat the request with its epoch",
-        )
+        raise StaleEpoch(f"the request is for epoch {named} of the master, this is epoch {epoch}")
 
 
 def _winner(master: Master, shuffle: ShuffleId, error: ShuffleError) -> MapOutput | ShuffleError:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent import futures
 from typing import Protocol
 
 import grpc
 
-from shuffle_api.errors import InvalidArgument, QuotaExceeded
+from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, QuotaExceeded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
@@ -17,6 +18,7 @@ from shuffle_server.master.auth import TokenInterceptor
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
 from shuffle_server.master.refusal import guard
 from shuffle_server.proto import registry_pb2_grpc as registry_rpc
 from shuffle_server.security import OPEN, ServerSecurity, ServerTls
@@ -34,12 +36,20 @@ class Workers(Protocol):
     """What the control endpoint needs to know of the workers."""
 
     def workers(self) -> Sequence[WorkerInfo]: ...
+    def draining(self) -> Collection[str]:
+        """The ids of those that take nothing new."""
+        ...
+
+    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+        """Where to put a map output written at `host`, best first."""
+        ...
+
     def traffic(self) -> tuple[int, int]:
         """Payload bytes taken in and served since the start."""
         ...
 
-    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
-        """Why this committed output cannot be served, None when it can: all its blocks are read and checked."""
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        """Why `worker` cannot serve this committed output, None when it can: all its blocks are read and checked."""
         ...
 
 
@@ -104,7 +114,7 @@ class ControlService(rpc.ShuffleControlServicer):
             get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
             spec = messages.shuffle_spec(request)
             self._check_quota(spec.id)
-            self.master.apply(RegisterShuffle(spec))
+            self.master.apply(RegisterShuffle(spec, secrets.randbits(63) | 1))
             return pb.RegisterShuffleReply(epoch=self.master.epoch, workers=self._worker_messages())
 
         return guard(context, reply)
@@ -131,6 +141,15 @@ class ControlService(rpc.ShuffleControlServicer):
 
         return guard(context, reply)
 
+    def Place(self, request: pb.PlaceRequest, context: grpc.ServicerContext) -> pb.PlaceReply:
+        def reply() -> pb.PlaceReply:
+            with self.master.lock:
+                self.master.registry.spec(messages.shuffle_id(request.shuffle))
+            found = self._workers.place(request.host, set(request.avoid))
+            return pb.PlaceReply(workers=map(messages.worker_message, found))
+
+        return guard(context, reply)
+
     def Locate(self, request: pb.LocateRequest, context: grpc.ServicerContext) -> pb.LocateReply:
         def reply() -> pb.LocateReply:
             shuffle = messages.shuffle_id(request.shuffle)
@@ -139,7 +158,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
             with self.master.lock:
                 registry = self.master.registry
-                spec = registry.spec(shuffle)
+                spec, serial = registry.spec(shuffle), registry.serial(shuffle)
                 end = request.end_map or None
                 outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
                 lost = registry.lost(shuffle, request.first_map, end if following is None else following)
@@ -154,6 +173,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 codec=spec.codec,
                 content=spec.content,
                 lost=(messages.output_message(event.output) for event in lost),
+                serial=serial,
             )
 
         return guard(context, reply)
@@ -168,13 +188,24 @@ class ControlService(rpc.ShuffleControlServicer):
                 )
             lost = []
             for output in map(messages.map_attempt, request.outputs):
-                reason = self._workers.verify(shuffle, output)
-                if reason is not None:
-                    self.master.lose(shuffle, output, f"{reason} (reported: {request.reason})")
+                for worker in self._holders(shuffle, output):
+                    reason = self._workers.verify(worker, shuffle, output)
+                    if reason is not None:
+                        self.master.lose(shuffle, output, f"{reason} (reported: {request.reason})", worker)
+                if not self._holders(shuffle, output):
                     lost.append(messages.attempt_of(output))
             return pb.ReportLostReply(lost=lost)
 
         return guard(context, reply)
+
+    def _holders(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[str, ...]:
+        """Where a committed attempt lies; nowhere when it is lost or no winner. Raises what `Registry.spec` raises."""
+        with self.master.lock:
+            try:
+                found = self.master.registry.map_output(shuffle, output.map)
+            except (MapOutputLost, MapOutputNotWritten):
+                return ()
+        return found.workers if found.output == output else ()
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         def reply() -> pb.StatusReply:
@@ -235,7 +266,11 @@ class ControlService(rpc.ShuffleControlServicer):
         return apps, shuffles
 
     def _worker_messages(self) -> list[pb.Worker]:
-        return [messages.worker_message(worker) for worker in self._workers.workers()]
+        found = [messages.worker_message(worker) for worker in self._workers.workers()]
+        draining = self._workers.draining()
+        for worker in found:
+            worker.draining = worker.id in draining
+        return found
 
 
 def check_text(what: str, text: str) -> None:
@@ -246,6 +281,7 @@ def check_text(what: str, text: str) -> None:
 
 def start_control(
     service: ControlService,
+    membership: Membership,
     host: str,
     port: int,
     threads: int,
@@ -269,7 +305,7 @@ def start_control(
         ],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)
-    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master), server)
+    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master, membership), server)
     address, tls = f"{host}:{port}", security.tls
     try:
         bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 Outcome = tuple[Event, ...] | ShuffleError
+Check = Callable[[Registry, Operation], None]
 _EVENTLESS = RegisterApp | RegisterShuffle | RegisterWorker  # these change the registry and bring about no event
 
 
@@ -86,8 +87,12 @@ class Master:
             raise outcome
         return outcome
 
-    def apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """What `apply` does, with one wait for all of them; each has an outcome of its own."""
+    def apply_all(self, operations: Sequence[Operation], check: Check | None = None) -> list[Outcome]:
+        """What `apply` does, with one wait for all of them; each has an outcome of its own.
+
+        `check` sees the registry as it is just before each operation, under the lock, and refuses it by raising a
+        ShuffleError.
+        """
         records = [encode(operation) for operation in operations]  # may raise: then nothing has happened
         if self._log.failing:  # one more attempt, before anything else is promised
             self._log.wait(self._log.barrier())
@@ -97,6 +102,8 @@ class Master:
         with self._lock:
             for operation, record in zip(operations, records, strict=True):
                 try:
+                    if check is not None:
+                        check(self._registry, operation)
                     outcomes.append(self._apply_one(operation, record, changes))
                 except ShuffleError as error:
                     outcomes.append(error)
@@ -151,20 +158,22 @@ class Master:
             return False
         return False
 
-    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        """Record that a committed output is gone; a no-op when that is known, or its shuffle is gone too."""
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str, worker: str = "") -> None:
+        """Record that a committed output is gone at `worker`, or everywhere; a no-op when that is known, or its shuffle
+        is gone too."""
         try:
-            events = self.apply(LoseMapOutput(shuffle, output, reason))
+            events = self.apply(LoseMapOutput(shuffle, output, reason, worker))
         except ShuffleError as error:
             log.info("not recorded as lost: %s", error)
             return
         if events:
             log.warning(
-                "lost: map %d attempt %d of shuffle %d of app %s: %s",
+                "lost: map %d attempt %d of shuffle %d of app %s%s: %s",
                 output.map,
                 output.attempt,
                 shuffle.shuffle,
                 shuffle.app,
+                f" at worker {worker}" if worker else "",
                 reason,
             )
 

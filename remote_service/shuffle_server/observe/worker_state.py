@@ -20,6 +20,8 @@ def worker_status(worker: str, pool: PoolStatistics, store: StoreStatistics, tra
         staged_outputs=store.staged_outputs,
         staged_bytes=store.staged_bytes,
         spare_bytes=store.spare_bytes,
+        bytes_pushed=traffic.pushed_bytes,
+        bytes_pulled=traffic.pulled_bytes,
         disks=(
             pb.DiskStatus(path=disk.path, size=disk.size, used=disk.used, free=disk.free, out=disk.out)
             for disk in store.disks

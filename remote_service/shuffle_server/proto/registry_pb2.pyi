@@ -7,21 +7,33 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class CommitRequest(_message.Message):
-    __slots__ = ("epoch", "commits")
+class Identity(_message.Message):
+    __slots__ = ("epoch", "worker", "incarnation")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
+    worker: str
+    incarnation: int
+    def __init__(self, epoch: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class CommitRequest(_message.Message):
+    __slots__ = ("identity", "commits")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
     commits: _containers.RepeatedCompositeFieldContainer[Commit]
-    def __init__(self, epoch: _Optional[int] = ..., commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("shuffle", "output")
+    __slots__ = ("shuffle", "output", "serial")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
     shuffle: _flight_shuffle_pb2.ShuffleKey
     output: _flight_shuffle_pb2.MapOutput
-    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ...) -> None: ...
+    serial: int
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ..., serial: _Optional[int] = ...) -> None: ...
 
 class CommitReply(_message.Message):
     __slots__ = ("results",)
@@ -36,3 +48,101 @@ class CommitResult(_message.Message):
     winner: _flight_shuffle_pb2.MapOutput
     error: _flight_shuffle_pb2.Error
     def __init__(self, winner: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ..., error: _Optional[_Union[_flight_shuffle_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("worker", "incarnation")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    worker: _flight_shuffle_pb2.Worker
+    incarnation: int
+    def __init__(self, worker: _Optional[_Union[_flight_shuffle_pb2.Worker, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class JoinReply(_message.Message):
+    __slots__ = ("epoch", "known", "beat_seconds")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    BEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    known: bool
+    beat_seconds: float
+    def __init__(self, epoch: _Optional[int] = ..., known: _Optional[bool] = ..., beat_seconds: _Optional[float] = ...) -> None: ...
+
+class BeatRequest(_message.Message):
+    __slots__ = ("identity", "free_bytes", "status", "shuffles")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    free_bytes: int
+    status: _flight_shuffle_pb2.WorkerStatus
+    shuffles: _containers.RepeatedCompositeFieldContainer[HeldShuffle]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., free_bytes: _Optional[int] = ..., status: _Optional[_Union[_flight_shuffle_pb2.WorkerStatus, _Mapping]] = ..., shuffles: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ...) -> None: ...
+
+class HeldShuffle(_message.Message):
+    __slots__ = ("shuffle", "serial")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    shuffle: _flight_shuffle_pb2.ShuffleKey
+    serial: int
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., serial: _Optional[int] = ...) -> None: ...
+
+class BeatReply(_message.Message):
+    __slots__ = ("gone",)
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    gone: _containers.RepeatedCompositeFieldContainer[HeldShuffle]
+    def __init__(self, gone: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ...) -> None: ...
+
+class HeldRequest(_message.Message):
+    __slots__ = ("worker", "first")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    first: int
+    def __init__(self, worker: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class HeldReply(_message.Message):
+    __slots__ = ("outputs", "more")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    outputs: _containers.RepeatedCompositeFieldContainer[HeldOutput]
+    more: bool
+    def __init__(self, outputs: _Optional[_Iterable[_Union[HeldOutput, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class HeldOutput(_message.Message):
+    __slots__ = ("shuffle", "output")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    shuffle: _flight_shuffle_pb2.ShuffleKey
+    output: _flight_shuffle_pb2.MapAttempt
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapAttempt, _Mapping]] = ...) -> None: ...
+
+class Verified(_message.Message):
+    __slots__ = ("bad", "reason")
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    bad: bool
+    reason: str
+    def __init__(self, bad: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LoseRequest(_message.Message):
+    __slots__ = ("identity", "outputs")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    outputs: _containers.RepeatedCompositeFieldContainer[LostOutput]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[LostOutput, _Mapping]]] = ...) -> None: ...
+
+class LostOutput(_message.Message):
+    __slots__ = ("shuffle", "output", "reason")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    shuffle: _flight_shuffle_pb2.ShuffleKey
+    output: _flight_shuffle_pb2.MapAttempt
+    reason: str
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapAttempt, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LoseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -40,6 +40,26 @@ class ShuffleRegistryStub:
                 request_serializer=shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.SerializeToString,
                 response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.CommitReply.FromString,
                 _registered_method=True)
+        self.Join = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Join',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.JoinRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.JoinReply.FromString,
+                _registered_method=True)
+        self.Beat = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Beat',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.BeatRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.BeatReply.FromString,
+                _registered_method=True)
+        self.Held = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Held',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.HeldRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.HeldReply.FromString,
+                _registered_method=True)
+        self.Lose = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Lose',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LoseReply.FromString,
+                _registered_method=True)
 
 
 class ShuffleRegistryServicer:
@@ -53,6 +73,34 @@ class ShuffleRegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Join(self, request, context):
+        """A worker is there, or back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Beat(self, request, context):
+        """A worker's sign of life. STALE_EPOCH: join again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Held(self, request, context):
+        """What the master believes to lie at a worker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Lose(self, request, context):
+        """Some of it is gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShuffleRegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +108,26 @@ def add_ShuffleRegistryServicer_to_server(servicer, server):
                     servicer.Commit,
                     request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.FromString,
                     response_serializer=shuffle__server_dot_proto_dot_registry__pb2.CommitReply.SerializeToString,
+            ),
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.JoinRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.JoinReply.SerializeToString,
+            ),
+            'Beat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Beat,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.BeatRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.BeatReply.SerializeToString,
+            ),
+            'Held': grpc.unary_unary_rpc_method_handler(
+                    servicer.Held,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.HeldRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.HeldReply.SerializeToString,
+            ),
+            'Lose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Lose,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.LoseReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +158,114 @@ class ShuffleRegistry:
             '/flight_shuffle.registry.v1.ShuffleRegistry/Commit',
             shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.SerializeToString,
             shuffle__server_dot_proto_dot_registry__pb2.CommitReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Join',
+            shuffle__server_dot_proto_dot_registry__pb2.JoinRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.JoinReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Beat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Beat',
+            shuffle__server_dot_proto_dot_registry__pb2.BeatRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.BeatReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Held(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Held',
+            shuffle__server_dot_proto_dot_registry__pb2.HeldRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.HeldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Lose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Lose',
+            shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.LoseReply.FromString,
             options,
             channel_credentials,
             insecure,

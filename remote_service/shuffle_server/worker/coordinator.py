@@ -18,6 +18,10 @@ class Coordinator(Protocol):
         """Raises UnknownApp, AppExpired, UnknownShuffle."""
         ...
 
+    def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        """The shuffle as it is now, and what `winner` says: asked before anything of it is written."""
+        ...
+
     def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
         """The committed output of a map, None when there is none (yet, or any more)."""
         ...
@@ -35,19 +39,22 @@ class Coordinator(Protocol):
         ...
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        """Record that a committed output is gone."""
+        """Record that a committed output is gone from this worker."""
         ...
 
 
 class LocalCoordinator:
     """The master in the same process."""
 
-    def __init__(self, master: Master) -> None:
-        self._master = master
+    def __init__(self, master: Master, worker: str) -> None:
+        self._master, self._worker = master, worker
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
         with self._master.lock:
             return self._master.registry.spec(shuffle)
+
+    def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        return self.spec(shuffle), self.winner(shuffle, map_id)
 
     def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
         with self._master.lock:
@@ -75,4 +82,4 @@ class LocalCoordinator:
         return output
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        self._master.lose(shuffle, output, reason)
+        self._master.lose(shuffle, output, reason, self._worker)

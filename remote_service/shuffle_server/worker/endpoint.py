@@ -23,8 +23,9 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing
+from shuffle_server.worker.actions import act
 from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
-from shuffle_server.worker.handover import HandOver
+from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -109,17 +110,19 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
-        """Hand-over by file, and scrub (docs/protocol.md)."""
+        """Hand-over by file and scrub (docs/protocol.md), and what the cluster asks of a worker."""
+        kind, body = action.type, action.body.to_pybytes()
         with log_context(peer=context.peer()):
             try:
-                if action.type == scrubbing.ACTION:
-                    request = messages.parse(pb.ScrubRequest, action.body.to_pybytes())
+                if kind == scrubbing.ACTION:
+                    request = messages.parse(pb.ScrubRequest, body)
                     return self._progress(scrubbing.scrub(self.worker, request, principal_of(context)))
-                if self._hand_over is None:
-                    raise InvalidArgument(f"action {action.type!r}", remedy="push and pull: this worker has no actions")
-                results = self._hand_over.act(action.type, action.body.to_pybytes(), principal_of(context))
+                if self._hand_over is not None and kind.startswith(PREFIX):
+                    results = self._hand_over.act(kind, body, principal_of(context))
+                else:
+                    results = [act(self.worker, principal_of(context), kind, body)]
             except ShuffleError as error:
-                raise self._failed(f"action {action.type}", error) from error
+                raise self._failed(f"action {kind[:32]}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
     def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:

@@ -13,6 +13,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
+from shuffle_server.observe.worker_state import worker_status
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
@@ -49,7 +50,7 @@ class Worker:
             raise ShuttingDown(f"worker {self.info.id} is stopping", remedy="retry; it or another worker will be back")
         messages.check_protocol(command.protocol, "the sender")
         shuffle, output = messages.shuffle_id(command.shuffle), messages.map_attempt(command.output)
-        spec = self._coordinator.spec(shuffle)
+        spec, winner = self._coordinator.opening(shuffle, output.map)
         if command.partitions != spec.partitions:
             raise InvalidArgument(
                 f"the sender writes {command.partitions} partitions, the shuffle has {spec.partitions}",
@@ -64,7 +65,6 @@ class Worker:
             )
         if spec.content != "spark":
             spec.check_map(output.map)
-        winner = self._coordinator.winner(shuffle, output.map)
         if winner is not None:
             return winner
         self._store.add_shuffle(shuffle)
@@ -103,6 +103,8 @@ class Worker:
             self._coordinator.lose(staged.shuffle, description.output, "its commit could not be recorded")
             self._store.remove_output(staged.shuffle, description.output)
             raise
+        if winner.output != description.output:  # at another worker, which this one's files know nothing of
+            self._store.remove_output(staged.shuffle, description.output)
         log.info(
             "committed map %d attempt %d of %s: %d bytes",
             winner.output.map,
@@ -175,12 +177,13 @@ class Worker:
 
     # ------------------------------------------------------------------ for the master and for people
 
-    def workers(self) -> list[WorkerInfo]:
-        return [WorkerInfo(self.info.id, self.info.host, self.info.port, self._store.free_bytes())]
+    def free_bytes(self) -> int:
+        return self._store.free_bytes()
 
-    def traffic(self) -> tuple[int, int]:
-        totals = self.instruments.traffic.totals()
-        return totals.pushed_bytes, totals.pulled_bytes
+    def status(self) -> pb.WorkerStatus:
+        """What it holds and does at this moment."""
+        traffic = self.instruments.traffic.totals()
+        return worker_status(self.info.id, self.pool.statistics(), self._store.statistics(), traffic)
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""

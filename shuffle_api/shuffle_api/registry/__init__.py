@@ -11,6 +11,7 @@ from shuffle_api.registry.events import (
     Event,
     LostOutput,
     MapOutputCommitted,
+    OutputMoved,
     ShuffleRemoved,
     WorkerLost,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "LostOutput",
     "MapOutputCommitted",
     "Operation",
+    "OutputMoved",
     "RegisterApp",
     "RegisterShuffle",
     "RegisterWorker",

@@ -27,6 +27,14 @@ class LostOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputMoved:
+    """A committed map output lies at other workers than before, `output` says at which. Nothing has to run again."""
+
+    shuffle: ShuffleId
+    output: MapOutput
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleRemoved:
     """A shuffle is gone: nothing of it may be read or committed any more, its files can be deleted."""
 
@@ -43,10 +51,10 @@ class AppRemoved:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker is gone. The `LostOutput` events of its map outputs come before."""
+    """A worker is gone. The `LostOutput` and `OutputMoved` events of its map outputs come before."""
 
     worker: WorkerInfo
     reason: str
 
 
-Event: TypeAlias = MapOutputCommitted | LostOutput | ShuffleRemoved | AppRemoved | WorkerLost
+Event: TypeAlias = MapOutputCommitted | OutputMoved | LostOutput | ShuffleRemoved | AppRemoved | WorkerLost

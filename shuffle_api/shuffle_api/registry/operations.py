@@ -54,9 +54,12 @@ class ExpireApps:
 
 @dataclass(frozen=True, slots=True)
 class RegisterShuffle:
-    """A shuffle begins."""
+    """A shuffle begins. `serial`, random, tells it from an earlier one with the same id, whose files may still lie
+    at a worker that was away; the first one counts.
+    """
 
     spec: ShuffleSpec
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ class UnregisterShuffle:
 
 @dataclass(frozen=True, slots=True)
 class CommitMapOutput:
-    """A worker holds a complete map output."""
+    """A worker holds a complete map output: the first attempt of its map wins. The same attempt at another worker is a
+    copy. `output` names one worker.
+    """
 
     shuffle: ShuffleId
     output: MapOutput
@@ -76,11 +81,14 @@ class CommitMapOutput:
 
 @dataclass(frozen=True, slots=True)
 class LoseMapOutput:
-    """The data of a committed attempt is gone; `reason` is shown to whoever wants to read it."""
+    """The data of a committed attempt is gone, at `worker` or (empty) everywhere; `reason` is shown to whoever wants to
+    read it. An output of which another worker has a copy is not lost.
+    """
 
     shuffle: ShuffleId
     output: MapAttempt
     reason: str
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
-from shuffle_api.registry.events import LostOutput
+from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
 from shuffle_api.values import MapOutput, ShuffleSpec
 
 
@@ -26,6 +26,7 @@ class ShuffleOutputs:
     """
 
     spec: ShuffleSpec
+    serial: int = 0
     winners: dict[int, MapOutput] = field(default_factory=dict)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
@@ -34,10 +35,11 @@ class ShuffleOutputs:
 
     def clone(self) -> ShuffleOutputs:
         """An equal one that nobody shares."""
-        return ShuffleOutputs(self.spec, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
+        return ShuffleOutputs(self.spec, self.serial, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
 
-    def commit(self, output: MapOutput) -> bool:
-        """Let the attempt win its map; False if it has won already. Changes nothing when it raises.
+    def commit(self, output: MapOutput) -> MapOutputCommitted | OutputMoved | None:
+        """Let the attempt win its map, or note one more worker that holds the winner; None if that is known already.
+        Changes nothing when it raises.
 
         Map numbers are not held against `spec.maps`: engines may number their maps sparsely.
 
@@ -47,29 +49,37 @@ class ShuffleOutputs:
         """
         attempt = output.output
         winner = self.winners.get(attempt.map)
-        if winner == output:
-            return False
+        if winner is not None and winner.output == attempt and winner.totals == output.totals:
+            if output.worker in winner.workers:
+                return None
+            self.winners[attempt.map] = replace(winner, copies=(*winner.copies, output.worker))
+            return OutputMoved(self.spec.id, self.winners[attempt.map])
         self._check(output, winner)
         self.winners[attempt.map] = output
         self.bytes += output.totals.bytes
         if attempt.map not in self.lost:
             insort(self.maps, attempt.map)
-        return True
+        return MapOutputCommitted(self.spec.id, output)
 
-    def lose(self, attempt: MapAttempt, reason: str) -> LostOutput | None:
-        """Mark the attempt's output as lost; None if it is not the winner of its map, so that nothing changes."""
+    def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
+        """Mark the attempt's output as lost at `worker` (empty: everywhere); None if it is not there, or not the winner
+        of its map, so that nothing changes."""
         winner = self.winners.get(attempt.map)
-        if winner is None or winner.output != attempt:
+        if winner is None or winner.output != attempt or (worker and worker not in winner.workers):
             return None
-        event = LostOutput(self.spec.id, winner, reason)
+        rest = [each for each in winner.workers if worker and each != worker]
+        if rest:
+            self.winners[attempt.map] = winner.at(*rest)
+            return OutputMoved(self.spec.id, self.winners[attempt.map])
+        event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
         del self.winners[attempt.map]
         self.bytes -= winner.totals.bytes
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
     def held_by(self, worker: str) -> list[MapAttempt]:
-        """The committed attempts whose output lies at `worker`."""
-        return [winner.output for winner in self.winners.values() if winner.worker == worker]
+        """The committed attempts whose output, or a copy of it, lies at `worker`."""
+        return [winner.output for winner in self.winners.values() if worker in winner.workers]
 
     def get(self, map: int) -> MapOutput:
         """The committed output of `map`.
@@ -112,7 +122,7 @@ class ShuffleOutputs:
             return
         if winner.output == attempt:
             raise CommitMismatch(
-                f"{attempt} has committed before, with {winner.totals} on worker {winner.worker},"
+                f"{attempt} has committed before, with {winner.totals} on {_named(winner)},"
                 f" now it says {output.totals} on worker {output.worker}",
                 worker=winner.worker,
                 shuffle=self.spec.id,
@@ -124,6 +134,10 @@ class ShuffleOutputs:
             shuffle=self.spec.id,
             output=winner.output,
         )
+
+
+def _named(output: MapOutput) -> str:
+    return f"worker {', '.join(output.workers)}"
 
 
 def _lost(event: LostOutput, message: str) -> MapOutputLost:

@@ -46,10 +46,11 @@ def _register(record: AppRecord) -> RegisterApp:
 
 def _shuffle(outputs: ShuffleOutputs) -> Iterator[Operation]:
     id = outputs.spec.id
-    yield RegisterShuffle(outputs.spec)
+    yield RegisterShuffle(outputs.spec, outputs.serial)
     for events in outputs.lost.values():
         for event in events:
             yield CommitMapOutput(id, event.output)
             yield LoseMapOutput(id, event.output.output, event.reason)
     for output in outputs.winners.values():
-        yield CommitMapOutput(id, output)
+        for worker in output.workers:
+            yield CommitMapOutput(id, output.at(worker))

@@ -13,7 +13,6 @@ from shuffle_api.registry.events import (
     AppRemoved,
     Event,
     LostOutput,
-    MapOutputCommitted,
     ShuffleRemoved,
     WorkerLost,
 )
@@ -83,9 +82,9 @@ class Registry:
         :raises UnknownApp: Heartbeat, RegisterShuffle: no such application.
         :raises ShuffleExists: RegisterShuffle: the id is taken by a shuffle with other properties.
         :raises UnknownShuffle: CommitMapOutput, LoseMapOutput: no such shuffle.
-        :raises InvalidArgument: CommitMapOutput: the worker is not registered.
+        :raises InvalidArgument: CommitMapOutput: the worker is not registered, or there are several.
         :raises AttemptSuperseded: CommitMapOutput: another attempt has won; `.output` and `.worker` name it.
-        :raises CommitMismatch: CommitMapOutput: this attempt has won with other totals or at another worker.
+        :raises CommitMismatch: CommitMapOutput: this attempt has won with other totals.
         :raises MapOutputLost: CommitMapOutput: this attempt had won and was lost.
         """
         return self._HANDLERS[type(operation)](self, operation)
@@ -112,7 +111,7 @@ class Registry:
         if present is not None and present.spec != op.spec:
             raise ShuffleExists(f"the shuffle is registered as {present.spec}, not {op.spec}", shuffle=id)
         if present is None:
-            self._shuffles[id] = ShuffleOutputs(op.spec)
+            self._shuffles[id] = ShuffleOutputs(op.spec, op.serial)
         return ()
 
     def _unregister_shuffle(self, op: UnregisterShuffle) -> tuple[Event, ...]:
@@ -129,10 +128,18 @@ class Registry:
                 shuffle=op.shuffle,
                 output=op.output.output,
             )
-        return (MapOutputCommitted(op.shuffle, op.output),) if outputs.commit(op.output) else ()
+        if op.output.copies:
+            raise InvalidArgument(
+                f"a commit at several workers at once: {', '.join(op.output.workers)}",
+                remedy="commit the output at each of them",
+                shuffle=op.shuffle,
+                output=op.output.output,
+            )
+        event = outputs.commit(op.output)
+        return () if event is None else (event,)
 
     def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
-        event = self._own(op.shuffle).lose(op.output, op.reason)
+        event = self._own(op.shuffle).lose(op.output, op.reason, op.worker)
         return () if event is None else (event,)
 
     def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
@@ -143,12 +150,12 @@ class Registry:
         info = self._workers.pop(op.worker, None)
         if info is None:
             return ()
-        lost = [
-            self._own(id).lose(attempt, op.reason)
+        lost: list[Event | None] = [
+            self._own(id).lose(attempt, op.reason, op.worker)
             for id, outputs in list(self._shuffles.items())
             for attempt in outputs.held_by(op.worker)
         ]
-        return (*filter(None, lost), WorkerLost(info, op.reason))
+        return (*(event for event in lost if event is not None), WorkerLost(info, op.reason))
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
         ids = [id for id in self._shuffles if id.app == app]
@@ -175,6 +182,19 @@ class Registry:
         :raises UnknownShuffle: it is not registered.
         """
         return self._outputs(id).spec
+
+    def serial(self, id: ShuffleId) -> int:
+        """Which of the shuffles that have had this id it is. Raises what `spec` raises."""
+        return self._outputs(id).serial
+
+    def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
+        """The committed outputs that lie at a worker, there alone or there too. Goes through all outputs."""
+        return [
+            (id, winner)
+            for id, outputs in self._shuffles.items()
+            for winner in outputs.winners.values()
+            if worker in winner.workers
+        ]
 
     def shuffles(self, app: str | None = None) -> list[ShuffleSpec]:
         """The registered shuffles, of one application or of all. Empty for an unknown application."""

@@ -33,6 +33,7 @@ from shuffle_api.registry import (
     LostOutput,
     MapOutputCommitted,
     Operation,
+    OutputMoved,
     RegisterApp,
     RegisterShuffle,
     RegisterWorker,
@@ -62,7 +63,7 @@ SETTING_UP = st.one_of(
     st.builds(Heartbeat, APPS, TIMES),
 )
 LOSING = st.one_of(
-    st.builds(LoseMapOutput, IDS, ATTEMPTS, REASONS),
+    st.builds(LoseMapOutput, IDS, ATTEMPTS, REASONS, st.one_of(st.just(""), WORKERS)),
     st.builds(LoseWorker, WORKERS, REASONS),
     st.builds(UnregisterShuffle, IDS),
     st.builds(UnregisterApp, APPS),
@@ -78,9 +79,18 @@ class History:
     lost: dict[int, list[MapOutput]] = field(default_factory=dict)
 
     def winner(self, map: int) -> MapOutput | None:
-        living = [each for each in self.committed.get(map, []) if each not in self.lost.get(map, [])]
+        lost = [each.output for each in self.lost.get(map, [])]
+        living = [each for each in self.committed.get(map, []) if each.output not in lost]
         assert len(living) <= 1, f"map {map} has several winners: {living}"
         return living[0] if living else None
+
+    def move(self, output: MapOutput) -> None:
+        former = self.winner(output.output.map)
+        assert former is not None
+        assert (former.output, former.totals) == (output.output, output.totals)
+        assert set(former.workers) ^ set(output.workers)
+        outputs = self.committed[output.output.map]
+        outputs[outputs.index(former)] = output
 
 
 class RegistryMachine(RuleBasedStateMachine):
@@ -135,11 +145,23 @@ class RegistryMachine(RuleBasedStateMachine):
         id, output = data.draw(st.sampled_from(self.winners()))
         self.apply(LoseMapOutput(id, output.output, reason))
 
+    @precondition(lambda self: self.winners())
+    @rule(data=st.data(), worker=WORKERS)
+    def copy_a_winner(self, data: st.DataObject, worker: str) -> None:
+        id, output = data.draw(st.sampled_from(self.winners()))
+        self.apply(CommitMapOutput(id, output.at(worker)))
+
+    @precondition(lambda self: self.winners())
+    @rule(data=st.data(), reason=REASONS)
+    def lose_a_winner_at_one_worker(self, data: st.DataObject, reason: str) -> None:
+        id, output = data.draw(st.sampled_from(self.winners()))
+        self.apply(LoseMapOutput(id, output.output, reason, data.draw(st.sampled_from(output.workers))))
+
     @precondition(lambda self: self.ever_committed())
     @rule(data=st.data())
     def commit_again(self, data: st.DataObject) -> None:
         id, output = data.draw(st.sampled_from(self.ever_committed()))
-        self.apply(CommitMapOutput(id, output))
+        self.apply(CommitMapOutput(id, output.at(output.worker)))
 
     def ever_committed(self) -> list[tuple[ShuffleId, MapOutput]]:
         return [
@@ -173,11 +195,16 @@ class RegistryMachine(RuleBasedStateMachine):
         match event:
             case MapOutputCommitted(id, output):
                 assert self.shuffles[id].winner(output.output.map) is None
-                assert output not in self.shuffles[id].lost.get(output.output.map, [])
+                assert output.output not in [each.output for each in self.shuffles[id].lost.get(output.output.map, [])]
                 self.shuffles[id].committed.setdefault(output.output.map, []).append(output)
             case LostOutput(id, output, _):
-                assert self.shuffles[id].winner(output.output.map) == output
+                winner = self.shuffles[id].winner(output.output.map)
+                assert winner is not None
+                assert winner.output == output.output
+                assert output.worker in winner.workers
                 self.shuffles[id].lost.setdefault(output.output.map, []).append(output)
+            case OutputMoved(id, output):
+                self.shuffles[id].move(output)
             case ShuffleRemoved(id):
                 del self.shuffles[id]
             case AppRemoved(app, reason):
@@ -186,7 +213,7 @@ class RegistryMachine(RuleBasedStateMachine):
                     self.expired.add(app)
             case WorkerLost(worker, _):
                 living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
-                assert worker.id not in {output.worker for output in living if output}
+                assert worker.id not in {holder for output in living if output for holder in output.workers}
 
     def check_repeating(self, operation: Operation) -> None:
         after = copy.deepcopy(self.registry)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry import LostOutput, OutputMoved
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
 
@@ -37,7 +38,7 @@ def test_commit_of_another_attempt_is_refused_by_the_winners_name(outputs: Shuff
     assert outputs.get(0) == output(0, 1, worker="here")
 
 
-@pytest.mark.parametrize("second", [output(0, records=2), output(0, worker="there")])
+@pytest.mark.parametrize("second", [output(0, records=2), output(0, worker="there", records=2)])
 def test_same_attempt_with_another_statement_is_refused(outputs: ShuffleOutputs, second: MapOutput) -> None:
     outputs.commit(output(0))
     with pytest.raises(CommitMismatch):
@@ -48,7 +49,7 @@ def test_same_attempt_with_another_statement_is_refused(outputs: ShuffleOutputs,
 def test_losing_says_what_was_lost_and_where(outputs: ShuffleOutputs) -> None:
     outputs.commit(output(0))
     event = outputs.lose(MapAttempt(0, 0), "disk broke")
-    assert event is not None
+    assert isinstance(event, LostOutput)
     assert (event.shuffle, event.output, event.reason) == (ID, output(0), "disk broke")
     with pytest.raises(MapOutputLost, match="disk broke") as raised:
         outputs.get(0)
@@ -99,6 +100,19 @@ def test_lost_outputs_are_listed_until_written_again(outputs: ShuffleOutputs) ->
     assert [event.output.output.map for event in outputs.lost_now(1, 2)] == [1]
     outputs.commit(output(1, 1))
     assert [event.output.output.map for event in outputs.lost_now(0, None)] == [0, 2]
+
+
+def test_the_winner_at_another_worker_is_a_copy_and_a_lost_copy_is_no_lost_output(outputs: ShuffleOutputs) -> None:
+    outputs.commit(output(0, worker="w1"))
+    assert outputs.commit(output(0, worker="w2")) == OutputMoved(ID, output(0).at("w1", "w2"))
+    assert outputs.commit(output(0, worker="w2")) is None
+    assert outputs.held_by("w2") == [MapAttempt(0, 0)]
+    assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") == OutputMoved(ID, output(0).at("w2"))
+    assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") is None
+    assert outputs.get(0) == output(0, worker="w2")
+    assert outputs.lose(MapAttempt(0, 0), "drowned", "w2") == LostOutput(ID, output(0, worker="w2"), "drowned")
+    with pytest.raises(MapOutputLost, match="drowned"):
+        outputs.get(0)
 
 
 def test_outputs_held_by_a_worker_are_those_committed_there(outputs: ShuffleOutputs) -> None:

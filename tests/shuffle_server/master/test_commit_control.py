@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,20 +15,21 @@ import pytest
 
 from shuffle_api.errors import (
     CommitMismatch,
-    InvalidArgument,
     MapOutputLost,
     PermissionDenied,
     ServerUnreachable,
+    StaleEpoch,
     StorageFailed,
     Unauthenticated,
     UnknownShuffle,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, WorkerInfo
-from shuffle_server.master.client import RegistryClient
+from shuffle_server.master.client import Identity, RegistryClient
 from shuffle_server.master.commit_control import MAX_COMMITS
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
 from shuffle_server.master.recovery import recover
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.security import OPEN, ServerSecurity
@@ -50,7 +51,13 @@ class NoWorkers:
     def traffic(self) -> tuple[int, int]:
         return 0, 0
 
-    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+    def draining(self) -> Collection[str]:
+        return ()
+
+    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+        return ()
+
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         return None
 
 
@@ -62,7 +69,7 @@ class Scene:
         self.master = Master(self.directory, sync=True)
         self.master.apply_all(BEGIN)
         service = ControlService(self.master, NoWorkers(), "0", 1)
-        self._server, port = start_control(service, "127.0.0.1", 0, 16, security)
+        self._server, port = start_control(service, Membership(self.master, 60), "127.0.0.1", 0, 16, security)
         self.address = f"127.0.0.1:{port}"
 
     def close(self) -> None:
@@ -145,13 +152,13 @@ def raw_call(address: str, data: bytes) -> bytes:
 
 def check_refusal(error: Any) -> None:
     """By gRPC's status and by the typed error beside it."""
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED)
     assert messages.ERROR_METADATA in [key for key, _ in error.trailing_metadata()]
 
 
 def test_garbage_is_refused_and_the_master_goes_on(scene: Scene, client: RegistryClient) -> None:
     rng = random.Random(3)
-    whole = pb.CommitRequest(epoch=1, commits=[message(commit(1).output)]).SerializeToString()
+    whole = pb.CommitRequest(identity=pb.Identity(epoch=1), commits=[message(commit(1).output)]).SerializeToString()
     for _ in range(300):
         data = bytearray(whole if rng.random() < 0.7 else rng.randbytes(rng.randrange(60)))
         for _ in range(rng.randrange(3)):
@@ -161,16 +168,16 @@ def test_garbage_is_refused_and_the_master_goes_on(scene: Scene, client: Registr
             raw_call(scene.address, bytes(data))
         except grpc.RpcError as error:
             check_refusal(error)
-    assert client.commit(SHUFFLE, commit(9).output) == commit(9).output
+    assert client.commit(SHUFFLE, commit(1000).output) == commit(1000).output
 
 
 def test_a_client_of_another_epoch_is_fenced() -> None:
     with closing(Scene()) as scene:
         epoch = scene.master.epoch
-        with closing(RegistryClient(scene.address, epoch=epoch, timeout=TIMEOUT)) as client:
+        with closing(RegistryClient(scene.address, identity=lambda: Identity(epoch), timeout=TIMEOUT)) as client:
             client.commit(SHUFFLE, commit(0).output)
-        with closing(RegistryClient(scene.address, epoch=epoch + 1, timeout=TIMEOUT)) as client:
-            with pytest.raises(InvalidArgument, match="is for epoch 2 of the master, this is epoch 1"):
+        with closing(RegistryClient(scene.address, identity=lambda: Identity(epoch + 1), timeout=TIMEOUT)) as client:
+            with pytest.raises(StaleEpoch, match="is for epoch 2 of the master, this is epoch 1"):
                 client.commit(SHUFFLE, commit(1).output)
         assert [each.output.map for each in scene.durable()] == [0]
 

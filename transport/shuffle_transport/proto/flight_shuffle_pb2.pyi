@@ -29,6 +29,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNAUTHENTICATED: _ClassVar[ErrorCode]
     PERMISSION_DENIED: _ClassVar[ErrorCode]
     DEADLINE: _ClassVar[ErrorCode]
+    STALE_EPOCH: _ClassVar[ErrorCode]
     QUOTA_EXCEEDED: _ClassVar[ErrorCode]
 INTERNAL: ErrorCode
 INVALID_ARGUMENT: ErrorCode
@@ -50,6 +51,7 @@ SHUTTING_DOWN: ErrorCode
 UNAUTHENTICATED: ErrorCode
 PERMISSION_DENIED: ErrorCode
 DEADLINE: ErrorCode
+STALE_EPOCH: ErrorCode
 QUOTA_EXCEEDED: ErrorCode
 
 class ShuffleKey(_message.Message):
@@ -347,16 +349,18 @@ class HelloReply(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "port", "free_bytes")
+    __slots__ = ("id", "host", "port", "free_bytes", "draining")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     port: int
     free_bytes: int
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ...) -> None: ...
+    draining: bool
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class RegisterAppRequest(_message.Message):
     __slots__ = ("app", "instance", "name")
@@ -434,6 +438,22 @@ class UnregisterShuffleReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class PlaceRequest(_message.Message):
+    __slots__ = ("shuffle", "host", "avoid")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    AVOID_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    host: str
+    avoid: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., host: _Optional[str] = ..., avoid: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PlaceReply(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+
 class LocateRequest(_message.Message):
     __slots__ = ("shuffle", "first_map", "end_map", "page")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
@@ -447,7 +467,7 @@ class LocateRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
 
 class LocateReply(_message.Message):
-    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost")
+    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "serial")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_MAP_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
@@ -457,6 +477,7 @@ class LocateReply(_message.Message):
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[MapOutput]
     next_map: int
     more: bool
@@ -466,17 +487,20 @@ class LocateReply(_message.Message):
     codec: str
     content: str
     lost: _containers.RepeatedCompositeFieldContainer[MapOutput]
-    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ...) -> None: ...
+    serial: int
+    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., serial: _Optional[int] = ...) -> None: ...
 
 class MapOutput(_message.Message):
-    __slots__ = ("output", "worker", "totals")
+    __slots__ = ("output", "worker", "totals", "copies")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     output: MapAttempt
     worker: str
     totals: Totals
-    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
+    copies: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., copies: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReportLostRequest(_message.Message):
     __slots__ = ("shuffle", "outputs", "reason")
@@ -523,7 +547,7 @@ class StatusReply(_message.Message):
     def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks")
+    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +558,8 @@ class WorkerStatus(_message.Message):
     STAGED_BYTES_FIELD_NUMBER: _ClassVar[int]
     SPARE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
     worker: str
     memory_budget: int
     memory_used: int
@@ -544,7 +570,9 @@ class WorkerStatus(_message.Message):
     staged_bytes: int
     spare_bytes: int
     disks: _containers.RepeatedCompositeFieldContainer[DiskStatus]
-    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ...) -> None: ...
+    bytes_pushed: int
+    bytes_pulled: int
+    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ...) -> None: ...
 
 class DiskStatus(_message.Message):
     __slots__ = ("path", "size", "used", "free", "out")

@@ -67,6 +67,11 @@ class ShuffleControlStub:
                 request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleRequest.SerializeToString,
                 response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleReply.FromString,
                 _registered_method=True)
+        self.Place = channel.unary_unary(
+                '/flight_shuffle.v1.ShuffleControl/Place',
+                request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceRequest.SerializeToString,
+                response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceReply.FromString,
+                _registered_method=True)
         self.Locate = channel.unary_unary(
                 '/flight_shuffle.v1.ShuffleControl/Locate',
                 request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.LocateRequest.SerializeToString,
@@ -126,6 +131,12 @@ class ShuffleControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Place(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Locate(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -176,6 +187,11 @@ def add_ShuffleControlServicer_to_server(servicer, server):
                     servicer.UnregisterShuffle,
                     request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleRequest.FromString,
                     response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleReply.SerializeToString,
+            ),
+            'Place': grpc.unary_unary_rpc_method_handler(
+                    servicer.Place,
+                    request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceRequest.FromString,
+                    response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceReply.SerializeToString,
             ),
             'Locate': grpc.unary_unary_rpc_method_handler(
                     servicer.Locate,
@@ -358,6 +374,33 @@ class ShuffleControl:
             '/flight_shuffle.v1.ShuffleControl/UnregisterShuffle',
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleRequest.SerializeToString,
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.UnregisterShuffleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Place(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.v1.ShuffleControl/Place',
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceRequest.SerializeToString,
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.PlaceReply.FromString,
             options,
             channel_credentials,
             insecure,

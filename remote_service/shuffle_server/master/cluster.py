@@ -1,0 +1,94 @@
+"""All workers of a master as one: what the control endpoint asks of them, whether they run in here or elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from shuffle_api.errors import ShuffleError, StaleEpoch
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.membership import Membership
+from shuffle_server.proto import registry_pb2
+from shuffle_server.worker.actions import VERIFY
+from shuffle_transport import messages
+from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, Credentials
+
+log = logging.getLogger(__name__)
+
+ACTION_SECONDS = 60.0  # to read all of one map output
+
+
+class LocalWorker(Protocol):
+    """The worker in the master's own process, if there is one."""
+
+    @property
+    def info(self) -> WorkerInfo: ...
+    def free_bytes(self) -> int: ...
+    def status(self) -> pb.WorkerStatus: ...
+    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None: ...
+
+
+class Cluster:
+    """The workers as `ControlService` sees them.
+
+    :param credentials: the cluster's, for what is asked of workers in other processes.
+    """
+
+    def __init__(
+        self, membership: Membership, local: LocalWorker | None, credentials: Credentials = NO_CREDENTIALS
+    ) -> None:
+        self._membership, self._local, self._credentials = membership, local, credentials
+
+    def workers(self) -> Sequence[WorkerInfo]:
+        self._ask_local()
+        return [member.info for member in self._membership.members()]
+
+    def draining(self) -> Collection[str]:
+        return {member.info.id for member in self._membership.members() if member.draining}
+
+    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+        self._ask_local()
+        return self._membership.place(host, avoid)
+
+    def states(self) -> list[pb.WorkerStatus]:
+        """What the workers told of themselves; those that have told nothing yet are left out."""
+        self._ask_local()
+        return [member.status for member in self._membership.members() if member.status.worker]
+
+    def traffic(self) -> tuple[int, int]:
+        states = self.states()
+        return sum(state.bytes_pushed for state in states), sum(state.bytes_pulled for state in states)
+
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        """A worker that cannot be asked is not said to have lost anything: it may be back in a moment."""
+        if self._local is not None and worker == self._local.info.id:
+            return self._local.verify(shuffle, output)
+        request = registry_pb2.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
+        try:
+            reply = registry_pb2.Verified.FromString(self.act(worker, VERIFY, request.SerializeToString()))
+        except ShuffleError as error:
+            log.warning("worker %s could not be asked to verify %s of %s: %s", worker, output, shuffle, error)
+            return None
+        return reply.reason if reply.bad else None
+
+    def act(self, worker: str, action: str, body: bytes, timeout: float = ACTION_SECONDS) -> bytes:
+        """Have a worker in another process do something. Raises what it answers, ServerUnreachable, InvalidArgument."""
+        info = self._membership.member(worker).info
+        client = FlightClient(info.address, timeout=timeout, credentials=self._credentials)
+        try:
+            return client.act(action, body)
+        finally:
+            client.close()
+
+    def _ask_local(self) -> None:
+        if self._local is None:
+            return
+        info = self._local.info
+        try:
+            self._membership.beat(info.id, info.incarnation, self._local.free_bytes(), self._local.status())
+        except StaleEpoch as error:  # it has not joined yet
+            log.debug("%s", error)

@@ -1,0 +1,164 @@
+"""Which workers there are: who has joined, who is alive, and where the next map output goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
+from shuffle_api.registry.operations import LoseWorker, RegisterWorker
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.master import Master
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+SUSPECT_SHARE = 0.4
+"""Of the time after which a silent worker is given up: from then on it is the last choice. It is the first again with
+its next sign of life."""
+
+FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is no other
+
+
+@dataclass(slots=True)
+class Member:
+    """A worker as the master sees it. `info.free_bytes` and `status` are those of its last sign of life."""
+
+    info: WorkerInfo
+    seen: float
+    status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
+    placed: int = 0  # outputs sent to it since then
+    draining: bool = False
+    local: bool = False  # in the master's own process: alive as long as that is
+
+    @property
+    def load(self) -> int:
+        """Pushes and pulls under way, and those that are about to come."""
+        return self.status.open_pushes + self.status.open_pulls + self.placed
+
+
+class Membership:
+    """The workers of one master. Thread-safe.
+
+    :param silent_seconds: a worker of which nothing was heard for so long is given up, with all that lies there.
+    """
+
+    def __init__(self, master: Master, silent_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._master, self.silent_seconds, self._clock = master, silent_seconds, clock
+        # Who joins and who is given up is decided one after the other, the registry's answer included.
+        self._changes = threading.Lock()
+        self._lock = threading.Lock()  # of the table
+        # A master that was away has heard of nobody: that is not held against the workers.
+        self._members = {info.id: Member(info, clock()) for info in master.registry.workers()}
+
+    def join(self, info: WorkerInfo, *, local: bool = False) -> bool:
+        """A worker is there, or back; whether the registry counted on it until now.
+
+        :raises StaleEpoch: a later life of this worker has joined.
+        """
+        with self._changes:
+            with self._lock:
+                former = self._members.get(info.id)
+            if former is not None and former.info.incarnation > info.incarnation:
+                raise StaleEpoch(
+                    f"worker {info.id} has joined as incarnation {former.info.incarnation} since {info.incarnation}",
+                    remedy="stop this one: two processes have the same worker id, from a copied data directory",
+                    worker=info.id,
+                )
+            self._master.apply(RegisterWorker(info))
+            member = Member(info, self._clock(), local=local)
+            if former is not None and former.info.incarnation == info.incarnation:
+                member.draining = former.draining
+            with self._lock:
+                self._members[info.id] = member
+            return former is not None
+
+    def beat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> None:
+        """A sign of life.
+
+        :raises StaleEpoch: the worker has not joined, or a later life of it has.
+        """
+        with self._lock:
+            member = self._members.get(id)
+            if member is None or member.info.incarnation != incarnation:
+                raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
+            member.info = replace(member.info, free_bytes=free_bytes)
+            member.seen, member.status, member.placed = self._clock(), status, 0
+
+    def expire(self) -> list[str]:
+        """Give up the workers that have been silent for too long; their ids.
+
+        :raises StorageFailed: that cannot be recorded now; it is tried again with the next call.
+        """
+        with self._changes:
+            now = self._clock()
+            with self._lock:
+                silent = [m for m in self._members.values() if not m.local and now - m.seen > self.silent_seconds]
+            for member in silent:
+                self._lose(member.info.id, f"silent for {now - member.seen:.0f} s")
+            return [member.info.id for member in silent]
+
+    def leave(self, id: str, reason: str) -> None:
+        """Give a worker up at once. What lies only there is lost."""
+        with self._changes:
+            self._lose(id, reason)
+
+    def _lose(self, id: str, reason: str) -> None:
+        self._master.apply(LoseWorker(id, reason))
+        with self._lock:
+            self._members.pop(id, None)
+
+    def drain(self, id: str, draining: bool = True) -> None:
+        """Have a worker take nothing new, or take it again. Raises InvalidArgument: there is none of this name."""
+        with self._lock:
+            self._member(id).draining = draining
+
+    def member(self, id: str) -> Member:
+        """A worker. Raises InvalidArgument: there is none of this name."""
+        with self._lock:
+            return replace(self._member(id))
+
+    def members(self) -> list[Member]:
+        """All workers that have joined and are not given up."""
+        with self._lock:
+            return [replace(member) for member in self._members.values()]
+
+    def place(self, host: str = "", avoid: Collection[str] = ()) -> list[WorkerInfo]:
+        """Where to put a map output that is written at `host`, best first; the first is counted on to get it.
+
+        Draining workers are left out. Those that are silent, full, or to be avoided come last; then counts whether a
+        worker is at the host, how busy it is, and its free space.
+        """
+        with self._lock:
+            late = self._clock() - SUSPECT_SHARE * self.silent_seconds
+            ordered = sorted(
+                (member for member in self._members.values() if not member.draining),
+                key=lambda m: (
+                    m.info.id in avoid,
+                    not m.local and m.seen < late,
+                    m.info.free_bytes < FULL_BYTES,
+                    bool(host) and m.info.host != host,
+                    m.load,
+                    -m.info.free_bytes,
+                ),
+            )
+            if ordered:
+                ordered[0].placed += 1
+            return [member.info for member in ordered]
+
+    def _member(self, id: str) -> Member:
+        if id not in self._members:
+            raise InvalidArgument(
+                f"there is no worker {id!r}", remedy=f"known: {', '.join(sorted(self._members)) or 'none'}"
+            )
+        return self._members[id]
+
+
+def check_present(master: Master, id: str, incarnation: int) -> None:
+    """:raises StaleEpoch: the registry does not count on this life of the worker."""
+    try:
+        present = master.registry.worker(id).incarnation
+    except ShuffleError:
+        raise StaleEpoch(f"worker {id} has not joined, or was given up", worker=id) from None
+    if present != incarnation:
+        raise StaleEpoch(f"worker {id} is at incarnation {present}, this is {incarnation}", worker=id)

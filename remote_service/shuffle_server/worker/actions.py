@@ -1,0 +1,41 @@
+"""Flight actions: what the master, or another worker, has a worker do. For the cluster's token only.
+
+They are of one release, as `registry.proto` is; no client uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from shuffle_api.errors import InvalidArgument, PermissionDenied
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_transport import messages
+from shuffle_transport.security import Principal
+
+VERIFY = "verify"
+
+
+class Acting(Protocol):
+    """What a worker can be told to do."""
+
+    def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None: ...
+
+
+def act(worker: Acting, principal: Principal, action: str, body: bytes) -> bytes:
+    """Do it; the answer. Raises InvalidArgument, PermissionDenied, and what the worker raises."""
+    if principal.app is not None:
+        raise PermissionDenied(f"action {action!r} is for the cluster's token only")
+    if action not in _ACTIONS:
+        raise InvalidArgument(f"unknown action {action!r}", remedy=f"known: {', '.join(sorted(_ACTIONS))}")
+    return _ACTIONS[action](worker, body)
+
+
+def _verify(worker: Acting, body: bytes) -> bytes:
+    asked = messages.parse(pb.HeldOutput, body)
+    reason = worker.verify(messages.shuffle_id(asked.shuffle), messages.map_attempt(asked.output))
+    return pb.Verified(bad=reason is not None, reason=reason or "").SerializeToString()
+
+
+_ACTIONS: dict[str, Callable[[Acting, bytes], bytes]] = {VERIFY: _verify}

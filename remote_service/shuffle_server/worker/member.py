@@ -1,0 +1,204 @@
+"""A worker's membership in a cluster: it joins, tells what it holds, and goes on to tell that it is alive."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, StaleEpoch
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.client import Identity
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.proto import registry_pb2_grpc as rpc
+from shuffle_server.worker.serials import ShuffleSerials
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
+from shuffle_transport.security import Credentials
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 10.0
+LOSSES_AT_ONCE = 1000
+
+
+class Member:
+    """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
+
+    :param info: asked for with every join: the address may change.
+    :param status: what is told with every sign of life.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        incarnation_file: Path,
+        info: Callable[[], WorkerInfo],
+        status: Callable[[], control_pb.WorkerStatus],
+        free_bytes: Callable[[], int],
+        serials: ShuffleSerials,
+        credentials: Credentials,
+    ) -> None:
+        self._client = ControlClient(
+            address,
+            client="flight-shuffle-worker",
+            timeout=CALL_SECONDS,
+            credentials=credentials,
+            stub=rpc.ShuffleRegistryStub,
+        )
+        self._info, self._status, self._free_bytes, self._serials = info, status, free_bytes, serials
+        self._file = incarnation_file
+        self._incarnation = _next_incarnation(incarnation_file)
+        self._identity = Identity()
+        self._joining = threading.Lock()
+        self._telling = threading.Lock()
+        self._lock = threading.Lock()  # of the losses
+        self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._seconds = 1.0
+        self._thread = threading.Thread(target=self._run, name="membership")
+
+    @property
+    def identity(self) -> Identity:
+        """Of the present membership."""
+        return self._identity
+
+    def join(self, patience: float) -> None:
+        """Join, for `patience` seconds if the master is away.
+
+        :raises ServerUnreachable, DeadlineExceeded: it still is.
+        :raises StaleEpoch: another process has this worker's id.
+        """
+        give_up = time.monotonic() + patience
+        while True:
+            try:
+                with self._joining:
+                    self._join()
+                return
+            except (ServerUnreachable, DeadlineExceeded):
+                if time.monotonic() > give_up or self._closing.wait(0.2):
+                    raise
+
+    def rejoin(self, stale: Identity) -> None:
+        """Join again, unless that has happened since one was `stale`. Raises what `join` raises.
+
+        A worker that had been given up begins anew: what it held is lost to the registry, so its files go.
+        """
+        with self._joining:
+            if self._identity != stale or self._closing.is_set():
+                return
+            if not self._join():
+                self._incarnation = _next_incarnation(self._file)
+                log.error("this worker had been given up by the master; it drops what it held and begins anew")
+                for shuffle, serial in self._serials.all():
+                    self._serials.end(shuffle, serial)
+                self._join()
+
+    def _join(self) -> bool:
+        worker = messages.worker_message(self._info())
+        worker.free_bytes = self._free_bytes()
+        reply: pb.JoinReply = self._client.call("Join", pb.JoinRequest(worker=worker, incarnation=self._incarnation))
+        self._identity = Identity(reply.epoch, worker.id, self._incarnation)
+        self._seconds = reply.beat_seconds
+        log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
+        return reply.known
+
+    def held(self) -> list[tuple[ShuffleId, MapAttempt]]:
+        """What the master believes to lie here. Raises what a call raises."""
+        found: list[tuple[ShuffleId, MapAttempt]] = []
+        more = True
+        while more:
+            request = pb.HeldRequest(worker=self._identity.worker, first=len(found))
+            reply: pb.HeldReply = self._client.call("Held", request)
+            found += [(messages.shuffle_id(each.shuffle), messages.map_attempt(each.output)) for each in reply.outputs]
+            more = reply.more
+        return found
+
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        """Tell the master soon that an output is gone from here; never waits for it."""
+        with self._lock:
+            self._losses[shuffle, output] = reason
+        self._wake.set()
+
+    def tell_losses(self, only: ShuffleId | None = None) -> None:
+        """Tell now what there is to tell, if there is any of shuffle `only`. Raises what a call raises."""
+        with self._lock:
+            if not any(only in (None, shuffle) for shuffle, _ in self._losses):
+                return
+        with self._telling:
+            while True:
+                with self._lock:
+                    batch = list(self._losses.items())[:LOSSES_AT_ONCE]
+                if not batch:
+                    return
+                lost = [
+                    pb.LostOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output), reason=reason)
+                    for (id, output), reason in batch
+                ]
+                self._client.call("Lose", pb.LoseRequest(identity=self._identity.message(), outputs=lost))
+                with self._lock:
+                    for key, _ in batch:
+                        self._losses.pop(key, None)
+
+    def start(self) -> None:
+        """Show signs of life from now on, in a thread of its own."""
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        away = False
+        while not self._closing.is_set():
+            self._wake.wait(self._seconds)
+            self._wake.clear()
+            identity = self._identity
+            try:
+                self._beat(identity)
+                away = False
+            except StaleEpoch as error:
+                log.warning("%s", error)
+                self._try_to_rejoin(identity)
+            except ShuffleError as error:
+                if not away:
+                    log.warning("the master is told nothing now: %s", error)
+                away = True
+                self._closing.wait(self._seconds)  # a loss that waits to be told must not make this spin
+
+    def _try_to_rejoin(self, stale: Identity) -> None:
+        try:
+            self.rejoin(stale)
+        except ShuffleError as error:
+            log.warning("could not join again: %s", error)
+            self._closing.wait(self._seconds)
+
+    def _beat(self, identity: Identity) -> None:
+        self.tell_losses()
+        held = [pb.HeldShuffle(shuffle=messages.key_of(id), serial=serial) for id, serial in self._serials.all()]
+        request = pb.BeatRequest(
+            identity=identity.message(), free_bytes=self._free_bytes(), status=self._status(), shuffles=held
+        )
+        reply: pb.BeatReply = self._client.call("Beat", request)
+        for gone in reply.gone:
+            self._serials.end(messages.shuffle_id(gone.shuffle), gone.serial)
+
+    def close(self) -> None:
+        """Stop; idempotent."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._client.close()
+
+
+def _next_incarnation(path: Path) -> int:
+    """One more than the last time, durable before it is used."""
+    number = (int(path.read_text()) if path.exists() else 0) + 1
+    fresh = path.with_suffix(".new")
+    fresh.write_text(str(number))
+    fresh.replace(path)
+    return number

@@ -1,0 +1,132 @@
+"""The worker of a process: store, memory, data endpoint, put together and taken apart again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.values import WorkerInfo
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.security import ServerSecurity
+from shuffle_server.store.directories import split_directories
+from shuffle_server.store.store import Store
+from shuffle_server.worker.coordinator import Coordinator
+from shuffle_server.worker.endpoint import FlightEndpoint
+from shuffle_server.worker.handover import HandOver
+from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.worker import Worker
+from shuffle_transport.pool import BufferPool
+
+log = logging.getLogger(__name__)
+
+DATA_GRACE = 10.0
+
+
+class WorkerPart:
+    """A store from its constructor on; serves from `serve` to `stop`; `close` at the end.
+
+    :raises StorageFailed: the data directory cannot be used.
+    """
+
+    def __init__(self, options: ServerOptions, instruments: Instruments) -> None:
+        self._options, self._instruments = options, instruments
+        roots = split_directories(options.data_dir)
+        self.id = worker_id(roots[0] / "worker-id")
+        self._nonce_file = roots[0] / "worker" / "nonce"
+        self.store = Store(
+            *(each / "worker" for each in roots),
+            sync=options.durability == "fsynced",
+            recycle=options.recycle,
+            floor=options.free_floor / 100,
+            app_max_bytes=options.app_max_bytes,
+        )
+        self.pool = BufferPool(options.memory)
+
+    def serve(self, coordinator: Coordinator, security: ServerSecurity) -> Worker:
+        """Listen. Raises InvalidArgument when it cannot."""
+        options = self._options
+        host, port = data_address(options)
+        info = WorkerInfo(self.id, options.advertise or host, port)
+        self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments)
+        put = PutOptions(options.window, options.overload_timeout)
+        try:
+            hand_over = HandOver(self.worker, self.store, self._nonce_file)
+            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over)
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidArgument(
+                f"cannot listen on {host}:{port}: {error}", remedy="choose another --data-listen address, or port 0"
+            ) from error
+        self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        return self.worker
+
+    def keep_house(self) -> None:
+        """To be called every few seconds."""
+        try:
+            self.store.look()
+            self.store.drop_idle(self._options.staged_timeout)
+            self.store.empty_trash()
+        except OSError as error:
+            log.warning("what was removed cannot be deleted now: %s", error)
+
+    def stop(self) -> bool:
+        """End the streams. False when some stayed open: they die with the process."""
+        # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
+        ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
+        ending.start()
+        ending.join(DATA_GRACE)
+        if ending.is_alive():
+            log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
+        self.pool.close()
+        return not ending.is_alive()
+
+    def close(self) -> None:
+        """Close the files; committed outputs stay."""
+        self.store.close()
+        self.store.empty_trash()
+
+
+class HouseKept(Protocol):
+    """What has to be tidied now and then."""
+
+    def keep_house(self) -> None: ...
+
+
+class Housekeeper:
+    """A thread that has things tidied, until `stop`."""
+
+    def __init__(self, seconds: float, *parts: HouseKept) -> None:
+        self._seconds, self._parts = seconds, parts
+        self._stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="housekeeping")
+        self.thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            for part in self._parts:
+                part.keep_house()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.thread.join()
+
+
+def data_address(options: ServerOptions) -> tuple[str, int]:
+    """Where the data endpoint listens."""
+    if options.data_listen:
+        return split_address(options.data_listen, "--data-listen")
+    return split_address(options.listen, "--listen")[0], 0
+
+
+def worker_id(path: Path) -> str:
+    """This worker's name, chosen once per data directory: locations in running jobs name it."""
+    if not path.exists():
+        path.with_suffix(".new").write_text(f"w-{uuid.uuid4().hex[:12]}")
+        path.with_suffix(".new").replace(path)
+    return path.read_text().strip()

@@ -1,0 +1,112 @@
+"""The registry as a worker in another process sees it: the master is asked, and what is sure to stay is kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from shuffle_api.errors import ShuffleError, StaleEpoch, UnknownShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_server.master.client import RegistryClient
+from shuffle_server.worker.member import Member
+from shuffle_server.worker.serials import ShuffleSerials
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Credentials
+
+RETRY_SECONDS = 60.0
+"""How long a request waits for a master that is away: it may be restarting, and then running jobs wait and go on."""
+
+STALE_ATTEMPTS = 3
+KEPT_SPECS = 10_000
+
+
+class RemoteCoordinator:
+    """A `Coordinator` for a worker at the master at `address`. Close it at the end."""
+
+    def __init__(self, address: str, member: Member, serials: ShuffleSerials, credentials: Credentials) -> None:
+        self._member, self._serials = member, serials
+        self._control = ControlClient(
+            address, client="flight-shuffle-worker", retry=RETRY_SECONDS, credentials=credentials
+        )
+        self._registry = RegistryClient(
+            address, identity=lambda: member.identity, retry=RETRY_SECONDS, credentials=credentials
+        )
+        self._lock = threading.Lock()
+        self._specs: dict[ShuffleId, tuple[int, ShuffleSpec]] = {}
+
+    def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        self._member.tell_losses(shuffle)  # what is gone from here must not be taken for committed
+        spec, serial, outputs, _ = self._page(shuffle, map_id, map_id + 1)
+        self._serials.begin(shuffle, serial)
+        return spec, outputs[0] if outputs else None
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        with self._lock:
+            serial, spec = self._specs.get(shuffle, (None, None))
+        # As long as this worker has its files, a shuffle is what it was.
+        if spec is not None and serial == self._serials.get(shuffle):
+            return spec
+        return self._page(shuffle, 0, 1)[0]
+
+    def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
+        outputs = self._page(shuffle, map_id, map_id + 1)[2]
+        return outputs[0] if outputs else None
+
+    def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        found: list[MapOutput] = []
+        first: int | None = 0
+        while first is not None:
+            _, _, outputs, first = self._page(shuffle, first, 0)
+            found += outputs
+        return found
+
+    def shuffles(self) -> list[ShuffleSpec]:
+        """Those of which this worker has files."""
+        found = []
+        for shuffle, _ in self._serials.all():
+            try:
+                found.append(self.spec(shuffle))
+            except UnknownShuffle:
+                continue
+        return found
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        serial = self._serials.get(shuffle)
+        if serial is None:
+            raise UnknownShuffle("the shuffle ended while this was written", shuffle=shuffle, output=output.output)
+        for _ in range(STALE_ATTEMPTS - 1):
+            identity = self._member.identity
+            try:
+                return self._registry.commit(shuffle, output, serial)
+            except StaleEpoch:  # the master was restarted, which costs no output of ours
+                self._member.rejoin(identity)
+        return self._registry.commit(shuffle, output, serial)
+
+    def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
+        """What became of each of many: its output, that of the attempt that had won its map, or why it is refused."""
+        serial = self._serials.get(shuffle)
+        if serial is None:
+            return [UnknownShuffle("it has no serial", shuffle=shuffle)] * len(outputs)
+        return self._registry.commit_all(shuffle, outputs, serial)
+
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        self._member.lose(shuffle, output, reason)
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self._registry.close()
+        self._control.close()
+
+    def _page(self, shuffle: ShuffleId, first: int, end: int) -> tuple[ShuffleSpec, int, list[MapOutput], int | None]:
+        """The shuffle, its serial, a page of its outputs and where the next one begins."""
+        request = pb.LocateRequest(shuffle=messages.key_of(shuffle), first_map=first, end_map=end)
+        reply: pb.LocateReply = self._control.call("Locate", request)
+        spec = ShuffleSpec(shuffle, reply.partitions, reply.maps, reply.codec, reply.content)
+        with self._lock:
+            if len(self._specs) >= KEPT_SPECS:
+                self._specs.clear()
+            self._specs[shuffle] = reply.serial, spec
+        return spec, reply.serial, list(map(messages.map_output, reply.outputs)), reply.next_map if reply.more else None

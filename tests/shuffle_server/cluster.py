@@ -1,0 +1,64 @@
+"""A master and workers as processes of their own, for tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.server import ServerProcess
+
+DEADLINE_S = 60.0
+
+
+class ClusterProcesses:
+    """A context manager. Its processes may be killed and restarted; those that run at the end are stopped."""
+
+    def __init__(self, root: Path, workers: int, *, worker_timeout: int = 120) -> None:
+        self.root = root
+        self._stack = ExitStack()
+        try:
+            self.master = self._start("master", ("--worker-timeout", str(worker_timeout)), "master")
+            self.workers = [self.add_worker() for _ in range(workers)]
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def add_worker(self, name: str = "") -> ServerProcess:
+        name = name or f"worker-{len(list(self.root.glob('worker-*.log')))}"
+        return self._start(name, ("--master", self.master.control), "worker")
+
+    def _start(self, name: str, options: Sequence[str], role: str) -> ServerProcess:
+        process = ServerProcess(self.root / name, self.root / f"{name}.log", options, role=role)
+        self._stack.callback(_end, process)
+        return process
+
+    def worker(self, id: str) -> ServerProcess:
+        """The process of worker `id`."""
+        [found] = [each for each in self.workers if each.worker == id]
+        return found
+
+    def worker_ids(self) -> set[str]:
+        """Those that the master counts on."""
+        return {worker.id for worker in self.master.status().workers}
+
+    def __enter__(self) -> ClusterProcesses:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+    """Raises TimeoutError naming `what` when it does not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not after {seconds:g} s")
+        time.sleep(0.05)
+
+
+def _end(process: ServerProcess) -> None:
+    if process.running:
+        process.stop()

@@ -1,0 +1,115 @@
+"""Who is a worker, and where the next map output goes: with a clock of its own, without processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from shuffle_api.errors import MapOutputLost, StaleEpoch
+from shuffle_api.registry import RegisterApp, RegisterShuffle
+from shuffle_api.values import ShuffleSpec, WorkerInfo
+from shuffle_server.master.master import Master
+from shuffle_server.master.membership import FULL_BYTES, Membership, check_present
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_server.master.scene import SHUFFLE, commit
+
+ROOM = FULL_BYTES * 4
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    with closing(Master(None)) as master:
+        master.apply_all([RegisterApp("app", "i", "", 0.0), RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2))])
+        yield master
+
+
+@pytest.fixture
+def membership(master: Master, clock: Clock) -> Membership:
+    return Membership(master, 60.0, clock=clock)
+
+
+def worker(id: str, host: str = "h", incarnation: int = 1, free: int = ROOM) -> WorkerInfo:
+    return WorkerInfo(id, host, 1, free, incarnation)
+
+
+def order(membership: Membership, host: str = "", avoid: tuple[str, ...] = ()) -> list[str]:
+    return [info.id for info in membership.place(host, avoid)]
+
+
+def test_a_silent_worker_is_given_up_with_what_lies_there(master: Master, membership: Membership, clock: Clock) -> None:
+    for id in ("w", "v"):
+        assert not membership.join(worker(id))
+    master.apply(commit(0))
+    clock.now += 40
+    membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    clock.now += 40
+    assert membership.expire() == ["w"]
+    with pytest.raises(MapOutputLost, match="silent for 80 s"):
+        master.registry.map_output(SHUFFLE, 0)
+    with pytest.raises(StaleEpoch):
+        membership.beat("w", 1, ROOM, pb.WorkerStatus())
+    assert not membership.join(worker("w"))
+    assert order(membership) == ["v", "w"] or order(membership) == ["w", "v"]
+
+
+def test_the_later_life_of_a_worker_fences_the_earlier_one(master: Master, membership: Membership) -> None:
+    membership.join(worker("w", incarnation=1))
+    assert membership.join(worker("w", incarnation=2))
+    with pytest.raises(StaleEpoch):
+        membership.beat("w", 1, ROOM, pb.WorkerStatus())
+    with pytest.raises(StaleEpoch, match="two processes"):
+        membership.join(worker("w", incarnation=1))
+    check_present(master, "w", 2)
+    for id, incarnation in (("w", 1), ("stranger", 2)):
+        with pytest.raises(StaleEpoch):
+            check_present(master, id, incarnation)
+
+
+def test_a_master_that_was_away_holds_it_against_nobody(master: Master, membership: Membership, clock: Clock) -> None:
+    membership.join(worker("w"))
+    clock.now += 1000
+    again = Membership(master, 60.0, clock=clock)
+    assert again.expire() == []
+    assert again.join(worker("w", incarnation=2))
+
+
+def test_outputs_go_to_the_maps_own_host_else_to_who_is_least_busy_and_has_most_room(membership: Membership) -> None:
+    membership.join(worker("a", host="x", free=ROOM))
+    membership.join(worker("b", host="y", free=ROOM + 1))
+    membership.join(worker("c", host="y", free=ROOM + 2))
+    assert order(membership, host="x")[0] == "a"
+    assert order(membership, host="elsewhere") == ["c", "b", "a"]  # a has been given one
+    assert order(membership, host="elsewhere") == ["b", "c", "a"]
+    membership.beat("a", 1, ROOM, pb.WorkerStatus(open_pushes=3))
+    membership.beat("b", 1, ROOM, pb.WorkerStatus(open_pulls=2))
+    assert order(membership) == ["c", "b", "a"]
+    assert order(membership, avoid=("c",))[-1] == "c"
+
+
+def test_full_silent_and_draining_workers_are_the_last_choice_or_none(membership: Membership, clock: Clock) -> None:
+    membership.join(worker("full", host="x", free=FULL_BYTES - 1))
+    membership.join(worker("late", host="x"))
+    membership.join(worker("going", host="x"))
+    membership.drain("going")
+    clock.now += 30
+    membership.join(worker("good", host="y"))
+    membership.beat("full", 1, FULL_BYTES - 1, pb.WorkerStatus())
+    assert order(membership, host="x") == ["good", "full", "late"]
+    membership.beat("late", 1, ROOM, pb.WorkerStatus())
+    assert order(membership, host="x")[0] == "late"
+    membership.drain("going", draining=False)
+    assert "going" in order(membership)
