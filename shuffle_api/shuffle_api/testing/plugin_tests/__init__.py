@@ -19,6 +19,7 @@ from shuffle_api.testing.plugin_tests.errors import ErrorTests
 from shuffle_api.testing.plugin_tests.handles import HandleTests
 from shuffle_api.testing.plugin_tests.ranges import RangeTests
 from shuffle_api.testing.plugin_tests.records import RecordTests
+from shuffle_api.testing.plugin_tests.streaming import StreamingTests
 from shuffle_api.testing.plugin_tests.threads import ThreadTests
 
 __all__ = ["PluginTestBase", "ShufflePluginTests"]
@@ -33,6 +34,7 @@ class ShufflePluginTests(
     ClosingTests,
     ErrorTests,
     ThreadTests,
+    StreamingTests,
     BlockTests,
     BatchTests,
 ):
