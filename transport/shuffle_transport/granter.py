@@ -7,10 +7,10 @@ only if the pool has room at once. See credits.py for the rules and for why this
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
-from shuffle_transport.credits import DEFAULT_MAXIMUM, GrantPolicy, ReceiveWindow
+from shuffle_transport.credits import DEFAULT_MAXIMUM, INITIAL_CREDIT, GrantPolicy, ReceiveWindow
 from shuffle_transport.pool import BufferPool
 
 
@@ -69,6 +69,12 @@ class Granter:
         """
         with self._lock:
             return self._adopt(self._window.consumed(n))
+
+    def limit(self, maximum: int) -> None:
+        """Let the window be at most `maximum` bytes (INITIAL_CREDIT at least) from the next grant on."""
+        with self._lock:
+            policy = replace(self._window.policy, maximum=max(INITIAL_CREDIT, maximum))
+            self._window = replace(self._window, policy=policy)
 
     @property
     def granted(self) -> int:

@@ -47,6 +47,12 @@ class PipelinedOptions:
     window: int = option(
         4 << 20, unit="bytes", minimum=1 << 20, help="most that a reader holds of one map and has not processed"
     )
+    debloat_target: float = option(
+        1.0,
+        unit="seconds",
+        minimum=0.0,
+        help="time in which a reader is to process what is on its way to it: windows shrink to that; 0: they stay",
+    )
     codec: str = option("none", help="what blocks are compressed with while they would have to wait")
     timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a write waits for room, and a read for a producer or data"

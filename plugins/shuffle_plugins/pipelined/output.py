@@ -23,6 +23,8 @@ from shuffle_plugins.pipelined.terms import Terms
 from shuffle_transport.pool import BufferPool
 
 FIRST_RESERVATION = 1 << 20
+MIN_LIMIT = 64 << 10
+"""Bytes that may wait unsent however slow the readers are."""
 
 
 class Output:
@@ -48,7 +50,8 @@ class Output:
     ) -> None:
         self.spec, self.attempt, self.terms = spec, attempt, terms
         self.changed = threading.Condition()
-        self.limit, self._log_limit = limit, log_limit if terms.keeps else 0
+        self.limit = self._most = limit
+        self._log_limit = log_limit if terms.keeps else 0
         self._reservation = pool.reserve(min(FIRST_RESERVATION, limit), timeout)
         self.numbers = list(restore.numbers) if restore else [0] * spec.partitions
         self._markers, self._order = restore.markers if restore else 0, 0
@@ -225,9 +228,18 @@ class Output:
         lane.acknowledge(position)
         self._count()
 
+    def locked_resize(self) -> None:
+        """The readers' windows have changed: more than they want need not wait either."""
+        windows = [each.window for each in self._subscriptions.values()]
+        wanted = [window for window in windows if window is not None]
+        whole = wanted if len(wanted) == len(windows) else [self._most]
+        self.limit = max(min(self._most, MIN_LIMIT), min(self._most, sum(whole)))
+        self.changed.notify_all()
+
     def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
         if self._subscriptions.get(subscription.lane) is subscription:
             del self._subscriptions[subscription.lane]
+            self.locked_resize()
         if finished:
             self._consumed.update(subscription.lane.start)
         self.changed.notify_all()

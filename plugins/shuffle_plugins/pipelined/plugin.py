@@ -16,6 +16,7 @@ from shuffle_api.streaming import Alignment, Guarantee, Position, ReaderState, W
 from shuffle_api.values import PIPELINED, ShuffleHandle
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.coordinator import removed_error
+from shuffle_plugins.pipelined.debloat import Debloater
 from shuffle_plugins.pipelined.directory import Bound, Event, Removed
 from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.feed import Feed
@@ -28,6 +29,9 @@ from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.pipelined.terms import Terms
 from shuffle_plugins.pipelined.ticker import Ticker
 from shuffle_plugins.pipelined.writer import PipelinedWriter
+
+MIN_WINDOW = 128 << 10
+"""Bytes that may be on their way to a reader however slow it is."""
 
 User = TypeVar("User", PipelinedMaster, PipelinedWriter, PipelinedReader)
 
@@ -135,7 +139,10 @@ class PipelinedShuffle(ShufflePlugin):
 
         directory.watch(spec.id, heard)
         leave = partial(directory.unwatch, spec.id, heard)
-        reader = PipelinedReader(spec, inbox, list(feeds.values()), chosen.window, chosen.timeout, leave)
+        window = Debloater(
+            chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(feeds)), chosen.window * len(feeds)
+        )
+        reader = PipelinedReader(spec, inbox, list(feeds.values()), window, chosen.timeout, leave)
         self._track(reader)
         for feed in feeds.values():
             feed.start()

@@ -78,7 +78,10 @@ def _hear(subscription: Subscription, channel: BlockChannel, timeout: float) -> 
         return False
     if not isinstance(item, Control):
         raise InvalidArgument("blocks from a reader")
-    position = wire.parse_position(wire.decode(item.message).get("ack"))
+    fields = wire.decode(item.message)
+    position = wire.parse_position(fields.get("ack"))
     if position is not None:
         subscription.acknowledge(position)
+    if "window" in fields:
+        subscription.resize(wire.checked(lambda: int(fields["window"]), fields))
     return True

@@ -13,10 +13,14 @@ from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
 from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.pipelined.debloat import Debloater
 from shuffle_plugins.pipelined.feed import Feed
 from shuffle_plugins.pipelined.inbox import Inbox
 from shuffle_plugins.pipelined.input import Input, Item
 from shuffle_plugins.pipelined.statistics import ReaderStatistics
+
+MEASURE_EVERY = 0.2
+"""Seconds between looks at how fast the task is."""
 
 ACK_BYTES = 1 << 20
 """Payload of one map after which an iterator acknowledges."""
@@ -42,10 +46,17 @@ class PipelinedReader(ShuffleReader):
     """
 
     def __init__(
-        self, spec: ShuffleSpec, inbox: Inbox, feeds: list[Feed], window: int, timeout: float, leave: Callable[[], None]
+        self,
+        spec: ShuffleSpec,
+        inbox: Inbox,
+        feeds: list[Feed],
+        window: Debloater,
+        timeout: float,
+        leave: Callable[[], None],
     ) -> None:
         self._spec, self._inbox, self._feeds = spec, inbox, feeds
         self._window, self._timeout, self._leave = window, timeout, leave
+        self._measured_at, self._measured = time.monotonic(), (0, 0.0)  # bytes processed and starved seconds by then
         self._handed: Item | None = None
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
@@ -95,6 +106,8 @@ class PipelinedReader(ShuffleReader):
         """
         self._release()
         self._check_open()
+        if self._window.target and time.monotonic() - self._measured_at >= MEASURE_EVERY:
+            self._measure()
         found = self._inbox.take(timeout)
         if found is None:
             self._ended = True
@@ -126,7 +139,7 @@ class PipelinedReader(ShuffleReader):
         return ReaderStatistics(
             held_bytes=sum(held.values()),
             held_by_map=held,
-            window=self._window,
+            window=self._window.window,
             blocks=self._blocks,
             bytes=self._bytes,
             records=self._records,
@@ -162,6 +175,22 @@ class PipelinedReader(ShuffleReader):
                 )
                 yield event
         self._finish()
+
+    def _measure(self) -> None:
+        now, (size, starved) = time.monotonic(), self._measured
+        busy = (now - self._measured_at) - (self._inbox.starved - starved)
+        window = self._window.measured(self._bytes - size, busy)
+        self._measured_at, self._measured = now, (self._bytes, self._inbox.starved)
+        changed, self._window = window.window != self._window.window, window
+        if not changed:
+            return
+        open_inputs = [input for input in self._inbox.inputs.values() if input.source is not None and not input.ended]
+        for input in open_inputs:
+            try:
+                assert input.source is not None
+                input.source.resize(window.window // len(open_inputs), self._timeout)
+            except ShuffleError:
+                pass  # whoever receives from it meets the same
 
     def _before(self, input: Input, event: Event) -> Position:
         """Where the input stands, without the block that was just taken."""

@@ -46,6 +46,10 @@ class Source(ABC):
         """A block was processed."""
 
     @abstractmethod
+    def resize(self, window: int, timeout: float) -> None:
+        """At most `window` bytes are to be on their way, from now on."""
+
+    @abstractmethod
     def acknowledge(self, position: Position, timeout: float) -> None:
         """Nothing before `position` will be asked for again."""
 
@@ -101,6 +105,10 @@ class ChannelSource(Source):
     def release(self, stored: int) -> None:
         self._channel.consumed(stored)
 
+    def resize(self, window: int, timeout: float) -> None:
+        self._channel.limit_window(window)
+        self._channel.send_control(wire.encode(window=window), timeout)
+
     def acknowledge(self, position: Position, timeout: float) -> None:
         self._channel.send_control(wire.encode(ack=wire.position_fields(position)), timeout)
 
@@ -146,6 +154,10 @@ class LocalSource(Source):
         with self._subscription.output.changed:
             self._held -= stored
             self._subscription.output.changed.notify_all()
+
+    def resize(self, window: int, timeout: float) -> None:
+        self._window = window
+        self._subscription.resize(window)
 
     def acknowledge(self, position: Position, timeout: float) -> None:
         self._subscription.acknowledge(position)

@@ -31,7 +31,7 @@ class ReaderStatistics:
 
     held_bytes: int  # received, not processed
     held_by_map: dict[int, int]  # the same by input
-    window: int  # most of that, per map
+    window: int  # most that may be on its way to it; moves with its speed
     blocks: int  # processed so far
     bytes: int
     records: int

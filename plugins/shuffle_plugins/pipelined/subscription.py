@@ -23,6 +23,7 @@ class Subscription:
     def __init__(self, output: Output, lane: Lane, reader: str, epoch: int) -> None:
         self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
         self.urgent: Callable[[Mark], None] | None = None
+        self.window: int | None = None  # bytes that the reader wants to be on their way at most
         self._gone: ShuffleError | None = None
 
     def position(self) -> Position:
@@ -72,6 +73,12 @@ class Subscription:
         with self.output.changed:
             if self._gone is None:
                 self.output.locked_acknowledged(self.lane, position)
+
+    def resize(self, window: int) -> None:
+        """The reader is slow: no more than `window` bytes are to wait for it."""
+        with self.output.changed:
+            self.window = window
+            self.output.locked_resize()
 
     def supersede(self, reader: str) -> None:
         self._gone = AttemptSuperseded(

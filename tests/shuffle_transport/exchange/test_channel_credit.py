@@ -12,7 +12,7 @@ from shuffle_api.errors import (
     Overloaded,
 )
 from shuffle_transport.credits import INITIAL_CREDIT
-from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ReceivedBatch
 from tests.shuffle_transport.exchange.helpers import (
     MIB,
     TIMEOUT,
@@ -133,3 +133,32 @@ def test_bytes_received_are_reserved_and_given_back_at_the_end() -> None:
             assert channel.receive(TIMEOUT) is None
         eventually(lambda: endpoint.statistics().channels == 0)
         assert [pool.statistics().used for pool in pools] == [0, 0]
+
+
+def test_wait_for_credit_may_end_before_the_deadline_of_the_transport() -> None:
+    with connected(hold) as (client, _), client.open("hold") as channel:
+        rows, payload = numbered(0, MIB // 2)
+        with pytest.raises(DeadlineExceeded):
+            for _ in range(100):
+                channel.send(rows, payload, TIMEOUT, credit_timeout=0.05)
+        assert not channel.ready  # it goes on
+
+
+def test_limited_window_grants_less() -> None:
+    taken: list[int] = []
+
+    def slow(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        channel.limit_window(INITIAL_CREDIT)
+        while (item := channel.receive(TIMEOUT)) is not None:
+            assert isinstance(item, ReceivedBatch)
+            taken.append(channel.statistics().granted_available)
+            item.release()
+
+    with connected(slow) as (client, _), client.open("slow") as channel:
+        rows, payload = numbered(0, MIB // 4)
+        for _ in range(200):
+            channel.send(rows, payload, TIMEOUT)
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+    assert len(taken) == 200
+    assert max(taken) <= INITIAL_CREDIT

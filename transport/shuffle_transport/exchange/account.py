@@ -54,6 +54,10 @@ class Account:
             earlier, self._arrived = self._settle_arrived(), cost
             return self._settle_arrived() or earlier
 
+    def limit(self, maximum: int) -> None:
+        """See `Granter.limit`."""
+        self._granter.limit(maximum)
+
     def control(self, size: int) -> None:
         """A control message has arrived.
 

@@ -127,6 +127,10 @@ class BlockChannel:
         """
         self._session.consumed(n_bytes)
 
+    def limit_window(self, n_bytes: int) -> None:
+        """Grant at most so much from now on (1 MiB at least): less is on its way, and what comes is fresher."""
+        self._session.account.limit(n_bytes)
+
     def half_close(self, timeout: float) -> None:
         """Send the end, with the totals of what was sent; receiving goes on. Raises what `send` raises."""
         self._outbox.end(time.monotonic() + timeout)
