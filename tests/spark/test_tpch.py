@@ -1,12 +1,10 @@
 """The 22 TPC-H queries through the server, against DuckDB, an engine that shares nothing with Spark."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from bench import compare, tpch
+from bench import compare, spark_queries, tpch
 from bench.spark_driver import SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
@@ -14,15 +12,6 @@ from tests.spark.server import Server
 pytestmark = pytest.mark.spark
 
 SCALE = 0.1
-
-
-def load(spark: SparkSession, directory: str) -> None:
-    for table in tpch.TABLES:
-        spark.read.parquet(str(tpch.table_path(Path(directory), table))).createOrReplaceTempView(table)
-
-
-def query(spark: SparkSession, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in spark.sql(sql).collect()]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +24,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriver:
     driver = start_driver(flight_conf(server))
-    driver.call(load, directory=str(tables))
+    driver.call(spark_queries.load, directory=str(tables), tables=tpch.TABLES)
     return driver
 
 
@@ -43,6 +32,6 @@ def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriv
 def test_query_equals_duckdbs_answer(number: int, driver: SparkDriver, server: Server, tables: Path) -> None:
     sql = tpch.queries()[number]
     before = pushed_bytes(server)
-    rows = driver.call(query, sql=sql)
+    rows = driver.call(spark_queries.query, sql=sql)
     assert compare.rows_equal(rows, tpch.answer(tables, sql), ordered=False) is None
     assert pushed_bytes(server) > before

@@ -1,0 +1,162 @@
+"""Many Spark jobs through sort shuffle and through Flight Shuffle, in turn: ``python -m bench.spark_suite``.
+
+The 22 queries of TPC-H, shuffles of next to nothing, one large repartition into few and many partitions, and random
+bytes (where sort shuffle runs with ``spark.shuffle.compress=false``, its best setting for them). Each side is a driver
+process that lives through all of it; only one works at a time, A B A B ..., and each case is checked first: both sides
+have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
+
+A table goes to standard error, the JSON to standard output. docs/benchmarks/README.md explains the fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bench import compare, machine, process, spark_suite_report
+from bench import spark_shuffle_job as job
+from bench.server import ServerProcess
+from bench.spark_driver import ROOT
+from bench.spark_shuffle import FLIGHT, RUN_TIMEOUT_S, SORT, Side, say, start_side
+from bench.spark_suite_cases import GROUPS, Case, prepare
+from bench.spark_suite_report import Timing
+from shuffle_plugins.spark import spark_conf
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse_arguments(arguments)
+    with tempfile.TemporaryDirectory(prefix="spark-suite-", dir=options.scratch) as scratch:
+        report = measure(options, Path(scratch))
+    say(spark_suite_report.table(report))
+    text = json.dumps(report, indent=2)
+    print(text)
+    if options.json:
+        Path(options.json).write_text(text + "\n")
+    if options.plot:
+        spark_suite_report.plot(report, Path(options.plot))
+    return 0
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_suite", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H; 1 is about 300 MB of parquet (default: 1)")
+    parser.add_argument("--queries", default="1-22", help="of TPC-H, such as 1-5,9 (default: 1-22)")
+    parser.add_argument("--only", default=",".join(GROUPS), help=f"groups of cases (default: {','.join(GROUPS)})")
+    parser.add_argument("--partitions", type=int, default=32, help="reduce partitions of the queries (default: 32)")
+    parser.add_argument("--many", default="64,500,5000", help="partitions to repartition into (default: 64,500,5000)")
+    parser.add_argument(
+        "--rows", type=int, default=10_000_000, help="to repartition, 108 bytes each (default: 10,000,000)"
+    )
+    parser.add_argument("--tiny", type=int, default=50, help="shuffles of next to nothing (default: 50)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed runs of each case and side (default: 3)")
+    parser.add_argument("--memory", default="4g", help="heap of each driver (default: 4g)")
+    parser.add_argument("--codec", default="lz4", help="spark.io.compression.codec of both sides (default: lz4)")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of both sides"
+    )
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
+    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios; needs matplotlib")
+    parser.add_argument("--jfr", metavar="DIR", help="record each driver with Java Flight Recorder into DIR/SIDE.jfr")
+    parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
+    parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of both sides (default: the system's)")
+    options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    if unknown := set(options.only) - set(GROUPS):
+        parser.error(f"--only: no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    return options
+
+
+def numbers(text: str) -> list[int]:
+    """``"1-3,7"`` -> 1, 2, 3, 7."""
+    ranges = [part.partition("-") for part in text.split(",")]
+    return [n for first, _, last in ranges for n in range(int(first), int(last or first) + 1)]
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """Run everything; the report."""
+    cases = prepare(
+        Path(options.input or ROOT / "build" / "bench"),
+        options.only,
+        scale=options.scale,
+        queries=numbers(options.queries),
+        rows=options.rows,
+        tiny=options.tiny,
+        many=numbers(options.many),
+    )
+    load = machine.load()
+    with ExitStack() as running:
+        server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
+        given = dict(pair.split("=", 1) for pair in options.option)
+        adaptive = {"spark.sql.adaptive.enabled": "true"}
+        flight_conf = spark_conf(server.control, fallback="never", options=given)
+        sort = start_side(running, SORT, adaptive, options, scratch)
+        flight = start_side(running, FLIGHT, adaptive | flight_conf, options, scratch)
+        flight.processes["server"] = server.pid
+        timings = list(time_all(cases, sort, flight, options.rounds))
+        pushed = server.status().bytes_pushed
+    parameters = (
+        "scale",
+        "queries",
+        "only",
+        "partitions",
+        "many",
+        "rows",
+        "tiny",
+        "rounds",
+        "memory",
+        "codec",
+        "conf",
+        "option",
+    )
+    return {
+        "benchmark": "spark_suite",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine.facts() | {"load_before": round(load, 2)},
+        "parameters": {name: getattr(options, name) for name in parameters},
+        "bytes_pushed": pushed,
+        "groups": spark_suite_report.groups(timings),
+        "cases": [timing.report() for timing in timings],
+    }
+
+
+def time_all(cases: list[Case], sort: Side, flight: Side, rounds: int) -> Iterator[Timing]:
+    """Both sides' times of every case. Raises SystemExit if their answers differ."""
+    for conf, same in groupby(cases, key=lambda case: case.sort_conf):
+        sort.driver.renew(conf)
+        sort.processes["jvm"] = sort.driver.call(job.jvm_pid)
+        for case in same:
+            yield time_case(case, sort, flight, rounds)
+
+
+def time_case(case: Case, sort: Side, flight: Side, rounds: int) -> Timing:
+    one, other = (side.driver.call(case.check, timeout=RUN_TIMEOUT_S, **case.arguments) for side in (sort, flight))
+    if difference := compare.rows_equal(one, other, ordered=False):
+        raise SystemExit(f"{case.name}: the two sides differ: {difference}")
+    timing = Timing(case.name, case.group)
+    for number in range(1, rounds + 1):
+        for side in (sort, flight):
+            if case.heavy:
+                side.driver.call(job.tidy)
+            before = _cpu(side)
+            seconds = side.driver.call(case.timed, timeout=RUN_TIMEOUT_S, **case.arguments)
+            timing.add(side.name, seconds, _cpu(side) - before)
+        times = [timing.seconds[name][-1] for name in (SORT, FLIGHT)]
+        say(f"{case.name}, round {number}: sort {times[0]:.2f} s, flight {times[1]:.2f} s")
+    return timing
+
+
+def _cpu(side: Side) -> float:
+    return sum(process.cpu_seconds(pid) for pid in side.processes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""bench.spark_suite: a tiny run of all its groups reports what docs/benchmarks/README.md describes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import spark_suite, spark_suite_report
+from bench.spark_driver import ROOT
+from bench.spark_suite_report import Timing
+
+
+def test_numbers_are_ranges_and_single_ones() -> None:
+    assert spark_suite.numbers("1-3,7,64") == [1, 2, 3, 7, 64]
+
+
+def test_unknown_group_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        spark_suite.parse_arguments(["--only=tpch,tpcx"])
+    assert "no such group: tpcx; there are tpch, tiny" in capsys.readouterr().err
+
+
+def test_ratio_of_a_group_is_that_of_its_sums() -> None:
+    timings = [Timing("a", "g"), Timing("b", "g")]
+    for timing, sort, flight in zip(timings, (1.0, 3.0), (2.0, 1.0), strict=True):
+        timing.add("sort", sort, 0.0)
+        timing.add("flight", flight, 0.0)
+    assert spark_suite_report.groups(timings) == {"g": {"ratio": 0.75, "sort": 4.0, "flight": 3.0}}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_small_run_reports_every_case(tmp_path: Path) -> None:
+    work = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--memory=1g"]
+    where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--plot={tmp_path / 'out.png'}"]
+    command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", *where]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=True)
+    report = json.loads(done.stdout)
+    assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
+    for case in report["cases"]:
+        assert set(case["median_s"]) == {"sort", "flight"}
+        assert case["ratio"] > 0
+    assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
+    assert report["bytes_pushed"] > 0
+    assert "| q4 |" in done.stderr
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob("spark-suite-*"))  # the scratch directory is gone
