@@ -56,6 +56,12 @@ class ServerOptions:
     overload_timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
     )
+    relay_timeout: float = option(
+        120.0,
+        unit="seconds",
+        minimum=1.0,
+        help="how long a relayed shuffle waits for a writer or reader that is missing, silent or stuck before it fails",
+    )
     app_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an application silent for longer loses its data"
     )

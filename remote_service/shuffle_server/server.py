@@ -19,7 +19,6 @@ from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import load_security, peer_credentials, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
-from shuffle_server.store.store import Store
 from shuffle_server.worker.announce import announce, announce_local
 from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_server.worker.member import Member
@@ -70,7 +69,7 @@ class Server:
             # Before it can be reached, so that what is on disk can be committed.
             self._control.membership.join(WorkerInfo(self._data.id, options.advertise or data_host, 0), local=True)
             announce_local(self._data.store, master, self._data.id)
-            master.subscribe(_Follower(self._data.store, self._data.id))
+            master.subscribe(_Follower(self._data))
             self.worker = self._data.serve(LocalCoordinator(master, self._data.id), security)
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
@@ -78,7 +77,9 @@ class Server:
             self.metrics_address = self._observation.address
             period = min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4)
             self._housekeeper = Housekeeper(period, self._control, self._data)
-            sources = Sources(self._data.id, self._data.pool, self._data.store, master, self._control.journal_dir)
+            sources = Sources(
+                self._data.id, self._data.pool, self._data.store, master, self._data.relay, self._control.journal_dir
+            )
             self._observation.attach(sources, options.window, self._housekeeper.thread)
             undo.pop_all()
 
@@ -140,7 +141,7 @@ class WorkerServer:
             undo.callback(_unlock, self._locks)
             self._data = WorkerPart(options, Instruments())
             store = self._data.store
-            serials = ShuffleSerials(root / "serials", store.remove_shuffle)
+            serials = ShuffleSerials(root / "serials", self._data.remove_shuffle)
             for shuffle in store.shuffles():
                 if serials.get(shuffle) is None:
                     store.remove_shuffle(shuffle)
@@ -183,12 +184,12 @@ class WorkerServer:
 class _Follower:
     """A listener for the master's events: data follows metadata, what the registry removed the store removes."""
 
-    def __init__(self, store: Store, worker: str) -> None:
-        self._store, self._worker = store, worker
+    def __init__(self, data: WorkerPart) -> None:
+        self._data, self._store, self._worker = data, data.store, data.id
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ShuffleRemoved):
-            self._store.remove_shuffle(event.id)
+            self._data.remove_shuffle(event.id)
         elif isinstance(event, AppRemoved):
             self._store.remove_app(event.app)
             with log_context(app=event.app):

@@ -21,6 +21,7 @@ from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
+from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class ServerCollector(Collector):
         if figures is not None:
             yield from _pool(figures.pool)
             yield from _state(figures)
+            yield from _relay(figures.relay)
 
 
 def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
@@ -99,6 +101,13 @@ def _state(figures: Figures) -> Iterator[Metric]:
     yield _metric(f.DISK_USED, {(disk.path,): disk.used for disk in store.disks})
     yield _metric(f.DISK_OUT, {(disk.path,): bool(disk.out) for disk in store.disks})
     yield _metric(f.DISK_FREE, {(disk.path,): disk.free for disk in store.disks})
+
+
+def _relay(relay: RelayStatistics) -> Iterator[Metric]:
+    yield _metric(f.RELAYED_SHUFFLES, relay.shuffles)
+    yield _metric(f.RELAY_STREAMS, {("push",): relay.writers, ("pull",): relay.readers})
+    yield _metric(f.RELAY_QUEUED_BLOCKS, relay.queued_blocks)
+    yield _metric(f.RELAY_QUEUED_BYTES, relay.queued_bytes)
 
 
 def _metric(family: Family, values: Values) -> Metric:

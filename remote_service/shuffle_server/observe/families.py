@@ -142,4 +142,11 @@ DISK_USED = _gauge("data_dir_used_bytes", "Of it, what is used, by whomever.", p
 DISK_OUT = _gauge("data_dir_out", "1 while a data directory is failing and takes nothing new.", path=())
 DISK_FREE = _gauge("data_dir_free_bytes", "Of it, what this server may still use.", path=())
 
+RELAYED_SHUFFLES = _gauge("relayed_shuffles", "Streaming shuffles that pass through this worker's memory.")
+RELAY_STREAMS = _gauge(
+    "relay_streams", "Their writers that have not been read to the end, and their readers.", direction=DIRECTIONS
+)
+RELAY_QUEUED_BLOCKS = _gauge("relay_queued_blocks", "Blocks in their queues, which no reader has taken yet.")
+RELAY_QUEUED_BYTES = _gauge("relay_queued_bytes", "Payload of those blocks.")
+
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -14,6 +14,8 @@ from shuffle_api.registry.state import Registry
 from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
+from shuffle_server.worker.relay import Relay
+from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
 
 LOCK_SECONDS = 5.0  # how long a question waits for the master; it holds its lock for milliseconds
@@ -27,6 +29,7 @@ class Sources:
     pool: BufferPool
     store: Store
     master: Master
+    relay: Relay
     journal_dir: Path
 
 
@@ -36,6 +39,7 @@ class Figures:
 
     pool: PoolStatistics
     store: StoreStatistics
+    relay: RelayStatistics
     registry: RegistryFigures
     epoch: int
     journal_bytes: int
@@ -48,6 +52,7 @@ def gather(sources: Sources) -> Figures:
     return Figures(
         pool=sources.pool.statistics(),
         store=sources.store.statistics(),
+        relay=sources.relay.statistics(),
         registry=counted,
         epoch=sources.master.epoch,
         journal_bytes=_files_bytes(sources.journal_dir),

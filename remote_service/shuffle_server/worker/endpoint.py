@@ -27,6 +27,7 @@ from shuffle_server.worker.actions import act
 from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
+from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
@@ -55,6 +56,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         options: PutOptions,
         security: ServerSecurity = OPEN,
         hand_over: HandOver | None = None,
+        relay: RelayStreams | None = None,
     ) -> None:
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
@@ -66,7 +68,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             root_certificates=None if tls is None else tls.client_ca or None,
             middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret, refused)} if security.secret else None,
         )
-        self.worker, self._options, self._hand_over = worker, options, hand_over
+        self.worker, self._options, self._hand_over, self._relay = worker, options, hand_over, relay
 
     def do_put(
         self,
@@ -89,7 +91,10 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 command = messages.parse(pb.PutCommand, descriptor.command)
                 principal_of(context).check(command.shuffle.app)
                 add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
-                Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
+                if command.relay:
+                    self._relayed().push(command, _chunks(reader), reply, context.is_cancelled)
+                else:
+                    Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
                 push.completed()
             except ShuffleError as error:
                 push.refused()
@@ -104,7 +109,11 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 wanted = messages.parse(pb.GetTicket, ticket.ticket)
                 principal_of(context).check(wanted.shuffle.app)
                 add_log_fields(**_named(wanted.shuffle))
-                schema, items = self.worker.get(wanted)
+                if wanted.HasField("relay"):
+                    refused = functools.partial(self._refused, "relayed pull")
+                    schema, items = self._relayed().pull(wanted, context.is_cancelled, refused)
+                else:
+                    schema, items = self.worker.get(wanted)
             except ShuffleError as error:
                 raise self._failed("pull", error) from error
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
@@ -185,6 +194,11 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         descriptor = fl.FlightDescriptor.for_path(spec.id.app, str(spec.id.shuffle))
         records = sum(o.totals.records for o in outputs)
         return fl.FlightInfo(GET_SCHEMA, descriptor, endpoints, records, sum(o.totals.bytes for o in outputs))
+
+    def _relayed(self) -> RelayStreams:
+        if self._relay is None:
+            raise InvalidArgument("a relayed stream", remedy="push and pull: this worker has no relay")
+        return self._relay
 
     def _refused(self, what: str, error: ShuffleError) -> None:
         error.worker = self.worker.info.id

@@ -54,7 +54,7 @@ class Ingest:
 
     def _drain(self, chunks: Iterable[Any], granter: Granter, winner: MapOutput) -> None:
         """The map has been committed: let the sender come to its end, then name the winner."""
-        for control, batch in self._messages(chunks):
+        for control, batch in put_messages(self._worker, chunks):
             if batch is not None:
                 self._grant(granter.received(batch.payload.nbytes, control.backlog or None), 0)
                 self._grant(granter.consumed(batch.payload.nbytes), 0)
@@ -72,7 +72,7 @@ class Ingest:
     def _take(self, chunks: Iterable[Any], granter: Granter, staged: StagedOutput) -> None:
         turn = staged.take_turn()
         place = HeldBlocks(staged.totals.blocks).open(self._command.first_block)
-        for control, batch in self._messages(chunks):
+        for control, batch in put_messages(self._worker, chunks):
             if batch is not None:
                 size = batch.payload.nbytes
                 self._stalls.arrived(size, granter.available)
@@ -90,14 +90,6 @@ class Ingest:
                 self._end(staged, turn, control, granter)
                 return
         raise _unfinished()
-
-    def _messages(self, chunks: Iterable[Any]) -> Iterator[tuple[pb.PutControl, BlockBatch | None]]:
-        """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
-        for chunk in _decoded(chunks):
-            if self._worker.stopping:
-                raise ShuttingDown(f"worker {self._worker.info.id} is stopping")
-            has_blocks = chunk.data is not None and chunk.data.num_rows
-            yield _control(chunk), parse_batch(chunk.data, PUT_SCHEMA) if has_blocks else None
 
     def _append(self, staged: StagedOutput, turn: int, batch: BlockBatch) -> None:
         if not len(batch.rows):
@@ -132,6 +124,15 @@ class Ingest:
         if granted is not None:
             self._stalls.granted()
             self._reply(pb.PutReply(granted=granted, blocks_held=held))
+
+
+def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[tuple[pb.PutControl, BlockBatch | None]]:
+    """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
+    for chunk in _decoded(chunks):
+        if worker.stopping:
+            raise ShuttingDown(f"worker {worker.info.id} is stopping")
+        has_blocks = chunk.data is not None and chunk.data.num_rows
+        yield _control(chunk), parse_batch(chunk.data, PUT_SCHEMA) if has_blocks else None
 
 
 def drain(chunks: Iterable[Any], most: int) -> None:

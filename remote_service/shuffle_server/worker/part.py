@@ -11,6 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, split_address
@@ -21,6 +22,7 @@ from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.relay import Relay, RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
 
@@ -48,6 +50,7 @@ class WorkerPart:
             app_max_bytes=options.app_max_bytes,
         )
         self.pool = BufferPool(options.memory)
+        self.relay = Relay(options.relay_timeout)
 
     def serve(self, coordinator: Coordinator, security: ServerSecurity) -> Worker:
         """Listen. Raises InvalidArgument when it cannot."""
@@ -58,13 +61,19 @@ class WorkerPart:
         put = PutOptions(options.window, options.overload_timeout)
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
-            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over)
+            relay = RelayStreams(self.worker, self.relay, put)
+            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over, relay)
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
                 f"cannot listen on {host}:{port}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
         return self.worker
+
+    def remove_shuffle(self, shuffle: ShuffleId) -> None:
+        """It is over: its streams end, its files go."""
+        self.relay.remove(shuffle)
+        self.store.remove_shuffle(shuffle)
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
@@ -77,6 +86,7 @@ class WorkerPart:
 
     def stop(self) -> bool:
         """End the streams. False when some stayed open: they die with the process."""
+        self.relay.close()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
         ending.start()

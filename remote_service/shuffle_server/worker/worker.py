@@ -41,10 +41,10 @@ class Worker:
 
     # ------------------------------------------------------------------ push
 
-    def open_attempt(self, command: pb.PutCommand) -> StagedOutput | MapOutput:
-        """What a push stream writes to; the winner when its map has been committed already.
+    def admit(self, command: pb.PutCommand) -> tuple[ShuffleSpec, MapOutput | None]:
+        """The shuffle that a push is for, if the command fits it, and the output that has won its map.
 
-        Raises ProtocolMismatch, InvalidArgument, UnknownApp, AppExpired, UnknownShuffle, StorageFailed, ShuttingDown.
+        Raises ProtocolMismatch, InvalidArgument, UnknownApp, AppExpired, UnknownShuffle, ShuttingDown.
         """
         if self.stopping:
             raise ShuttingDown(f"worker {self.info.id} is stopping", remedy="retry; it or another worker will be back")
@@ -55,14 +55,23 @@ class Worker:
             raise InvalidArgument(
                 f"the sender writes {command.partitions} partitions, the shuffle has {spec.partitions}",
                 remedy="use the shuffle's handle",
-                shuffle=shuffle,
+                shuffle=spec.id,
             )
         if command.codec != spec.codec.partition(":")[0]:
             raise InvalidArgument(
                 f"the sender compresses with {command.codec!r}, the shuffle with {spec.codec!r}",
                 remedy="use the shuffle's handle",
-                shuffle=shuffle,
+                shuffle=spec.id,
             )
+        return spec, winner
+
+    def open_attempt(self, command: pb.PutCommand) -> StagedOutput | MapOutput:
+        """What a push stream writes to; the winner when its map has been committed already.
+
+        Raises ProtocolMismatch, InvalidArgument, UnknownApp, AppExpired, UnknownShuffle, StorageFailed, ShuttingDown.
+        """
+        spec, winner = self.admit(command)
+        shuffle, output = spec.id, messages.map_attempt(command.output)
         if spec.content != "spark":
             spec.check_map(output.map)
         if winner is not None:
@@ -204,6 +213,10 @@ class Worker:
 
     def shuffles(self) -> list[ShuffleSpec]:
         return self._coordinator.shuffles()
+
+    def opening(self, shuffle: ShuffleId) -> ShuffleSpec:
+        """As `spec`; this worker is told when the shuffle is over, though it has no files of it."""
+        return self._coordinator.opening(shuffle, 0)[0]
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
         return self._coordinator.spec(shuffle)

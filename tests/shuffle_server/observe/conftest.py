@@ -16,6 +16,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.observe.figures import Sources
 from shuffle_server.observe.observation import Observation
 from shuffle_server.store.store import Store
+from shuffle_server.worker.relay import Relay
 from shuffle_transport.pool import BufferPool
 
 WORKER = WorkerInfo("w-1", "localhost", 1)
@@ -32,7 +33,7 @@ def parts_in(root: Path, log: Directory | None = None) -> Iterator[Sources]:
         master = Master(log or root / "master", sync=log is not None)
         stack.callback(master.close)
         master.apply(RegisterWorker(WORKER))
-        yield Sources(WORKER.id, BufferPool(1 << 20), store, master, root / "master")
+        yield Sources(WORKER.id, BufferPool(1 << 20), store, master, Relay(60), root / "master")
 
 
 @pytest.fixture

@@ -101,32 +101,44 @@ class Totals(_message.Message):
     def __init__(self, blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., raw_bytes: _Optional[int] = ..., records: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class PutCommand(_message.Message):
-    __slots__ = ("protocol", "shuffle", "output", "partitions", "codec", "first_block")
+    __slots__ = ("protocol", "shuffle", "output", "partitions", "codec", "first_block", "relay")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shuffle: ShuffleKey
     output: MapAttempt
     partitions: int
     codec: str
     first_block: int
-    def __init__(self, protocol: _Optional[int] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., partitions: _Optional[int] = ..., codec: _Optional[str] = ..., first_block: _Optional[int] = ...) -> None: ...
+    relay: bool
+    def __init__(self, protocol: _Optional[int] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., partitions: _Optional[int] = ..., codec: _Optional[str] = ..., first_block: _Optional[int] = ..., relay: _Optional[bool] = ...) -> None: ...
 
 class PutControl(_message.Message):
-    __slots__ = ("backlog", "end", "commit", "abort")
+    __slots__ = ("backlog", "end", "commit", "abort", "ends")
     BACKLOG_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
     backlog: int
     end: Totals
     commit: bool
     abort: bool
-    def __init__(self, backlog: _Optional[int] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., commit: _Optional[bool] = ..., abort: _Optional[bool] = ...) -> None: ...
+    ends: _containers.RepeatedCompositeFieldContainer[PartitionEnd]
+    def __init__(self, backlog: _Optional[int] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., commit: _Optional[bool] = ..., abort: _Optional[bool] = ..., ends: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
+
+class PartitionEnd(_message.Message):
+    __slots__ = ("partition", "totals")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    totals: Totals
+    def __init__(self, partition: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
 
 class PutReply(_message.Message):
     __slots__ = ("granted", "blocks_held", "committed", "error")
@@ -151,18 +163,26 @@ class Committed(_message.Message):
     def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
 
 class GetTicket(_message.Message):
-    __slots__ = ("shuffle", "first_partition", "end_partition", "maps", "ranges")
+    __slots__ = ("shuffle", "first_partition", "end_partition", "maps", "ranges", "relay")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     FIRST_PARTITION_FIELD_NUMBER: _ClassVar[int]
     END_PARTITION_FIELD_NUMBER: _ClassVar[int]
     MAPS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     first_partition: int
     end_partition: int
     maps: _containers.RepeatedCompositeFieldContainer[MapAttempt]
     ranges: _containers.RepeatedCompositeFieldContainer[MapRange]
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ..., maps: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[MapRange, _Mapping]]] = ...) -> None: ...
+    relay: RelayReader
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ..., maps: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[MapRange, _Mapping]]] = ..., relay: _Optional[_Union[RelayReader, _Mapping]] = ...) -> None: ...
+
+class RelayReader(_message.Message):
+    __slots__ = ("attempt",)
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    def __init__(self, attempt: _Optional[int] = ...) -> None: ...
 
 class MapRange(_message.Message):
     __slots__ = ("map", "attempt", "first_partition", "end_partition")
@@ -177,12 +197,22 @@ class MapRange(_message.Message):
     def __init__(self, map: _Optional[int] = ..., attempt: _Optional[int] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ...) -> None: ...
 
 class GetControl(_message.Message):
-    __slots__ = ("end", "error")
+    __slots__ = ("end", "error", "map_end")
     END_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    MAP_END_FIELD_NUMBER: _ClassVar[int]
     end: Totals
     error: Error
-    def __init__(self, end: _Optional[_Union[Totals, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    map_end: MapEnd
+    def __init__(self, end: _Optional[_Union[Totals, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., map_end: _Optional[_Union[MapEnd, _Mapping]] = ...) -> None: ...
+
+class MapEnd(_message.Message):
+    __slots__ = ("output", "totals")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    output: MapAttempt
+    totals: Totals
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
 
 class ScrubRequest(_message.Message):
     __slots__ = ("app", "rate")

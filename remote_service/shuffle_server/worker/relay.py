@@ -1,0 +1,115 @@
+"""The relay of a worker: streaming shuffles pass through its memory, from running writers to running readers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown, UnknownShuffle
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import ShuffleSpec
+from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.relay_pull import relay_messages
+from shuffle_server.worker.relay_push import RelayPush
+from shuffle_server.worker.relay_state import RelayedShuffle
+from shuffle_server.worker.relay_values import RelayStatistics
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+class Relay:
+    """The relayed shuffles of a worker; made with the first stream of each. Thread-safe.
+
+    :param timeout: seconds, see `RelayedShuffle`.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._shuffles: dict[ShuffleId, RelayedShuffle] = {}
+        self._closed = False
+
+    def shuffle(self, spec: ShuffleSpec) -> RelayedShuffle:
+        """:raises ShuttingDown: after `close`."""
+        with self._lock:
+            if self._closed:
+                raise ShuttingDown("the worker is stopping")
+            return self._shuffles.setdefault(spec.id, RelayedShuffle(spec, self._timeout))
+
+    def remove(self, shuffle: ShuffleId) -> None:
+        """It was unregistered: whoever still writes or reads it is told so."""
+        with self._lock:
+            gone = self._shuffles.pop(shuffle, None)
+        if gone is not None:
+            gone.fail(UnknownShuffle(f"shuffle {shuffle} was unregistered", shuffle=shuffle))
+
+    def close(self) -> None:
+        """End all streams. Idempotent."""
+        with self._lock:
+            self._closed = True
+            shuffles, self._shuffles = list(self._shuffles.values()), {}
+        for shuffle in shuffles:
+            shuffle.fail(ShuttingDown("the worker is stopping", shuffle=shuffle.spec.id))
+
+    def statistics(self) -> RelayStatistics:
+        with self._lock:
+            shuffles = list(self._shuffles.values())
+        return sum((shuffle.statistics() for shuffle in shuffles), RelayStatistics())
+
+
+class RelayStreams:
+    """What the Flight endpoint asks of the relay: requests become streams."""
+
+    def __init__(self, worker: Worker, relay: Relay, options: PutOptions) -> None:
+        self._worker, self._relay, self._options = worker, relay, options
+
+    def push(
+        self,
+        command: pb.PutCommand,
+        chunks: Iterable[Any],
+        reply: Callable[[pb.PutReply], None],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        """Run a relayed push. Raises a typed error when it is refused; replies all else itself."""
+        spec, _ = self._worker.admit(command)
+        if command.first_block:
+            raise InvalidArgument(
+                f"a relayed push that goes on at block {command.first_block}",
+                remedy="begin a new attempt: relayed blocks are not kept",
+                shuffle=spec.id,
+            )
+        RelayPush(self._worker, command, self._options, reply, cancelled).run(self._open(spec), chunks)
+
+    def pull(
+        self, ticket: pb.GetTicket, cancelled: Callable[[], bool], refused: Callable[[ShuffleError], None]
+    ) -> tuple[pa.Schema, Generator[tuple[pa.RecordBatch, bytes], None, None]]:
+        """Schema and messages of a relayed pull. Raises a typed error when it is refused."""
+        spec = self._worker.opening(messages.shuffle_id(ticket.shuffle))
+        if ticket.maps or ticket.ranges or ticket.end_partition != ticket.first_partition + 1:
+            raise InvalidArgument(
+                f"a relayed pull of partitions [{ticket.first_partition}, {ticket.end_partition}), or of single maps",
+                remedy="read one partition per stream, of all maps",
+                shuffle=spec.id,
+            )
+        if ticket.relay.attempt < 0:
+            raise InvalidArgument(f"reader attempt {ticket.relay.attempt}", remedy="attempts count from 0")
+        schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
+        shuffle = self._open(spec)
+        reader = shuffle.open_reader(ticket.first_partition, ticket.relay.attempt, time.monotonic())
+        served = self._worker.instruments.traffic.pulled
+        return schema, relay_messages(shuffle, reader, schema, cancelled, served, refused)
+
+    def _open(self, spec: ShuffleSpec) -> RelayedShuffle:
+        shuffle = self._relay.shuffle(spec)
+        try:
+            self._worker.spec(spec.id)  # once more: it may have been unregistered before the relay knew it
+        except ShuffleError:
+            self._relay.remove(spec.id)
+            raise
+        return shuffle

@@ -1,0 +1,356 @@
+"""What is between the writers and the readers of one relayed shuffle: decisions and queues, no I/O, no clock.
+
+* A block is handed out once, to the reader of its partition, in the order in which its writer sent it.
+* What a writer sent costs its credit until it was read: the queues hold no more than the writers' windows.
+* Either side may come first, and a task that leaves before anything of it was handed on may come again as a new
+  attempt. Later its partners have blocks that no new attempt could take back, so the shuffle fails as a whole, for
+  all of them, with an error that names who left. Engines then run both sides again, as a new shuffle.
+* The end of a map is its writer's statement, per partition; the reader gets it behind the blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    CommitMismatch,
+    DeadlineExceeded,
+    MapOutputLost,
+    ShuffleError,
+)
+from shuffle_api.ids import MapAttempt
+from shuffle_api.values import ShuffleSpec, Totals, name_numbers
+from shuffle_server.worker.relay_values import (
+    MapEnd,
+    Piece,
+    PieceBatch,
+    RelayReader,
+    RelayStatistics,
+    RelayWriter,
+    Sender,
+    Taken,
+    pieces_of,
+)
+from shuffle_transport.blocks import BlockBatch, add_rows
+from shuffle_transport.messages import error_message, typed_error
+
+AGAIN = "run the tasks of both sides again, as a new shuffle: relayed blocks are not kept"
+
+
+class _Lane:
+    """The queue of one partition."""
+
+    __slots__ = ("changed", "pieces", "reader", "since")
+
+    def __init__(self, lock: threading.Lock, now: float) -> None:
+        self.changed = threading.Condition(lock)
+        self.pieces: deque[Piece] = deque()
+        self.reader: RelayReader | None = None
+        self.since = now  # when it began to be without a reader
+
+
+class RelayedShuffle:
+    """One relayed shuffle. Thread-safe. Times are `time.monotonic()`.
+
+    :param timeout: seconds for which a side may be missing, a writer silent, a reader stuck.
+    """
+
+    def __init__(self, spec: ShuffleSpec, timeout: float) -> None:
+        self.spec, self._timeout = spec, timeout
+        self._lock = threading.Lock()
+        self._read = threading.Condition(self._lock)
+        self._lanes: dict[int, _Lane] = {}
+        self._writers: dict[int, RelayWriter] = {}
+        self._newest: dict[int, int] = {}  # attempt per map: what is older, or has left, is refused
+        self._ends: list[MapEnd] = []
+        self._writer_left = float("-inf")
+        self._failure: ShuffleError | None = None
+
+    # ------------------------------------------------------------------ writers
+
+    def open_writer(self, output: MapAttempt, sender: Sender, now: float) -> RelayWriter:
+        """An attempt of a map begins.
+
+        :raises InvalidArgument: there is no such map.
+        :raises AttemptSuperseded: this attempt, or a newer one, was here before; or blocks of an older one were read.
+        :raises ShuffleError: what the shuffle has failed with.
+        """
+        self.spec.check_map(output.map)
+        with self._lock:
+            self._check()
+            if output.attempt <= self._newest.get(output.map, -1):
+                raise self._superseded(output, f"attempt {self._newest[output.map]} of this map was here before")
+            older = self._writers.get(output.map)
+            if older is not None and (older.handed_on or older.ended):
+                raise self._superseded(output, f"blocks of attempt {older.output.attempt} were handed on already")
+            if older is not None:
+                self._drop(older)
+            writer = self._writers[output.map] = RelayWriter(output, sender, now)
+            self._newest[output.map] = output.attempt
+        if older is not None:
+            older.sender.failed(self._superseded(older.output, f"attempt {output.attempt} took its place"))
+        return writer
+
+    def put(self, writer: RelayWriter, batch: BlockBatch, now: float) -> None:
+        """Queue a batch, which is kept without a copy until all of it was read.
+
+        :raises InvalidArgument: a partition that does not exist.
+        :raises ShuffleError: what the shuffle has failed with, or AttemptSuperseded.
+        """
+        pieces = pieces_of(batch, writer)
+        for piece in pieces:
+            self.spec.check_partition(int(piece.rows["partition"][0]))
+        with self._lock:
+            self._check_writer(writer)
+            writer.heard = now
+            writer.totals = add_rows(writer.totals, batch.rows)
+            writer.unread += 1
+            for piece in pieces:
+                partition = int(piece.rows["partition"][0])
+                writer.parts[partition] = add_rows(writer.parts.get(partition, Totals()), piece.rows)
+                lane = self._lane(partition, now)
+                if not lane.pieces:
+                    lane.since = now
+                    if lane.reader is not None and not lane.reader.holding:
+                        lane.reader.moved = now
+                piece.batch.pieces += 1
+                lane.pieces.append(piece)
+                lane.changed.notify_all()
+
+    def hear(self, writer: RelayWriter, now: float) -> None:
+        """The writer is alive. Raises as `put`."""
+        with self._lock:
+            self._check_writer(writer)
+            writer.heard = now
+
+    def end_writer(self, writer: RelayWriter, stated: Totals, parts: Mapping[int, Totals]) -> None:
+        """The writer's statement: these totals, and so much of them in each partition.
+
+        :raises CommitMismatch: that is not what came.
+        :raises ShuffleError: as `put`.
+        """
+        with self._lock:
+            self._check_writer(writer)
+            if stated != writer.totals or parts != writer.parts:
+                raise CommitMismatch(
+                    f"the sender states {stated} in partitions {name_numbers(parts)}; "
+                    f"what came is {writer.totals} in partitions {name_numbers(writer.parts)}",
+                    remedy=AGAIN,
+                    shuffle=self.spec.id,
+                    output=writer.output,
+                )
+            writer.ended = True
+            self._ends.append(MapEnd(writer.output, dict(parts)))
+            for lane in self._lanes.values():
+                lane.changed.notify_all()
+
+    def wait_read(self, writer: RelayWriter, timeout: float) -> bool:
+        """Wait until all that the writer sent has been read; False after `timeout` seconds. Raises as `put`."""
+        with self._read:
+            self._read.wait_for(lambda: not writer.unread or self._failure is not None, timeout)
+            self._check_writer(writer)
+            return not writer.unread
+
+    def leave_writer(self, writer: RelayWriter, why: str, now: float) -> None:
+        """The writer's stream is over. Unless all of it was read (`wait_read`), it failed: `why`."""
+        with self._lock:
+            if self._failure is not None or self._writers.get(writer.output.map) is not writer:
+                return
+            if writer.ended and not writer.unread:
+                return
+            if not writer.handed_on and not writer.ended:
+                self._drop(writer)
+                del self._writers[writer.output.map]
+                self._writer_left = now
+                return
+        self.fail(
+            MapOutputLost(
+                f"the writer {why} before all its blocks were handed on",
+                remedy=AGAIN,
+                shuffle=self.spec.id,
+                output=writer.output,
+            ),
+            known_to=writer,
+        )
+
+    # ------------------------------------------------------------------ readers
+
+    def open_reader(self, partition: int, attempt: int, now: float) -> RelayReader:
+        """A reader of a partition begins.
+
+        :raises InvalidArgument: there is no such partition.
+        :raises AttemptSuperseded: the partition has a newer reader, or one that was given blocks.
+        :raises ShuffleError: what the shuffle has failed with.
+        """
+        self.spec.check_partition(partition)
+        with self._lock:
+            self._check()
+            lane = self._lane(partition, now)
+            older = lane.reader
+            if older is not None and (older.received or older.finished or older.attempt >= attempt):
+                raise AttemptSuperseded(
+                    f"partition {partition} is read by attempt {older.attempt}, not by attempt {attempt}: "
+                    "relayed blocks are handed out once",
+                    remedy=AGAIN,
+                    shuffle=self.spec.id,
+                )
+            lane.reader = RelayReader(partition, attempt, since=now, moved=now)
+            lane.changed.notify_all()
+            return lane.reader
+
+    def take(self, reader: RelayReader, most_bytes: int, most_blocks: int, wait: float, now: float) -> Taken:
+        """The next pieces of the reader's partition, at least one even if it is larger, and the maps that have ended.
+
+        Waits up to `wait` seconds; empty after that.
+
+        :raises AttemptSuperseded: another reader took its place.
+        :raises ShuffleError: what the shuffle has failed with.
+        """
+        lane = self._lanes[reader.partition]
+        with lane.changed:
+            lane.changed.wait_for(
+                lambda: (
+                    self._failure is not None
+                    or lane.reader is not reader
+                    or lane.pieces
+                    or len(self._ends) > reader.told
+                    or reader.told == self.spec.maps
+                ),
+                wait,
+            )
+            self._check()
+            if lane.reader is not reader:
+                raise AttemptSuperseded(
+                    f"another attempt reads partition {reader.partition} instead of attempt {reader.attempt}",
+                    shuffle=self.spec.id,
+                )
+            pieces: list[Piece] = []
+            size = blocks = 0
+            while lane.pieces:
+                piece = lane.pieces[0]
+                size, blocks = size + piece.payload.nbytes, blocks + len(piece.rows)
+                if pieces and (size > most_bytes or blocks > most_blocks):
+                    break
+                pieces.append(lane.pieces.popleft())
+                piece.batch.writer.handed_on = True
+            ends: Sequence[MapEnd] = ()
+            if not lane.pieces:
+                ends, reader.told = self._ends[reader.told :], len(self._ends)
+            reader.received |= bool(pieces)
+            reader.holding, reader.moved = len(pieces), now
+            return Taken(pieces, ends, not lane.pieces and reader.told == self.spec.maps)
+
+    def read(self, reader: RelayReader, pieces: Sequence[Piece], now: float) -> None:
+        """These pieces are no longer in memory."""
+        done: list[PieceBatch] = []
+        with self._lock:
+            reader.holding, reader.moved = 0, now
+            for piece in pieces:
+                piece.batch.pieces -= 1
+                if not piece.batch.pieces:
+                    done.append(piece.batch)
+                    piece.batch.writer.unread -= 1
+            self._read.notify_all()
+        for batch in done:
+            batch.writer.sender.consumed(batch.size)
+
+    def finish(self, reader: RelayReader) -> None:
+        """The reader has been told everything."""
+        with self._lock:
+            reader.finished = True
+
+    def leave_reader(self, reader: RelayReader, why: str, now: float) -> None:
+        """The reader's stream is over. Unless it is finished, it failed: `why`."""
+        with self._lock:
+            lane = self._lanes[reader.partition]
+            if self._failure is not None or reader.finished or lane.reader is not reader:
+                return
+            if not reader.received:
+                lane.reader, lane.since = None, now
+                return
+        self.fail(
+            MapOutputLost(
+                f"the reader of partition {reader.partition} (attempt {reader.attempt}) {why} with blocks it was given",
+                remedy=AGAIN,
+                shuffle=self.spec.id,
+            )
+        )
+
+    # ------------------------------------------------------------------ failure
+
+    def fail(self, error: ShuffleError, known_to: RelayWriter | None = None) -> None:
+        """Drop everything and give `error` to all who are here or come later. The first one counts."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = error
+            for lane in self._lanes.values():
+                lane.pieces.clear()
+                lane.changed.notify_all()
+            self._read.notify_all()
+            writers = [writer for writer in self._writers.values() if writer is not known_to]
+        for writer in writers:
+            writer.sender.failed(error)
+
+    def watch(self, now: float) -> None:
+        """Fail if somebody has kept the others waiting for too long."""
+        with self._lock:
+            overdue = None if self._failure is not None else self._overdue(now - self._timeout)
+        if overdue is not None:
+            said = f"{overdue} for {self._timeout:g} s"
+            self.fail(DeadlineExceeded(said, remedy=AGAIN, shuffle=self.spec.id))
+
+    def statistics(self) -> RelayStatistics:
+        with self._lock:
+            queued = [piece for lane in self._lanes.values() for piece in lane.pieces]
+            return RelayStatistics(
+                shuffles=1,
+                writers=sum(not writer.ended or writer.unread > 0 for writer in self._writers.values()),
+                readers=sum(lane.reader is not None and not lane.reader.finished for lane in self._lanes.values()),
+                queued_blocks=sum(len(piece.rows) for piece in queued),
+                queued_bytes=sum(piece.payload.nbytes for piece in queued),
+            )
+
+    # The rest is called with the lock held.
+
+    def _overdue(self, before: float) -> str | None:
+        for writer in self._writers.values():
+            if not writer.ended and writer.heard < before:
+                return f"nothing was heard of the writer of {writer.output}"
+        for partition, lane in self._lanes.items():
+            reader = lane.reader
+            if reader is None:
+                if lane.pieces and lane.since < before:
+                    return f"partition {partition} has blocks and no reader"
+            elif (lane.pieces or reader.holding) and reader.moved < before:
+                return f"the reader of partition {partition} (attempt {reader.attempt}) took nothing"
+            elif not reader.finished and max(reader.since, self._writer_left) < before:
+                missing = set(range(self.spec.maps)).difference(self._writers)
+                if missing:
+                    return f"a reader waits, but there is no writer of maps {name_numbers(missing)}"
+        return None
+
+    def _lane(self, partition: int, now: float) -> _Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane(self._lock, now)
+        return lane
+
+    def _drop(self, writer: RelayWriter) -> None:
+        for lane in self._lanes.values():
+            lane.pieces = deque(piece for piece in lane.pieces if piece.batch.writer is not writer)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise typed_error(error_message(self._failure))  # one for each who raises it
+
+    def _check_writer(self, writer: RelayWriter) -> None:
+        self._check()
+        if self._writers.get(writer.output.map) is not writer:
+            raise self._superseded(writer.output, "a newer attempt took its place")
+
+    def _superseded(self, output: MapAttempt, why: str) -> AttemptSuperseded:
+        return AttemptSuperseded(f"{output} is refused: {why}", shuffle=self.spec.id, output=output)

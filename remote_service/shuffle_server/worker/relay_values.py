@@ -1,0 +1,125 @@
+"""What passes between the writers and the readers of a relayed shuffle (relay_state.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.values import Totals
+from shuffle_transport.blocks import BlockBatch
+
+
+class Sender(Protocol):
+    """The writer's stream, told of what concerns it. Called by any thread, without the shuffle's lock."""
+
+    def consumed(self, size: int) -> None:
+        """A batch with so many payload bytes is no longer in memory."""
+        ...
+
+    def failed(self, error: ShuffleError) -> None:
+        """The shuffle has failed."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class RelayWriter:
+    """One attempt of a map. `unread` are its batches of which something has not been read."""
+
+    output: MapAttempt
+    sender: Sender
+    heard: float
+    totals: Totals = field(default_factory=Totals)
+    parts: dict[int, Totals] = field(default_factory=dict)
+    unread: int = 0
+    handed_on: bool = False
+    ended: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class RelayReader:
+    """One attempt to read a partition. `told` counts the ends of maps it knows, `holding` the pieces it was given."""
+
+    partition: int
+    attempt: int
+    since: float
+    moved: float
+    told: int = 0
+    holding: int = 0
+    received: bool = False
+    finished: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class PieceBatch:
+    writer: RelayWriter
+    size: int
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Neighbouring blocks of one partition in one batch of a writer."""
+
+    rows: np.ndarray
+    payload: memoryview
+    batch: PieceBatch
+
+    @property
+    def output(self) -> MapAttempt:
+        return self.batch.writer.output
+
+
+@dataclass(frozen=True, slots=True)
+class MapEnd:
+    """A map has ended. What it stated of a partition is nothing where `parts` has none."""
+
+    output: MapAttempt
+    parts: Mapping[int, Totals]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a reader gets at once: pieces, then ends of maps; `finished`: there will be nothing more."""
+
+    pieces: Sequence[Piece] = ()
+    ends: Sequence[MapEnd] = ()
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatistics:
+    """Relayed shuffles at one moment. Sizes in payload bytes."""
+
+    shuffles: int = 0
+    writers: int = 0
+    readers: int = 0
+    queued_blocks: int = 0
+    queued_bytes: int = 0
+
+    def __add__(self, other: RelayStatistics) -> RelayStatistics:
+        return RelayStatistics(
+            self.shuffles + other.shuffles,
+            self.writers + other.writers,
+            self.readers + other.readers,
+            self.queued_blocks + other.queued_blocks,
+            self.queued_bytes + other.queued_bytes,
+        )
+
+
+def pieces_of(batch: BlockBatch, writer: RelayWriter) -> list[Piece]:
+    """The batch cut where the partition changes."""
+    rows, whole = batch.rows, PieceBatch(writer, batch.payload.nbytes, 0)
+    if not len(rows):
+        raise InvalidArgument("a batch without blocks", remedy="send a message without a batch")
+    cuts = (np.flatnonzero(np.diff(rows["partition"])) + 1).tolist()
+    ends = np.cumsum(rows["length"]).tolist()
+    pieces, at = [], 0
+    for first, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        pieces.append(Piece(rows[first:end], batch.payload[at : ends[end - 1]], whole))
+        at = ends[end - 1]
+    return pieces
