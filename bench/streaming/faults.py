@@ -89,7 +89,7 @@ class Supervisor:
             "guarantee": guarantee,
             "alignment": "aligned" if case.startswith("at_") else case,
             "alignment_timeout": 0.05,
-            "keepalive": 0.3,
+            "keepalive": 1.0,  # dead after 3 s
             "timeout": 30.0,
             "block_bytes": chance.choice([64, 256, 2048]),
             "queue_bytes": chance.choice([4 << 10, 64 << 10]),
@@ -288,7 +288,7 @@ def faults_of(case: str, seed: int) -> tuple[Fault, ...]:
 
 
 def _fault(chance: random.Random) -> Fault:
-    frozen = chance.choice([0.0, 0.0, 0.3, 2.5])
+    frozen = chance.choice([0.0, 0.0, 0.3, 4.0])
     kind = chance.choice(["producer", "consumer"])
     count = PRODUCERS if kind == "producer" else CONSUMERS
     return Fault(round(chance.uniform(0.1, 2.0), 3), kind, chance.randrange(count), frozen)

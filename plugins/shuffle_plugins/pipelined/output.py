@@ -242,6 +242,8 @@ class Output:
             self.locked_resize()
         if finished:
             self._consumed.update(subscription.lane.start)
+            if self.consumed and self.error is None:
+                self._reservation.try_resize(0)
         self.changed.notify_all()
 
     # ------------------------------------------------------------------------------------------- within

@@ -29,6 +29,7 @@ from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.pipelined.terms import Terms
 from shuffle_plugins.pipelined.ticker import Ticker
 from shuffle_plugins.pipelined.writer import PipelinedWriter
+from shuffle_transport.pool import PoolStatistics
 
 MIN_WINDOW = 128 << 10
 """Bytes that may be on their way to a reader however slow it is."""
@@ -147,6 +148,10 @@ class PipelinedShuffle(ShufflePlugin):
         for feed in feeds.values():
             feed.start()
         return reader
+
+    def memory(self) -> PoolStatistics:
+        """What its queues, logs and windows hold of the option `memory`."""
+        return self._endpoint.pool.statistics()
 
     def close(self) -> None:
         """Abort open writers, close readers and masters; first wait `linger` for readers of what was committed."""

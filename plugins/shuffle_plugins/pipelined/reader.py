@@ -13,6 +13,7 @@ from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
 from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.debloat import Debloater
 from shuffle_plugins.pipelined.feed import Feed
 from shuffle_plugins.pipelined.inbox import Inbox
@@ -157,9 +158,7 @@ class PipelinedReader(ShuffleReader):
         if self._ended:
             self._finish()
         self._inbox.fail(InvalidArgument("the reader is closed", shuffle=self._spec.id))
-        for feed in self._feeds:
-            feed.close()
-        self._leave()
+        close_all([*(feed.close for feed in self._feeds), self._leave])
 
     # ------------------------------------------------------------------------------------------ within
 

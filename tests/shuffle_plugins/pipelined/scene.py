@@ -21,7 +21,7 @@ class Scene:
     """A registered shuffle of one plugin, which plays driver and tasks."""
 
     def __init__(self, partitions: int, maps: int, options: dict[str, OptionValue]) -> None:
-        self.plugin = PipelinedShuffle(options)
+        self.plugin, self.local = PipelinedShuffle(options), options["local"]
         self.master = self.plugin.master(f"scene-{uuid.uuid4().hex}")
         self.handle = self.master.register_shuffle(partitions, maps)
 
