@@ -114,6 +114,7 @@ def check(outcome: Outcome) -> None:
 def _run(tasks: list[Task], timeout: float) -> list[object]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
     running: list[subprocess.Popen[bytes]] = []
+    deadline = time.monotonic() + timeout
     try:
         for task in tasks:
             process = subprocess.Popen(
@@ -127,7 +128,7 @@ def _run(tasks: list[Task], timeout: float) -> list[object]:
             assert process.stdin is not None
             process.stdin.write(pickle.dumps(task))
             process.stdin.close()
-        return [_result(process, task, timeout) for process, task in zip(running, tasks, strict=True)]
+        return [_result(process, task, deadline) for process, task in zip(running, tasks, strict=True)]
     finally:
         for process in running:
             if process.poll() is None:
@@ -137,12 +138,12 @@ def _run(tasks: list[Task], timeout: float) -> list[object]:
                 process.stdout.close()
 
 
-def _result(process: subprocess.Popen[bytes], task: Task, timeout: float) -> object:
+def _result(process: subprocess.Popen[bytes], task: Task, deadline: float) -> object:
     process.stdin = None  # closed above; communicate would flush it
     try:
-        said, _ = process.communicate(timeout=timeout)
+        said, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"{task.role} {task.index} has not ended within {timeout:g} s") from None
+        raise SystemExit(f"{task.role} {task.index} has not ended within {task.case.timeout_s:g} s") from None
     if process.returncode:
         raise SystemExit(f"{task.role} {task.index} ended with status {process.returncode}")
     return pickle.loads(said)

@@ -11,11 +11,21 @@ from bench.streaming.plan import IDENTITY, WORDCOUNT, Case, OperatorResult, Sour
 from bench.streaming.run import Outcome, check, run
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "case",
     [
-        Case(IDENTITY, records=5_000, rate=5_000.0, checkpoint_s=0.2),
-        Case(WORDCOUNT, 2, "exactly_once", "unaligned", records=20_000, block_records=500, checkpoint_s=0.2),
+        Case(IDENTITY, records=5_000, rate=5_000.0, checkpoint_s=0.2, timeout_s=250.0),
+        Case(
+            WORDCOUNT,
+            2,
+            "exactly_once",
+            "unaligned",
+            records=20_000,
+            block_records=500,
+            checkpoint_s=0.2,
+            timeout_s=250.0,
+        ),
     ],
     ids=["identity at a rate", "word count"],
 )
