@@ -130,10 +130,15 @@ class Cut:
             after[block.partition] = block.number + 1
         self._standing[input.map] = Position(after, position.markers)
 
+    def _position(self, input: Input) -> Position:
+        """Where the input stood. One that was connected after the cut was made stood where it began."""
+        standing = self._standing.get(input.map) or input.position()
+        return Position({**input.origin, **standing.blocks}, standing.markers)
+
     def _news(self, complete: bool, before: list[News], first: Barrier | None = None) -> list[News]:
         news: list[News] = [first] if first is not None else []
         if complete:
-            positions = {map: self._standing.get(map) or input.position() for map, input in self._inputs.items()}
+            positions = {map: self._position(input) for map, input in self._inputs.items()}
             checkpoint = self._aligner.checkpoint
             news += [*before, Captured(checkpoint, ReaderState(checkpoint, positions, tuple(self._captured)))]
             self._forget()

@@ -147,7 +147,7 @@ class Feed:
         named = begun or place
         assert named is not None
         what = place.reason if isinstance(place, Failed) else reason.message if reason is not None else ""
-        if isinstance(place, Bound) and place != begun:
+        if isinstance(place, Bound) and begun is not None and place != begun:
             what = f"{place.output} has taken its place"
         where = f" at {begun.address}" if begun is not None else ""
         return StreamBroken(

@@ -56,7 +56,7 @@ class Inbox:
     def connected(self, input: Input, source: Source, output: MapAttempt, *, fresh: bool) -> None:
         """`source` is where `input` comes from now, attempt `output`; `fresh`: its numbers are its own.
 
-        :raises StreamBroken: it does not begin where the input stands, and that matters.
+        :raises InvalidArgument: it does not begin where the input stands, and that matters.
         """
         with self.changed:
             input.attempt = output

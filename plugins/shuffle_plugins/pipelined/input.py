@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from shuffle_api.errors import StreamBroken
+from shuffle_api.errors import InvalidArgument, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, ReaderState
 from shuffle_plugins.pipelined.entries import Block, Mark
@@ -44,6 +44,7 @@ class Input:
     """
     :ivar taken: by partition, the number of the next block that the task gets.
     :ivar received: likewise, that is to come.
+    :ivar origin: where it began, if that is what the producer said.
     :ivar ended: the end has come; `over`: the task has it.
     """
 
@@ -58,6 +59,7 @@ class Input:
         self.known = position is not None  # where to begin; else wherever the producer does
         self.received: dict[int, int] = dict(position.blocks) if position is not None else {}
         self.taken = dict(self.received)
+        self.origin: dict[int, int] = {}
         self._marks_in = Marks(position.markers if position is not None else 0)
         self._marks_passed = Marks(position.markers if position is not None else 0)
         self.restored = restore is not None
@@ -80,18 +82,18 @@ class Input:
         """
         :param fresh: the producer is another than before, with numbers of its own.
         :param lossy: what is missing may be missing.
-        :raises StreamBroken: it does not begin where this input stands.
+        :raises InvalidArgument: it does not begin where this input stands.
         """
         first = source.first
         if self.known and not fresh and not lossy and dict(first.blocks) != self.received:
-            raise StreamBroken(
+            raise InvalidArgument(
                 f"the producer of map {self.map} goes on at blocks {dict(first.blocks)}, not at {self.received}",
                 remedy="restore its consumers and itself from the same checkpoint",
             )
         if not self.known or fresh:
             # Numbers below what comes first belong to others, or were acknowledged.
             self._marks_in, self._marks_passed = Marks(first.markers), Marks(first.markers)
-            self.taken = dict(first.blocks)
+            self.taken, self.origin = dict(first.blocks), dict(first.blocks)
         self.received, self.known, self.source = dict(first.blocks), True, source
 
     def is_new(self, mark: Mark) -> bool:
