@@ -1,0 +1,265 @@
+"""The store's speed: ``python -m bench.ingest --json FILE``. docs/store.md says what the figures mean.
+
+Ingest from several writers beside a plain `writev` of the same bytes, read-back beside the same files over plain
+Flight, in turn; reading one output beside as many bytes in many small ones; memory with many partitions and maps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.ingest_plain import flight_of_files, receive_files, write_files
+from bench.server import ServerProcess
+from shuffle_api.errors import ShuffleError
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_transport import messages
+from shuffle_transport.blocks import Block, table_rows, totals_of
+from shuffle_transport.checksum import crc32c
+from shuffle_transport.flight_client import FlightClient, PushTarget
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+TIMEOUT = 120.0
+GIB = 1 << 30
+APP = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    writers: int = 4
+    outputs: int = 2  # of each writer
+    partitions: int = 256
+    block_bytes: int = 256 << 10  # one block per partition
+    rounds: int = 5
+    small_outputs: int = 1000
+    small_block_bytes: int = 16 << 10
+    memory_partitions: int = 10_000
+    memory_maps: int = 1_000
+    memory_budget: int = 256 << 20
+
+
+def measure(parameters: Parameters, scratch: Path, parts: Sequence[str]) -> dict[str, Any]:
+    """The figures of some of `PARTS`; each says how busy the machine was in the minute before it."""
+    report: dict[str, Any] = {"machine": machine.facts(), "parameters": asdict(parameters)}
+    for part in parts:
+        load = machine.load()
+        report[part] = {"load_before": load, **PARTS[part](parameters, scratch)}
+    return report
+
+
+def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """Ingest and read-back of new files, each beside its plain counterpart, in turn."""
+    size = parameters.writers * parameters.outputs * parameters.partitions * parameters.block_bytes
+    seconds: dict[str, list[float]] = {"writev": [], "ingest": [], "flight": [], "read_back": []}
+    with (
+        ServerProcess(scratch / "data", scratch / "log", ["--recycle", "0"]) as server,
+        flight_of_files() as plain_flight,
+        RemoteShuffle({"server": server.control, "codec": "none"}) as plugin,
+        plugin.master(APP) as master,
+    ):
+        for number in range(parameters.rounds + 1):  # the first one warms up
+            plain = scratch / "plain"
+            plain.mkdir()
+            writing = _in_processes(parameters, (str(plain), "", number))
+            handle = master.register_shuffle(parameters.partitions, parameters.writers * parameters.outputs)
+            ingest = _in_processes(parameters, ("", server.data, handle.spec.id.shuffle))
+            files = sorted(scratch.glob(f"data/worker/apps/{APP}/*/*.out"))
+            received, flight = receive_files(plain_flight, files)
+            started = time.perf_counter()
+            read = _pull(server.data, pb.GetTicket(shuffle=_key(handle.spec.id), end_partition=parameters.partitions))
+            read_back = time.perf_counter() - started
+            if read != size or received < size:
+                raise AssertionError(f"{size} bytes were written, {read} came back, {received} over plain Flight")
+            if number:
+                for name, value in zip(seconds, (writing, ingest, flight, read_back), strict=True):
+                    seconds[name].append(round(value, 4))
+            master.unregister_shuffle(handle)
+            shutil.rmtree(plain)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "bytes": size,
+        "seconds": seconds,
+        "gib_s": {name: round(size / GIB / median, 2) for name, median in medians.items()},
+        "ratio_ingest": round(medians["writev"] / medians["ingest"], 3),
+        "ratio_read_back": round(medians["flight"] / medians["read_back"], 3),
+    }
+
+
+def _in_processes(parameters: Parameters, target: tuple[str, str, int]) -> float:
+    """Seconds from the moment at which all writers are ready until the last one is done."""
+    context = multiprocessing.get_context("spawn")
+    ready, begin = context.Semaphore(0), context.Event()
+    writers = [
+        context.Process(target=_writer, args=(parameters, number, target, ready, begin), name=f"writer-{number}")
+        for number in range(parameters.writers)
+    ]
+    for writer in writers:
+        writer.start()
+    for _ in writers:
+        if not ready.acquire(timeout=TIMEOUT):
+            raise TimeoutError("a writer did not start")
+    started = time.perf_counter()
+    begin.set()
+    for writer in writers:
+        writer.join(TIMEOUT)
+    seconds = time.perf_counter() - started
+    if any(writer.exitcode != 0 for writer in writers):
+        raise RuntimeError(f"writers ended with {[writer.exitcode for writer in writers]}")
+    for writer in writers:
+        writer.close()
+    return seconds
+
+
+def _writer(parameters: Parameters, number: int, target: tuple[str, str, int], ready: Any, begin: Any) -> None:
+    """One writer process: to plain files below `target[0]`, or to the worker at `target[1]`."""
+    plain, worker, shuffle = target
+    blocks = _blocks(parameters.partitions, parameters.block_bytes)
+    client = FlightClient(worker, timeout=TIMEOUT) if worker else None
+    ready.release()
+    begin.wait(TIMEOUT)
+    if client is None:
+        write_files(Path(plain), number, parameters.outputs, [memoryview(block.payload) for block in blocks])
+        return
+    for output in range(parameters.outputs):
+        _push(client, ShuffleId(APP, shuffle), number * parameters.outputs + output, parameters.partitions, blocks)
+    client.close()
+
+
+def _blocks(count: int, size: int) -> list[Block]:
+    payload = os.urandom(size)
+    return [Block(partition, crc32c(payload), size, 1, payload) for partition in range(count)]
+
+
+def _push(client: FlightClient, shuffle: ShuffleId, map_id: int, partitions: int, blocks: Sequence[Block]) -> None:
+    totals = totals_of(table_rows(blocks))
+    target = PushTarget(shuffle, MapAttempt(map_id, 0), partitions, "none")
+    client.push(target, blocks, first_block=0, end=totals, commit=True)
+
+
+def _pull(worker: str, ticket: pb.GetTicket) -> int:
+    """Payload bytes that came, each block checked."""
+    client = FlightClient(worker, timeout=TIMEOUT)
+    try:
+        total = 0
+        for item in client.pull(ticket):
+            if isinstance(item, ShuffleError):
+                raise item
+            total += item.payload.nbytes
+        return total
+    finally:
+        client.close()
+
+
+def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """One partition out of many small outputs, beside as many blocks of one output: what a merge could save at best."""
+    count, size = parameters.small_outputs, parameters.small_block_bytes
+    pulls: dict[str, list[float]] = {"many_outputs": [], "one_output": []}
+    with (
+        ServerProcess(scratch / "small", scratch / "small.log") as server,
+        RemoteShuffle({"server": server.control, "codec": "none"}) as plugin,
+        plugin.master(APP) as master,
+    ):
+        many, one = (master.register_shuffle(partitions, maps) for partitions, maps in ((1, count), (count, 1)))
+        client = FlightClient(server.data, timeout=TIMEOUT)
+        for map_id in range(count):
+            _push(client, many.spec.id, map_id, 1, _blocks(1, size))
+        _push(client, one.spec.id, 0, count, _blocks(count, size))
+        client.close()
+        for _ in range(parameters.rounds + 1):
+            for name, handle in (("many_outputs", many), ("one_output", one)):
+                ticket = pb.GetTicket(shuffle=_key(handle.spec.id), end_partition=handle.spec.partitions)
+                started = time.perf_counter()
+                if _pull(server.data, ticket) != count * size:
+                    raise AssertionError("other bytes came back than were written")
+                pulls[name].append(round(time.perf_counter() - started, 4))
+    medians = {name: statistics.median(values[1:]) for name, values in pulls.items()}
+    return {
+        "seconds": pulls,
+        "microseconds_per_output": round((medians["many_outputs"] - medians["one_output"]) / count * 1e6, 1),
+        "ratio": round(medians["many_outputs"] / medians["one_output"], 2),
+    }
+
+
+def _memory(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    """The server's own memory (without the page cache) while it takes in and serves a shuffle of many small blocks."""
+    partitions, maps = parameters.memory_partitions, parameters.memory_maps
+    arguments = ["--memory", str(parameters.memory_budget)]
+    with (
+        ServerProcess(scratch / "memory", scratch / "memory.log", arguments) as server,
+        RemoteShuffle({"server": server.control, "codec": "none"}) as plugin,
+        plugin.master(APP) as master,
+    ):
+        handle = master.register_shuffle(partitions, maps)
+        before = peak = _own_memory(server.pid)
+        blocks = _blocks(partitions, 16)
+        client = FlightClient(server.data, timeout=TIMEOUT)
+        for map_id in range(maps):
+            _push(client, handle.spec.id, map_id, partitions, blocks)
+            peak = max(peak, _own_memory(server.pid))
+        client.close()
+        written = peak
+        for first in range(0, partitions, max(1, partitions // 10)):
+            ticket = pb.GetTicket(shuffle=_key(handle.spec.id), first_partition=first, end_partition=first + 1)
+            if _pull(server.data, ticket) != maps * 16:
+                raise AssertionError("other bytes came back than were written")
+            peak = max(peak, _own_memory(server.pid))
+    return {
+        "budget": parameters.memory_budget,
+        "start_bytes": before,
+        "written_peak_bytes": written,
+        "peak_bytes": peak,
+        "beyond_start_bytes": peak - before,
+        "within_budget_and_128_mib": peak <= parameters.memory_budget + (128 << 20),
+    }
+
+
+def _own_memory(pid: int) -> int:
+    found = re.search(r"^RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def _key(shuffle: ShuffleId) -> pb.ShuffleKey:
+    return messages.key_of(shuffle)
+
+
+PARTS: dict[str, Callable[[Parameters, Path], dict[str, Any]]] = {
+    "throughput": _throughput,
+    "small": _small,
+    "memory": _memory,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the report goes, else it is printed")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="directory on the disk to measure")
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="measure only these")
+    for name, default in asdict(Parameters()).items():
+        parser.add_argument("--" + name.replace("_", "-"), type=int, default=default, metavar="N")
+    parsed = parser.parse_args(arguments)
+    parameters = Parameters(**{name: getattr(parsed, name) for name in asdict(Parameters())})
+    with tempfile.TemporaryDirectory(dir=parsed.scratch) as scratch:
+        report = measure(parameters, Path(scratch), parsed.parts)
+    text = json.dumps(report, indent=2) + "\n"
+    if parsed.json is None:
+        print(text, end="")
+    else:
+        parsed.json.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
