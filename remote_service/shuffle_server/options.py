@@ -50,6 +50,14 @@ class ServerOptions:
         minimum=0,
         help="files of removed shuffles kept for a minute to be written over by the same application; 0 keeps none",
     )
+    tier: str = option(
+        "",
+        secret=True,
+        help="object store that cold shuffles move to: s3://bucket/path?region=..., gs://, hdfs://; default: none",
+    )
+    tier_after: float = option(
+        600.0, unit="seconds", minimum=0.0, help="a shuffle that nobody has written or read for so long is cold"
+    )
     window: int = option(
         8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
     )
@@ -104,6 +112,8 @@ FOR_WORKERS = frozenset(
         "memory",
         "free_floor",
         "app_max_bytes",
+        "tier",
+        "tier_after",
         "recycle",
         "window",
         "overload_timeout",

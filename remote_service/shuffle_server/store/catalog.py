@@ -21,6 +21,8 @@ class Held:
     home: DataDirectory
     bytes: int
     ready: bool = True
+    away: bool = False  # in the object store only
+    before: Held | None = None  # another attempt that recovery found in another directory; the registry knows which won
 
 
 class Catalog:
@@ -59,15 +61,34 @@ class Catalog:
     def places(self, shuffle: ShuffleId, map_id: int, home: DataDirectory) -> bool:
         """Whether the output of this map lies in `home`, or is about to."""
         held = self._shuffles.get(shuffle, {}).get(map_id)
-        return held is not None and held.home is home
+        while held is not None and held.home is not home:
+            held = held.before
+        return held is not None
 
-    def put(self, shuffle: ShuffleId, held: Held) -> Held | None:
-        """Enter what recovery found; what was there before."""
+    def put(self, shuffle: ShuffleId, held: Held) -> bool:
+        """Enter what recovery found; False when it is there. Whoever knows better drops one of two attempts."""
         with self._changed:
+            if self.holds(shuffle, held.output):
+                return False
             maps = self._shuffles.setdefault(shuffle, {})
-            before = maps.get(held.output.map)
-            maps[held.output.map] = held
-            return before
+            maps[held.output.map] = replace(held, before=maps.get(held.output.map))
+            return True
+
+    def change(self, shuffle: ShuffleId, held: Held, *, away: bool) -> bool:
+        """An output is away, or back; False when it is not held any more."""
+        with self._changed:
+            maps = self._shuffles.get(shuffle, {})
+            if maps.get(held.output.map) is not held:
+                return False
+            maps[held.output.map] = replace(held, away=away)
+            return True
+
+    def holds(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
+        """Whether this very attempt is held, or about to be."""
+        held = self._shuffles.get(shuffle, {}).get(output.map)
+        while held is not None and held.output != output:
+            held = held.before
+        return held is not None
 
     def claim(self, shuffle: ShuffleId, claimed: Held) -> bool:
         """Whether this attempt may be published: the first that asks, until it says that it failed.
@@ -108,9 +129,18 @@ class Catalog:
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             held = maps.get(output.map)
-            if held is None or held.output != output:
+            if held is None:
                 return None
-            del maps[output.map]
+            if held.output != output:
+                before = held.before
+                if before is None or before.output != output:
+                    return None
+                maps[output.map] = replace(held, before=before.before)
+                return before
+            if held.before is None:
+                del maps[output.map]
+            else:
+                maps[output.map] = held.before
             return held
 
     def drop_shuffle(self, shuffle: ShuffleId) -> int:

@@ -3,6 +3,7 @@
 DATA_DIR/lock                                  held by the running server
 DATA_DIR/worker/apps/APP/SHUFFLE/MAP.out       a committed map output
 DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.partial   one that is being written
+DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.away      stub of one that is in the object store too
 DATA_DIR/worker/trash/                         removed, being deleted in the background
 DATA_DIR/worker/spares/APP/                    removed, kept to be written over
 DATA_DIR/master/                               the registry's journal
@@ -17,6 +18,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 
 COMMITTED = ".out"
 PARTIAL = ".partial"
+AWAY = ".away"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Held
 from shuffle_server.store.format import TornFile
@@ -50,6 +51,8 @@ def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
     for shuffle in store.catalog.shuffles():
         if app is None or shuffle.app == app:
             for held in store.catalog.outputs(shuffle):
+                if held.away:
+                    continue  # it is checked when it comes back
                 checked = check(store, shuffle, held, pace)
                 if checked is not None:
                     yield checked
@@ -62,6 +65,12 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
         return "it is not here"
     if held.output != output:
         return f"the worker holds attempt {held.output.attempt} of this map"
+    if held.away:
+        try:
+            os.close(store.open_output(shuffle, output)[1])
+        except MapOutputLost as error:
+            return error.message
+        held = store.catalog.find(shuffle, output.map) or held
     checked = check(store, shuffle, held, Pace(0))
     return "it is not here any more" if checked is None else checked.wrong
 

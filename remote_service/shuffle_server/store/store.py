@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost
+from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.cold import ColdOutputs, recover_stubs, stub_path
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import SPARE_BYTES, DataDirectory, gone
 from shuffle_server.store.format import Description, TornFile
@@ -24,6 +25,7 @@ from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
+from shuffle_server.store.tier import Tier
 
 SPARE_SECONDS = 60.0
 
@@ -38,13 +40,20 @@ class Store:
     """
 
     def __init__(
-        self, *roots: Path, sync: bool = False, recycle: int = 0, floor: float = 0.0, app_max_bytes: int = 0
+        self,
+        *roots: Path,
+        sync: bool = False,
+        recycle: int = 0,
+        floor: float = 0.0,
+        app_max_bytes: int = 0,
+        tier: Tier | None = None,
     ) -> None:
         """
         :param sync: what is published survives the machine.
         :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
         :param floor: the part of each file system, 0 to 1, that stays free.
         :param app_max_bytes: payload that one application may hold; 0: any.
+        :param tier: where cold outputs go, None: nowhere.
         """
         self._sync = sync
         self._directories = Directories(
@@ -52,6 +61,8 @@ class Store:
         )
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
+        self._cold = None if tier is None else ColdOutputs(tier, self.catalog, sync=sync)
+        self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
@@ -96,6 +107,7 @@ class Store:
         unregistered meanwhile).
         """
         shuffle, output = staged.shuffle, staged.output
+        self._used[shuffle] = time.monotonic()
         description = staged.seal(turn, self._sync)
         won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
         if won:
@@ -134,6 +146,7 @@ class Store:
         try:
             held = self.catalog.find(shuffle, map_id)
             if held is not None:
+                self._here(shuffle, held)
                 return load(held.home.paths.committed(shuffle, map_id)).description
             reason = "it is not here"
         except (TornFile, OSError) as error:
@@ -143,17 +156,22 @@ class Store:
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
 
-        Raises MapOutputLost when the file is gone, torn, or another attempt's.
+        Raises MapOutputLost when the file is gone, torn, or another attempt's; StorageFailed when it is in the object
+        store and cannot be fetched now, StorageFull when there is no room for it.
         """
+        self._used[shuffle] = time.monotonic()
         held = self.catalog.find(shuffle, output.map)
         if held is None:
             raise _lost(shuffle, output, "it is not here")
         if held.output != output:
             raise _lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
         path = held.home.paths.committed(shuffle, output.map)
+        self._here(shuffle, held)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
+            if (now := self.catalog.find(shuffle, output.map)) is not None and now is not held:
+                return self.open_output(shuffle, output)  # it was moved between the two
             raise _lost(shuffle, output, f"{path}: {error.strerror}") from None
         try:
             # As long as it is held, the file is not written over, even if it is removed meanwhile.
@@ -166,6 +184,37 @@ class Store:
             raise _lost(shuffle, output, f"{path}: {error}") from None
         return file, fd
 
+    def _here(self, shuffle: ShuffleId, held: Held) -> None:
+        """See that the file of an output is on the disk. Raises MapOutputLost, StorageFailed, StorageFull."""
+        if not held.away:
+            return
+        if self._cold is None:
+            raise _lost(shuffle, held.output, "it is in an object store, and the server runs without --tier")
+        try:
+            self._cold.bring_back(shuffle, held)
+        except OSError as error:
+            raise held.home.failure(error, shuffle, held.output) from error
+
+    def move_cold(self, seconds: float, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Move out the shuffles that nobody has written or read for `seconds`; how many outputs. Without a tier, none.
+
+        What cannot be moved now stays where it is.
+        """
+        if self._cold is None:
+            return 0
+        before, moved = time.monotonic() - seconds, 0
+        try:
+            for shuffle in self.catalog.shuffles():
+                if self._used.setdefault(shuffle, time.monotonic()) <= before:
+                    for held in self.catalog.outputs(shuffle):
+                        if stopping():
+                            return moved
+                        moved += self._cold.move_out(shuffle, held)
+            self._cold.sweep()
+        except (ShuffleError, TornFile, OSError) as error:
+            log.warning("cold map outputs stay here for now: %s", error)
+        return moved
+
     # ------------------------------------------------------------------ remove
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
@@ -174,6 +223,9 @@ class Store:
         if held is not None:
             self._quota.give(shuffle.app, held.bytes)
             self._unlink(held.home, held.home.paths.committed(shuffle, output.map))
+            if self._cold is not None:
+                self._unlink(held.home, stub_path(held, shuffle))
+                self._cold.removed()
             self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
@@ -204,6 +256,10 @@ class Store:
             output.close()
         for directory in self._directories:
             directory.forget(concerned)
+        for shuffle in [shuffle for shuffle in self._used if concerned(shuffle)]:
+            self._used.pop(shuffle, None)
+        if self._cold is not None:
+            self._cold.removed()
         self._indexes.forget(lambda s, _: concerned(s))
 
     def _unlink(self, directory: DataDirectory, path: Path) -> None:
@@ -236,7 +292,12 @@ class Store:
             for path in paths:
                 description = self._recover_file(directory, path)
                 if description is not None:
-                    yield from self._recovered(description, directory)
+                    yield self._recovered(description, directory)
+            if self._cold is not None:
+                for description in recover_stubs(directory):
+                    yield self._recovered(description, directory, away=True)
+        if self._cold is not None:
+            self._cold.recovered()
 
     def _recover_file(self, directory: DataDirectory, path: Path) -> Description | None:
         try:
@@ -252,15 +313,12 @@ class Store:
             directory.failure(error)
         return None
 
-    def _recovered(self, description: Description, home: DataDirectory) -> Iterator[Description]:
+    def _recovered(self, description: Description, home: DataDirectory, *, away: bool = False) -> Description:
         """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
-        shuffle, output = description.shuffle_id, description.output
-        size = description.totals.bytes
-        before = self.catalog.put(shuffle, Held(output, home, size))
-        self._quota.enter(shuffle.app, size)
-        yield description
-        if before is not None and self.catalog.find(shuffle, output.map) is None:
-            self.catalog.put(shuffle, before)
+        held = Held(description.output, home, description.totals.bytes, away=away)
+        if self.catalog.put(description.shuffle_id, held):
+            self._quota.enter(description.app, held.bytes)
+        return description
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""

@@ -18,6 +18,7 @@ from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.store import Store
+from shuffle_server.store.tier import Tier
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.handover import HandOver
@@ -29,6 +30,7 @@ from shuffle_transport.pool import BufferPool
 log = logging.getLogger(__name__)
 
 DATA_GRACE = 10.0
+COLD_SECONDS = 1.0  # between two looks for cold shuffles
 
 
 class WorkerPart:
@@ -48,9 +50,12 @@ class WorkerPart:
             recycle=options.recycle,
             floor=options.free_floor / 100,
             app_max_bytes=options.app_max_bytes,
+            tier=Tier(options.tier, self.id) if options.tier else None,
         )
         self.pool = BufferPool(options.memory)
         self.relay = Relay(options.relay_timeout)
+        self._stop = threading.Event()
+        self._mover: threading.Thread | None = None
 
     def serve(self, coordinator: Coordinator, security: ServerSecurity) -> Worker:
         """Listen. Raises InvalidArgument when it cannot."""
@@ -68,12 +73,20 @@ class WorkerPart:
                 f"cannot listen on {host}:{port}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        if options.tier:
+            self._mover = threading.Thread(target=self._move_cold, name="cold", daemon=True)
+            self._mover.start()
         return self.worker
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """It is over: its streams end, its files go."""
         self.relay.remove(shuffle)
         self.store.remove_shuffle(shuffle)
+
+    def _move_cold(self) -> None:
+        """In a thread of its own: an upload takes as long as it takes."""
+        while not self._stop.wait(COLD_SECONDS):
+            self.store.move_cold(self._options.tier_after, self._stop.is_set)
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
@@ -87,6 +100,7 @@ class WorkerPart:
     def stop(self) -> bool:
         """End the streams. False when some stayed open: they die with the process."""
         self.relay.close()
+        self._stop.set()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
         ending.start()
@@ -94,6 +108,8 @@ class WorkerPart:
         if ending.is_alive():
             log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
         self.pool.close()
+        if self._mover is not None:
+            self._mover.join(DATA_GRACE)  # an upload that is cut is repeated after the next start
         return not ending.is_alive()
 
     def close(self) -> None:

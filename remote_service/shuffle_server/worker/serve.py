@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shuffle_api.errors import MapOutputLost, ShuffleError
+from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.format import TornFile
@@ -104,7 +104,8 @@ def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) ->
     for wanted in ranges:
         try:
             file, fd = store.open_output(shuffle, wanted.output)
-        except MapOutputLost as error:
+        except (MapOutputLost, StorageFull, StorageFailed) as error:
+            error.output = wanted.output
             if batch.blocks:
                 yield batch
                 batch = _Gathered()

@@ -1,0 +1,173 @@
+"""Moving cold map outputs to the object store, and back when they are read.
+
+An output is moved as its whole file. What stays is a stub, `MAP.ATTEMPT.away`, with the file's description. At each
+step one of the two is there: the stub is written after the object is whole, the file goes after the stub is there; a
+file that came back is complete before it has its name, and its stub and object stay for the next time it grows cold.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from shuffle_api.errors import MapOutputLost, ShuffleError
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import Totals
+from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.directory import DataDirectory, sync_directory
+from shuffle_server.store.format import Description, TornFile
+from shuffle_server.store.output_file import load
+from shuffle_server.store.paths import AWAY, PARTIAL
+from shuffle_server.store.tier import Tier
+from shuffle_transport.checksum import crc32c
+
+log = logging.getLogger(__name__)
+
+
+class ColdOutputs:
+    """Moves outputs between a store's directories and the object store. Thread-safe."""
+
+    def __init__(self, tier: Tier, catalog: Catalog, *, sync: bool) -> None:
+        self._tier, self._catalog, self._sync = tier, catalog, sync
+        self._lock = threading.Lock()
+        self._moving: defaultdict[tuple[ShuffleId, int], threading.Lock] = defaultdict(threading.Lock)
+        self._orphans = True  # what a crash, or a removal, may have left in the object store
+        self._recovered = False
+
+    def move_out(self, shuffle: ShuffleId, held: Held) -> bool:
+        """Move one output; False when it is gone, or away already.
+
+        Raises StorageFailed, TornFile, OSError: then it stays here.
+        """
+        with self._one(shuffle, held.output.map):
+            if self._catalog.find(shuffle, held.output.map) is not held or held.away:
+                return False
+            file, stub = held.home.paths.committed(shuffle, held.output.map), stub_path(held, shuffle)
+            try:
+                if not stub.exists():
+                    description = load(file).description
+                    self._tier.put(shuffle, held.output, file)
+                    _write_stub(stub, description, sync=self._sync)
+            except FileNotFoundError:
+                if self._catalog.find(shuffle, held.output.map) is held:
+                    raise
+                self._orphans = True  # removed meanwhile
+                return False
+            if not self._catalog.change(shuffle, held, away=True):
+                stub.unlink(missing_ok=True)
+                self._orphans = True
+                return False
+            file.unlink(missing_ok=True)
+            return True
+
+    def bring_back(self, shuffle: ShuffleId, held: Held) -> None:
+        """Have the file here again. Raises MapOutputLost when its object is gone or damaged, StorageFailed, OSError."""
+        with self._one(shuffle, held.output.map):
+            current = self._catalog.find(shuffle, held.output.map)
+            if current is None or current.output != held.output or not current.away:
+                return
+            file = held.home.paths.committed(shuffle, held.output.map)
+            part = file.with_suffix(f".back{PARTIAL}")
+            held.home.check_room(held.bytes)
+            try:
+                self._tier.get(shuffle, held.output, part)
+                description = load(part).description
+                if description.output != held.output or description.shuffle_id != shuffle:
+                    raise TornFile(f"it is {description.output} of {description.shuffle_id}")
+                if self._sync:
+                    _sync_file(part)
+                part.rename(file)
+            except (FileNotFoundError, TornFile) as error:
+                part.unlink(missing_ok=True)
+                raise MapOutputLost(
+                    f"{held.output} of {shuffle}, in the object store: {error}",
+                    remedy="run this map again",
+                    shuffle=shuffle,
+                    output=held.output,
+                ) from None
+            except (ShuffleError, OSError):
+                part.unlink(missing_ok=True)
+                raise
+            self._catalog.change(shuffle, current, away=False)
+
+    def removed(self) -> None:
+        """Outputs are gone from the catalog: their objects can go."""
+        self._orphans = True
+
+    def recovered(self) -> None:
+        """The catalog is complete: an object that it does not know is no one's."""
+        self._recovered = True
+
+    def sweep(self) -> None:
+        """Delete the objects that no output needs. Raises StorageFailed: it is tried again the next time."""
+        if not self._orphans or not self._recovered:
+            return
+        self._orphans = False
+        try:
+            for shuffle, output in self._tier.objects():
+                if not self._catalog.holds(shuffle, output):
+                    self._tier.remove(shuffle, output)
+        except ShuffleError:
+            self._orphans = True
+            raise
+        with self._lock:
+            self._moving = defaultdict(
+                threading.Lock, {key: lock for key, lock in self._moving.items() if key[0] in self._catalog}
+            )
+
+    def _one(self, shuffle: ShuffleId, map_id: int) -> threading.Lock:
+        """Held while an output is moved, so that it is moved once: over I/O, but over that of this output only."""
+        with self._lock:
+            return self._moving[shuffle, map_id]
+
+
+def stub_path(held: Held, shuffle: ShuffleId) -> Path:
+    return held.home.paths.shuffle(shuffle) / f"{held.output.map}.{held.output.attempt}{AWAY}"
+
+
+def recover_stubs(directory: DataDirectory) -> Iterator[Description]:
+    """The outputs that are in the object store only. A damaged stub is deleted: its output is lost then."""
+    for path in sorted(directory.paths.apps.glob(f"*/*/*{AWAY}")):
+        try:
+            description = _read_stub(path)
+        except (OSError, ValueError) as error:
+            log.error("%s: %s; its output is lost", path, error)
+            path.unlink(missing_ok=True)
+            continue
+        if not directory.paths.committed(description.shuffle_id, description.map).exists():
+            yield description
+
+
+def _write_stub(path: Path, description: Description, *, sync: bool) -> None:
+    text = json.dumps(asdict(description), separators=(",", ":")).encode()
+    part = path.with_suffix(f"{AWAY}{PARTIAL}")
+    part.write_bytes(b"%08x %s" % (crc32c(text), text))
+    if sync:
+        _sync_file(part)
+    part.rename(path)
+    if sync:
+        sync_directory(path.parent)
+
+
+def _read_stub(path: Path) -> Description:
+    checksum, _, text = path.read_bytes().partition(b" ")
+    if checksum != b"%08x" % crc32c(text):
+        raise ValueError("its checksum does not match")
+    fields: dict[str, Any] = json.loads(text)
+    totals = Totals(**fields.pop("totals"))
+    return Description(totals=totals, **fields)
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
