@@ -37,6 +37,11 @@ class Server:
         return self._process.data
 
     @property
+    def metrics(self) -> str:
+        """The monitoring endpoint's address; empty without ``--metrics-listen``."""
+        return self._process.metrics
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -20,9 +20,15 @@ COMMON = {"spark.master": "local[2, 2]"}  # a task may fail once
 # Rows of SQL go through our writer unless it has no memory. Otherwise Spark chooses among three writers of its own, by
 # the number of partitions and these settings.
 ROW_MEMORY = "spark.shuffle.flight.rowMemory"
+# The server is on this host, so map outputs go through its files, but for those of less than a message: these settings
+# make messages small, or turn it off.
+BY_FILE = {"spark.shuffle.flight.batchSize": "16k", "spark.shuffle.flight.blockSize": "8k"}
+BY_WIRE = {"spark.shuffle.flight.handOver": "off"}
 WRITERS = {
-    "default": {"spark.unsafe.exceptionOnMemoryLeak": "true"},
-    "no_bypass_spilling_kryo": {
+    "by_wire": {"spark.unsafe.exceptionOnMemoryLeak": "true"} | BY_WIRE,
+    "by_file": {"spark.unsafe.exceptionOnMemoryLeak": "true"} | BY_FILE,
+    "no_bypass_spilling_kryo": BY_FILE
+    | {
         ROW_MEMORY: "0",
         "spark.shuffle.sort.bypassMergeThreshold": "1",
         "spark.shuffle.spill.numElementsForceSpillThreshold": "900",

@@ -127,9 +127,10 @@ class StagedOutput:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno != errno.ELOOP and not (error.errno == errno.ENOENT and self._path.parent.is_dir()):
+            if error.errno == errno.ENOENT and not self._path.parent.is_dir():
                 raise self._failure(error) from error
-            raise self._unusable("is not there") from None
+            # Whatever it is, the client has put it there: it says nothing about the disk.
+            raise self._unusable(f"cannot be opened: {error.strerror}") from None
         wrong = _unfit(fd, size)
         if wrong:
             os.close(fd)

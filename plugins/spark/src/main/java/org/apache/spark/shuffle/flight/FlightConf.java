@@ -16,11 +16,12 @@ import scala.Tuple2;
  * @param blockSize bytes after which a partition is cut into another block
  * @param batchSize payload bytes of one message, and of the buffer of a map task
  * @param rowMemory bytes one map task may buffer rows in
+ * @param handOver whether map outputs may be written to and read from the files of a worker on this host
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, int rowMemory, SecurityConf security) {
+    int blockSize, int batchSize, int rowMemory, boolean handOver, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
   record Option(String key, String defaultValue, String help) {}
@@ -46,6 +47,11 @@ record FlightConf(
           PREFIX + "rowMemory", "32m",
           "a map task of an SQL exchange buffers rows in up to this much of its memory; with less than 16k per partition, "
               + "or 0, Spark's own writers do the work");
+  static final Option HAND_OVER =
+      new Option(
+          PREFIX + "handOver", "auto",
+          "auto: executors that see the server's files, because they are on its host, write and read them instead of sending "
+              + "data over the network; off: they send it all the same");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
@@ -72,7 +78,7 @@ record FlightConf(
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
-          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, TLS_CA, TLS_CERT,
+          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER, TLS_CA, TLS_CERT,
           TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
@@ -103,7 +109,16 @@ record FlightConf(
     return new FlightConf(
         server == null ? null : host(server), server == null ? 0 : port(server), fallback,
         duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, SecurityConf.parse(conf));
+        rowMemory, handOver(conf), SecurityConf.parse(conf));
+  }
+
+  private static boolean handOver(SparkConf conf) {
+    return switch (value(conf, HAND_OVER)) {
+      case "auto" -> true;
+      case "off" -> false;
+      default ->
+          throw new IllegalArgumentException(HAND_OVER.key() + "=" + value(conf, HAND_OVER) + ": not one of auto, off");
+    };
   }
 
   /** The control endpoint as the user wrote it. */

@@ -9,6 +9,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
+import org.apache.spark.shuffle.flight.net.HandOver;
 
 /**
  * What the tasks of one executor share: its connections, and the pushes under way.
@@ -28,7 +29,7 @@ final class FlightExecutor implements AutoCloseable {
   private final String client;
   private final Supplier<Credentials> credentials;
   private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
-  private Connections connections;
+  private HandOver handOver;
   private boolean closed;
 
   /** @param credentials asked for with the first task: on the driver this is made before the application has any */
@@ -58,7 +59,7 @@ final class FlightExecutor implements AutoCloseable {
   /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
   MapOutputPush open(FlightShuffleHandle handle, long map, TaskContext context) {
     PushKey key = new PushKey(handle.shuffleId(), map);
-    MapOutputPush push = new MapOutputPush(connections(), conf, handle, map, context);
+    MapOutputPush push = new MapOutputPush(handOver(), conf, handle, map, context);
     pushes.put(key, push);
     context.addTaskCompletionListener(
         (org.apache.spark.util.TaskCompletionListener)
@@ -80,7 +81,7 @@ final class FlightExecutor implements AutoCloseable {
 
   /** What one reduce task fetches with; closed when the task ends. */
   BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context) {
-    BlockFetcher fetcher = new BlockFetcher(connections(), handle.key(), conf.ioTimeout(), conf.retryWindow());
+    BlockFetcher fetcher = new BlockFetcher(handOver(), handle.key(), conf.ioTimeout(), conf.retryWindow());
     context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
     return fetcher;
   }
@@ -90,22 +91,24 @@ final class FlightExecutor implements AutoCloseable {
     return conf.rowMemory();
   }
 
-  private synchronized Connections connections() {
+  private synchronized HandOver handOver() {
     if (closed) {
       throw new IllegalStateException("this executor's shuffle manager is stopped");
     }
-    if (connections == null) {
-      connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials.get());
+    if (handOver == null) {
+      Connections connections =
+          new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials.get());
+      handOver = new HandOver(connections, conf.handOver(), conf.connectTimeout());
     }
-    return connections;
+    return handOver;
   }
 
   @Override
   public synchronized void close() {
     closed = true;
     BY_NAME.remove(name);
-    if (connections != null) {
-      connections.close();
+    if (handOver != null) {
+      handOver.connections().close();
     }
   }
 }

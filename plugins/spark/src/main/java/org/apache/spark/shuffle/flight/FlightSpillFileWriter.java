@@ -9,8 +9,8 @@ import java.util.Arrays;
 import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
 
 /**
- * Pushes the one spill file of {@code UnsafeShuffleWriter}, whose partitions lie in it back to back. Spark deletes the
- * file afterwards.
+ * Hands over the one spill file of {@code UnsafeShuffleWriter}, whose partitions lie in it back to back, or pushes it. Spark
+ * deletes the file afterwards, if it is still there.
  */
 final class FlightSpillFileWriter implements SingleSpillShuffleMapOutputWriter {
   private static final int BUFFER_BYTES = 1 << 16;
@@ -23,6 +23,10 @@ final class FlightSpillFileWriter implements SingleSpillShuffleMapOutputWriter {
 
   @Override
   public void transferMapSpillFile(File file, long[] partitionLengths, long[] checksums) throws IOException {
+    if (push.takeOver(file, partitionLengths)) {
+      push.commit();
+      return;
+    }
     long left = Arrays.stream(partitionLengths).sum();
     byte[] buffer = new byte[BUFFER_BYTES];
     try (InputStream in = new FileInputStream(file)) {

@@ -1,12 +1,21 @@
 package org.apache.spark.shuffle.flight;
 
+import java.io.EOFException;
+import java.io.File;
+import java.io.FileInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.InterruptedIOException;
+import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
+import java.util.zip.CRC32C;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.flight.net.BlockStream;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.HandOver;
+import org.apache.spark.shuffle.flight.net.LentFile;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
@@ -32,6 +41,7 @@ final class MapOutputPush implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(MapOutputPush.class);
   private static final int REOPEN_PAUSE_MILLIS = 200;
 
+  private final HandOver handOver;
   private final Connections connections;
   private final FlightConf conf;
   private final FlightShuffleHandle handle;
@@ -39,12 +49,13 @@ final class MapOutputPush implements AutoCloseable {
   private final TaskContext context;
   private final BlockTotals totals = new BlockTotals();
   private BlockBatch batch;
-  private PutStream stream;
+  private BlockStream stream;
   private int partition = -1;
   private boolean committed;
 
-  MapOutputPush(Connections connections, FlightConf conf, FlightShuffleHandle handle, long map, TaskContext context) {
-    this.connections = connections;
+  MapOutputPush(HandOver handOver, FlightConf conf, FlightShuffleHandle handle, long map, TaskContext context) {
+    this.handOver = handOver;
+    this.connections = handOver.connections();
     this.conf = conf;
     this.handle = handle;
     this.output = MapAttempt.newBuilder().setMap(map).setAttempt(WantedBlock.ATTEMPT).build();
@@ -66,7 +77,6 @@ final class MapOutputPush implements AutoCloseable {
   void write(byte[] bytes, int offset, int length, long behind) throws IOException {
     if (batch == null && length > 0) {
       batch = new BlockBatch(conf.batchSize());
-      stream = open();
     }
     int at = offset;
     int end = offset + length;
@@ -93,19 +103,68 @@ final class MapOutputPush implements AutoCloseable {
     }
   }
 
+  /**
+   * Hands over a finished file, in which the partitions lie back to back, by renaming it.
+   *
+   * @return false when it cannot be: then its bytes are to be written here
+   */
+  boolean takeOver(File finished, long[] partitionLengths) throws IOException {
+    if (Arrays.stream(partitionLengths).sum() < conf.batchSize()) {
+      return false;
+    }
+    LentFile file = borrow();
+    stream = file;
+    File moved = file == null ? null : file.replaceBy(finished);
+    if (moved == null) {
+      return false;
+    }
+    CRC32C crc = new CRC32C();
+    byte[] block = new byte[conf.blockSize()];
+    try (InputStream in = new FileInputStream(moved)) {
+      for (int p = 0; p < partitionLengths.length; p++) {
+        for (long left = partitionLengths[p]; left > 0; left -= block.length) {
+          int length = (int) Math.min(block.length, left);
+          if (in.readNBytes(block, 0, length) < length) {
+            throw new EOFException(finished + " is shorter than its partitions");
+          }
+          crc.reset();
+          crc.update(block, 0, length);
+          file.addBlock(p, (int) crc.getValue(), length);
+          totals.add(p, (int) crc.getValue(), length, length, 0);
+        }
+      }
+    }
+    return true;
+  }
+
   private void send(long backlog) throws IOException {
+    if (stream == null) {
+      LentFile file = borrow();
+      stream = file != null ? file : open();
+    }
     stream.send(batch, backlog);
     batch.clear();
   }
 
+  private PutCommand.Builder command() {
+    return PutCommand.newBuilder()
+        .setProtocol(PutStream.PROTOCOL)
+        .setShuffle(handle.key())
+        .setOutput(output)
+        .setPartitions(handle.partitions())
+        .setCodec("none");
+  }
+
+  /** A file to write the output to, or null. */
+  private LentFile borrow() throws IOException {
+    return LentFile.borrow(
+        handOver, handle.worker(), command().build(),
+        new LentFile.Patience(conf.ioTimeout(), conf.retryWindow(), context::killTaskIfInterrupted));
+  }
+
   /** Opens the stream; while the worker cannot be reached, again until the retry window closes: it may be restarting. */
   private PutStream open() throws IOException {
-    PutCommand.Builder command =
-        PutCommand.newBuilder()
-            .setShuffle(handle.key())
-            .setOutput(output)
-            .setPartitions(handle.partitions())
-            .setCodec("none");
+    PutCommand.Builder command = command();
     long giveUp = System.nanoTime() + conf.retryWindow().toNanos();
     while (true) {
       WorkerAddress worker = connections.locate(handle.worker());
@@ -138,11 +197,16 @@ final class MapOutputPush implements AutoCloseable {
 
   /** Returns when the worker has made the output visible. */
   void commit() throws IOException {
-    if (stream != null) {
+    if (batch != null) {
       batch.endBlock(partition, totals);
+      if (stream == null) {
+        stream = open(); // all of it fits into one message: that is cheaper than a file
+      }
       if (batch.blocks() > 0) {
         send(0);
       }
+    }
+    if (stream != null) {
       Committed answer = stream.commit(totals.toMessage());
       if (!answer.getOutput().equals(output)) {
         throw FlightException.broken(

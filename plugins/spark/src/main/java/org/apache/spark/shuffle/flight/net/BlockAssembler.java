@@ -104,8 +104,8 @@ final class BlockAssembler {
         throw contradiction(
             "the totals of a pull differ: sent " + text(control.getEnd()) + ", arrived " + text(arrived));
       }
-      ended = true;
       settleBefore(wanted.size());
+      ended = true; // not before: a pull that ended with blocks unanswered would never be answered
     }
   }
 

@@ -60,7 +60,12 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
         new Pull(
             fetcher.connections().channel(now), now.toString(), blocks, this, fetcher.ioTimeout(),
             fetcher.connections().timer());
-    pull.start(ticket.build());
+    try {
+      pull.start(ticket.build());
+    } catch (RejectedExecutionException e) {
+      failAll(FlightException.broken(now.toString(), "this executor's shuffle manager is stopped", e));
+      return;
+    }
     if (fetcher.closed()) {
       cancel();
     }

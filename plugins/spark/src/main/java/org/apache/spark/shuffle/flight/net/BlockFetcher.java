@@ -19,6 +19,7 @@ public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
 
   private final Connections connections;
+  private final HandOver handOver;
   private final ShuffleKey shuffle;
   private final Duration ioTimeout;
   private final Duration retryWindow;
@@ -29,22 +30,33 @@ public final class BlockFetcher implements AutoCloseable {
    * @param ioTimeout how long a pull may be silent
    * @param retryWindow how long a broken pull is repeated
    */
-  public BlockFetcher(Connections connections, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow) {
-    this.connections = connections;
+  public BlockFetcher(HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow) {
+    this.connections = handOver.connections();
+    this.handOver = handOver;
     this.shuffle = shuffle;
     this.ioTimeout = ioTimeout;
     this.retryWindow = retryWindow;
   }
 
   /**
-   * Fetches {@code wanted} from {@code worker} with one pull and answers to {@code listener}, on other threads.
+   * Fetches {@code wanted} from the files of {@code worker} or with one pull, and answers to {@code listener}, on other threads.
    *
    * @param files when given, blocks are streamed to files of it instead of memory
    */
   public void fetch(
       WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener, DownloadFileManager files,
       TransportConf conf) {
-    Supplier<BlockSink> sinks = files == null ? MemorySink::new : () -> new FileSink(files, conf);
+    if (files != null) {
+      pull(worker, wanted, listener, () -> new FileSink(files, conf));
+      return;
+    }
+    LocatedFetch located =
+        new LocatedFetch(this, worker, wanted, listener, left -> pull(worker, left, listener, MemorySink::new));
+    connections.pool().execute(located::run);
+  }
+
+  private void pull(
+      WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener, Supplier<BlockSink> sinks) {
     BlockFetch fetch = new BlockFetch(this, worker, wanted, listener, sinks);
     running.add(fetch);
     fetch.start();
@@ -74,6 +86,10 @@ public final class BlockFetcher implements AutoCloseable {
 
   boolean closed() {
     return closed;
+  }
+
+  HandOver handOver() {
+    return handOver;
   }
 
   Connections connections() {

@@ -23,8 +23,8 @@ import org.apache.spark.shuffle.flight.wire.FlightOut;
  * <p>{@link #send} blocks for credit; when it returns, the batch's payload array may be filled again, because gRPC frames
  * a message on the thread that sends it once the stream has its connection (which {@link #open} waits for).
  */
-public final class PutStream {
-  private static final int PROTOCOL = 1;
+public final class PutStream implements BlockStream {
+  public static final int PROTOCOL = 1;
 
   private final ClientCall<FlightOut, byte[]> call;
   private final CreditGate gate;
@@ -64,11 +64,8 @@ public final class PutStream {
     return stream;
   }
 
-  /**
-   * Sends the closed blocks of {@code batch} as soon as there is credit for them.
-   *
-   * @param backlog payload bytes that wait behind this batch, as far as the sender knows
-   */
+  /** Sends as soon as there is credit. */
+  @Override
   public void send(BlockBatch batch, long backlog) throws IOException {
     if (!gate.admits(batch.size())) {
       call.sendMessage(FlightOut.control(backlog(batch.size() + backlog)));
@@ -81,14 +78,14 @@ public final class PutStream {
     return PutControl.newBuilder().setBacklog(bytes).build().toByteArray();
   }
 
-  /** States that everything was sent, and waits for the worker to agree. */
+  @Override
   public Committed commit(Totals totals) throws IOException {
     PutControl end = PutControl.newBuilder().setEnd(totals).setCommit(true).build();
     finish(end);
     return gate.awaitCommitted(timeout);
   }
 
-  /** Tells the worker to forget the attempt, without waiting for it. */
+  @Override
   public void abort() {
     if (halfClosed) {
       cancel(null);

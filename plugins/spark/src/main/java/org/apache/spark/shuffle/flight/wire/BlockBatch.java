@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.wire;
 
+import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.zip.CRC32C;
 
@@ -66,6 +67,19 @@ public final class BlockBatch {
     ends[blocks] = used;
     totals.add(partition, checksums[blocks], length, length, 0);
     blocks++;
+  }
+
+  /** The payloads of all blocks, one behind the other. */
+  public ByteBuffer payloadBytes() {
+    return ByteBuffer.wrap(payload, 0, used);
+  }
+
+  /** Adds the rows of all closed blocks to {@code table}. */
+  public void addRowsTo(BlockTable table) {
+    for (int block = 0; block < blocks; block++) {
+      int length = end(block) - start(block);
+      table.add(partition(block), checksum(block), length, length, 0);
+    }
   }
 
   /** Empties the batch. Its payload array is written over from now on. */

@@ -12,10 +12,8 @@ import org.apache.spark.shuffle.flight.proto.Totals;
  * is noticed even though each single block looks sound.
  */
 public final class BlockTotals {
-  private static final int ROW_BYTES = 32;
-
   private final CRC32C digest = new CRC32C();
-  private final ByteBuffer row = ByteBuffer.allocate(ROW_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+  private final ByteBuffer row = ByteBuffer.allocate(BlockTable.ROW_BYTES).order(ByteOrder.LITTLE_ENDIAN);
   private long blocks;
   private long bytes;
   private long rawBytes;
@@ -23,9 +21,8 @@ public final class BlockTotals {
 
   /** Adds one block's row. */
   public void add(int partition, int crc32c, long length, long rawLength, long recordCount) {
-    row.clear();
-    row.putInt(partition).putInt(crc32c).putLong(length).putLong(rawLength).putLong(recordCount);
-    digest.update(row.array(), 0, ROW_BYTES);
+    BlockTable.put(row.clear(), partition, crc32c, length, rawLength, recordCount);
+    digest.update(row.array(), 0, BlockTable.ROW_BYTES);
     blocks++;
     bytes += length;
     rawBytes += rawLength;

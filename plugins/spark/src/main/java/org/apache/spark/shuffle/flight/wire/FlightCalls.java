@@ -13,7 +13,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
 
-/** The two Arrow Flight calls that a shuffle makes, with marshallers that do not copy payloads. */
+/** The Arrow Flight calls that a shuffle makes, with marshallers that do not copy payloads. */
 public final class FlightCalls {
   private static final String SERVICE = "arrow.flight.protocol.FlightService";
 
@@ -24,6 +24,10 @@ public final class FlightCalls {
   /** {@code Ticket -> stream FlightData}; the ticket is given as its bytes. */
   public static final MethodDescriptor<byte[], FlightIn> DO_GET =
       method("DoGet", MethodType.SERVER_STREAMING, new BytesMarshaller(), new InMarshaller());
+
+  /** {@code Action -> stream Result}; a result is given as its body. */
+  public static final MethodDescriptor<FlightAction, byte[]> DO_ACTION =
+      method("DoAction", MethodType.SERVER_STREAMING, new ActionMarshaller(), new BytesMarshaller());
 
   private FlightCalls() {}
 
@@ -46,6 +50,27 @@ public final class FlightCalls {
     }
   }
 
+  private static final class ActionMarshaller implements Marshaller<FlightAction> {
+    @Override
+    public InputStream stream(FlightAction action) {
+      ByteArrayOutputStream bytes = new ByteArrayOutputStream(action.body().length + 64);
+      CodedOutputStream out = CodedOutputStream.newInstance(bytes);
+      try {
+        out.writeString(1, action.type());
+        out.writeByteArray(2, action.body());
+        out.flush();
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+      return new ByteArrayInputStream(bytes.toByteArray());
+    }
+
+    @Override
+    public FlightAction parse(InputStream stream) {
+      throw new UnsupportedOperationException("a client only sends these");
+    }
+  }
+
   private static final class InMarshaller implements Marshaller<FlightIn> {
     @Override
     public InputStream stream(FlightIn message) {
@@ -62,7 +87,7 @@ public final class FlightCalls {
     }
   }
 
-  /** {@code Ticket} and {@code PutResult}: messages whose only field, number 1, is bytes. */
+  /** {@code Ticket}, {@code PutResult} and {@code Result}: messages whose only field, number 1, is bytes. */
   private static final class BytesMarshaller implements Marshaller<byte[]> {
     private static final int BYTES_FIELD_1 = 1 << 3 | 2;
 

@@ -138,6 +138,20 @@ class BlockAssemblerTest {
   }
 
   @Test
+  void pullHasNotEndedAsLongAsABlockIsUnanswered() throws IOException {
+    BlockAssembler assembler =
+        new BlockAssembler(
+            "worker w", List.of(WantedBlock.parse("shuffle_0_5_1")), MemorySink::new,
+            outcome -> {
+              throw new IllegalStateException("on purpose");
+            });
+    Served block = new Served(5, 1, A);
+    serve(assembler, block);
+    assertThrows(IllegalStateException.class, () -> assembler.accept(end(block)));
+    assertFalse(assembler.ended());
+  }
+
+  @Test
   void blockThatWasNotAskedForIsRefused() {
     assertThrows(IOException.class, () -> serve(wanting("shuffle_0_5_1"), new Served(5, 2, A)));
     assertThrows(IOException.class, () -> serve(wanting("shuffle_0_5_1"), new Served(4, 1, A)));

@@ -1,0 +1,139 @@
+package org.apache.spark.shuffle.flight.net;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.MessageLite;
+import io.grpc.CallOptions;
+import io.grpc.StatusRuntimeException;
+import io.grpc.stub.ClientCalls;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.ProbeReply;
+import org.apache.spark.shuffle.flight.proto.ProbeRequest;
+import org.apache.spark.shuffle.flight.wire.FlightAction;
+import org.apache.spark.shuffle.flight.wire.FlightCalls;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Which workers' files this process sees, and the actions by which they are handed over (docs/protocol.md, Hand-over).
+ *
+ * <p>A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever anything
+ * of this fails, there is the wire: callers take null, or an exception of a single action, as "use the wire".
+ */
+public final class HandOver {
+  private static final Logger LOG = LoggerFactory.getLogger(HandOver.class);
+  private static final int PROTOCOL = 1;
+  private static final String PREFIX = "hand-over.";
+  private static final long NEVER = Long.MAX_VALUE;
+  private static final Duration PAUSE = Duration.ofSeconds(30);
+
+  /** What is known of a worker: its nonce, or null and when to ask again. */
+  private record Place(ByteString nonce, long askAgain) {}
+
+  private final Connections connections;
+  private final boolean allowed;
+  private final Duration timeout;
+  private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
+
+  /**
+   * @param allowed false: everything goes over the wire
+   * @param timeout how long an action may take that does not wait for a disk
+   */
+  public HandOver(Connections connections, boolean allowed, Duration timeout) {
+    this.connections = connections;
+    this.allowed = allowed;
+    this.timeout = timeout;
+  }
+
+  public Connections connections() {
+    return connections;
+  }
+
+  Duration timeout() {
+    return timeout;
+  }
+
+  /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */
+  ByteString nonce(WorkerAddress worker, String app) {
+    Place place = places.get(worker.id());
+    if (!allowed || (place != null && place.nonce() == null && System.nanoTime() < place.askAgain())) {
+      return null;
+    }
+    if (place == null || place.nonce() == null) {
+      place = probe(worker, app);
+      places.put(worker.id(), place);
+    }
+    return place.nonce();
+  }
+
+  /** As {@link #nonce}, for a worker that has lent something: whether it will answer or not, it is asked. */
+  ByteString anyNonce(WorkerAddress worker, String app) {
+    Place place = places.get(worker.id());
+    if (place == null || place.nonce() == null) {
+      place = probe(worker, app);
+      places.put(worker.id(), place);
+    }
+    return place.nonce() == null ? ByteString.EMPTY : place.nonce();
+  }
+
+  private Place probe(WorkerAddress worker, String app) {
+    try {
+      ProbeRequest request = ProbeRequest.newBuilder().setProtocol(PROTOCOL).setApp(app).build();
+      Path file = Path.of(ProbeReply.parseFrom(act(worker, "probe", request, timeout).get(0)).getNonceFile());
+      try {
+        ByteString nonce = ByteString.copyFrom(Files.readAllBytes(file));
+        LOG.info("map outputs are handed over to {} as files", worker);
+        return new Place(nonce, 0);
+      } catch (IOException e) {
+        LOG.info("{} is on another host or belongs to another user ({}): map outputs go over the wire", worker, e.toString());
+        return new Place(null, NEVER);
+      }
+    } catch (IOException | IndexOutOfBoundsException e) {
+      LOG.info("{}; map outputs go over the wire", e.getMessage());
+      boolean later = e instanceof FlightException failure && failure.passing();
+      return new Place(null, later ? System.nanoTime() + PAUSE.toNanos() : NEVER);
+    }
+  }
+
+  /** An action was refused, or a file was not what the worker said. The caller goes on over the wire. */
+  void failed(WorkerAddress worker, IOException failure) {
+    if (failure instanceof FlightException refusal
+        && (refusal.passing() || refusal.code() == ErrorCode.PERMISSION_DENIED)) {
+      LOG.info("{}; what was to be handed over goes over the wire", refusal.getMessage());
+      places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
+      return;
+    }
+    LOG.warn("hand-over to {} failed: {}; map outputs go over the wire for {} s", worker, failure, PAUSE.toSeconds());
+    places.put(worker.id(), new Place(null, System.nanoTime() + PAUSE.toNanos()));
+  }
+
+  /** The results of one action; blocks. */
+  List<byte[]> act(WorkerAddress worker, String action, MessageLite request, Duration patience) throws IOException {
+    WorkerAddress now = connections.locate(worker);
+    try {
+      CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(patience.toNanos(), TimeUnit.NANOSECONDS);
+      Iterator<byte[]> results =
+          ClientCalls.blockingServerStreamingCall(
+              connections.channel(now), FlightCalls.DO_ACTION, options,
+              new FlightAction(PREFIX + action, request.toByteArray()));
+      List<byte[]> all = new ArrayList<>();
+      results.forEachRemaining(all::add);
+      return all;
+    } catch (StatusRuntimeException e) {
+      if (Thread.currentThread().isInterrupted()) {
+        throw (IOException) new InterruptedIOException("interrupted while asking " + now).initCause(e);
+      }
+      throw FlightException.ended(now.toString(), e.getStatus(), e.getTrailers());
+    }
+  }
+}

@@ -1,0 +1,154 @@
+"""Map outputs that are handed over as files, since the server is on this host; and what happens when they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.shuffle_server.observe.helpers import Scrape
+from tests.spark import held, jobs, leaks, observe
+from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.server import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+RECORDS, MAPS, PARTITIONS = 40_000, 4, 3
+EXPECTED = held.expected(RECORDS, PARTITIONS)
+PREFIX = "spark.shuffle.flight."
+# Outputs of less than a message are pushed: with these, none is that small.
+SMALL_MESSAGES = {f"{PREFIX}batchSize": "8k", f"{PREFIX}blockSize": "4k", f"{PREFIX}rowMemory": "0"}
+SPILL_FILE = {  # Spark's serialized writer, whose only spill file is handed over whole
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.shuffle.sort.bypassMergeThreshold": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
+    return start_driver(
+        flight_conf(server) | SMALL_MESSAGES | observe.WITH_UI | {"spark.unsafe.exceptionOnMemoryLeak": "true"}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Payload bytes since the server started: all, and what of it went by file."""
+
+    pushed: float
+    pushed_by_file: float
+    pulled: float
+    pulled_by_file: float
+
+
+def traffic(server: Server) -> Traffic:
+    scrape = Scrape(server.metrics)
+    push, pull = (scrape("handed_over_bytes_total", direction=direction) for direction in ("push", "pull"))
+    return Traffic(scrape("pushed_bytes_total"), push, scrape("pulled_bytes_total"), pull)
+
+
+def write_and_read(driver: SparkDriver) -> list[int]:
+    driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    sums: list[int] = driver.call(held.read, name="x")
+    return sums
+
+
+def inodes(server: Server, app: str) -> set[int]:
+    return {path.stat().st_ino for path in (server.data_dir / "worker" / "apps" / app).rglob("*.out")}
+
+
+def test_all_goes_by_file_and_nothing_is_left(driver: SparkDriver, server: Server) -> None:
+    driver.renew({})
+    before = traffic(server)
+    assert write_and_read(driver) == EXPECTED
+    after = traffic(server)
+    assert after.pushed - before.pushed == after.pushed_by_file - before.pushed_by_file > 0
+    assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file > 0
+    leaks.wait_until_none(lambda: leaks.under_way(server), "under way")
+
+
+def test_finished_spill_file_is_renamed(driver: SparkDriver, server: Server) -> None:
+    driver.renew({f"{PREFIX}handOver": "off"})
+    expected = driver.call(jobs.sql_window)
+    driver.renew(SPILL_FILE)
+    before = traffic(server)
+    assert driver.call(jobs.sql_window) == expected
+    after = traffic(server)
+    assert after.pushed_by_file > before.pushed_by_file
+    assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file > 0
+    assert not driver.call(leaks.temporary_files)  # Spark deletes those that were copied
+
+
+def test_turned_off_nothing_goes_by_file(driver: SparkDriver, server: Server) -> None:
+    driver.renew({f"{PREFIX}handOver": "off"})
+    before = traffic(server)
+    assert write_and_read(driver) == EXPECTED
+    after = traffic(server)
+    assert (after.pushed_by_file, after.pulled_by_file) == (before.pushed_by_file, before.pulled_by_file)
+    assert after.pulled > before.pulled
+
+
+@pytest.mark.parametrize("nonce", [None, b"of another worker"], ids=["unreadable", "wrong"])
+def test_who_cannot_prove_to_be_here_uses_the_wire(driver: SparkDriver, server: Server, nonce: bytes | None) -> None:
+    driver.renew({})
+    path = server.data_dir / "worker" / "nonce"
+    right = path.read_bytes()
+    if nonce is None:
+        path.unlink()
+    else:
+        path.write_bytes(nonce)
+    before = traffic(server)
+    try:
+        assert write_and_read(driver) == EXPECTED
+    finally:
+        path.write_bytes(right)
+    after = traffic(server)
+    assert (after.pushed_by_file, after.pulled_by_file) == (before.pushed_by_file, before.pulled_by_file)
+    assert after.pulled > before.pulled
+
+
+def test_killed_and_restarted_server_costs_no_map_and_hands_over_again(driver: SparkDriver, server: Server) -> None:
+    driver.renew({})
+    assert write_and_read(driver) == EXPECTED
+    before = driver.call(observe.map_tasks)
+    server.kill()
+    server.start()  # its nonce is a new one
+    for _ in range(2):
+        assert driver.call(held.read, name="x") == EXPECTED
+    assert driver.call(observe.map_tasks) == before
+    assert write_and_read(driver) == EXPECTED
+    assert traffic(server).pulled_by_file > 0
+
+
+def test_server_killed_while_maps_write_files(driver: SparkDriver, server: Server) -> None:
+    """Files that were lent are gone with the server: their maps run again, and nothing half-written is read."""
+    driver.renew({"spark.master": "local[2, 4]"})
+    driver.begin(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS, pause=1)
+    server.kill()
+    server.start()
+    driver.result()
+    assert driver.call(held.read, name="x") == EXPECTED
+    assert not list((server.data_dir / "worker" / "apps").rglob("*.partial"))
+
+
+def test_damaged_file_is_noticed_by_its_reader_and_its_map_runs_again(driver: SparkDriver, server: Server) -> None:
+    driver.renew({})
+    assert write_and_read(driver) == EXPECTED
+    before = driver.call(observe.map_tasks)
+    app: str = driver.call(held.app_key)
+    victim = next((server.data_dir / "worker" / "apps" / app).rglob("*.out"))
+    with victim.open("r+b") as file:
+        file.seek(100)
+        byte = file.read(1)[0]
+        file.seek(100)
+        file.write(bytes([byte ^ 4]))
+    assert driver.call(held.read, name="x") == EXPECTED
+    assert len(driver.call(observe.map_tasks)) == len(before) + 1
