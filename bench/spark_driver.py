@@ -18,10 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.jvm_threads import dump_tasks
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = (ROOT, *(ROOT / name for name in ("shuffle_api", "transport", "plugins", "remote_service")))
 
-CALL_TIMEOUT_S = 110.0
+CALL_TIMEOUT_S = 230.0
 STOP_TIMEOUT_S = 60.0
 
 
@@ -85,7 +87,10 @@ class SparkDriver:
             while self._answers_due:  # those before the last belong to calls whose result nobody fetched
                 if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
                     self.usable = False
-                    raise TimeoutError(f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}")
+                    doing = dump_tasks(self._process.pid, self.log)
+                    raise TimeoutError(
+                        f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}\n{doing}"
+                    )
                 succeeded, result = self._pipe.recv()
                 self._answers_due -= 1
         except (EOFError, ConnectionError):

@@ -1,6 +1,7 @@
 """Real Spark, a real server process. Every process that is started here is ended here."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,7 +11,16 @@ from bench.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark.server import Server
 
+# Of a test, or of the fixture of a module's jobs, on two processors that the rest of the tests share.
+TIMEOUT_S = 240
+HERE = Path(__file__).parent
 StartDriver = Callable[[dict[str, str]], SparkDriver]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 def flight_conf(server: Server, fallback: str = "never") -> dict[str, str]:

@@ -1,0 +1,28 @@
+"""A call that does not return says what Spark's tasks are doing."""
+
+import re
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.spark_driver import SparkDriver
+from tests.spark.conftest import SORT_SHUFFLE, StartDriver
+
+pytestmark = pytest.mark.spark
+
+
+def sleeping(spark: SparkSession) -> None:
+    spark.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(10))
+
+
+def test_a_call_that_does_not_return_shows_the_stacks_of_the_tasks(start_driver: StartDriver) -> None:
+    driver: SparkDriver = start_driver(SORT_SHUFFLE)
+    driver.call(int_one)
+    with pytest.raises(TimeoutError, match=re.compile("Executor task launch.*PythonRunner.*java S", re.DOTALL)):
+        driver.call(sleeping, timeout=3)
+    assert not driver.usable
+
+
+def int_one(spark: SparkSession) -> int:
+    return spark.range(1).count()
