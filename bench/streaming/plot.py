@@ -23,16 +23,14 @@ def draw(report: dict[str, Any], path: Path) -> None:
         if own:
             where = [at + 0.4 * number for at, _ in own]
             speed.barh(where, [found["records_s"] for _, found in own], 0.4, label=side, color=colour)
-        for name, style in (("p50_ms", ":"), ("p99_ms", "-")):
+        for name, style in (("p50_ms", "o:"), ("p99_ms", "s-")):
             known = [point for point in loaded if point["sides"].get(side, {}).get(name)]
             if known:
                 heights = [point["sides"][side][name] for point in known]
                 rates = [f"{point['rate']:,.0f}" for point in known]
-                latency.plot(
-                    rates, heights, style, marker="o", color=colour, label=f"{side} {name.removesuffix('_ms')}"
-                )
+                latency.plot(rates, heights, style, color=colour, label=f"{side} {name.removesuffix('_ms')}")
     speed.set_yticks([at + 0.2 for at in range(len(full))], [point["name"] for point in full])
-    speed.set(title="at saturation", xlabel="records/s", xscale="log")
+    speed.set(title="at saturation", xlabel="records/s")
     latency.set(title="one way, by offered load", xlabel="records/s", ylabel="ms", yscale="log")
     for axes in (speed, latency):
         if axes.get_legend_handles_labels()[0]:
