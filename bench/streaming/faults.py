@@ -36,7 +36,7 @@ CASES = ("at_most_once", "at_least_once", "aligned", "unaligned", "aligned_with_
 PRODUCERS, CONSUMERS, PARTITIONS = 2, 2, 4
 CHECKPOINT_EVERY, CHECKPOINT_WITHIN = 0.1, 2.0
 FROZEN_IS_DEAD = 1.0  # seconds after which the supervisor gives a frozen task up
-DEADLINE = 90.0
+DEADLINE = 240.0
 
 Name = tuple[str, int]
 
@@ -90,7 +90,7 @@ class Supervisor:
             "alignment": "aligned" if case.startswith("at_") else case,
             "alignment_timeout": 0.05,
             "keepalive": 1.0,  # dead after 3 s
-            "timeout": 30.0,
+            "timeout": 60.0,
             "block_bytes": chance.choice([64, 256, 2048]),
             "queue_bytes": chance.choice([4 << 10, 64 << 10]),
             "log_bytes": chance.choice([64 << 10, 8 << 20]),

@@ -74,7 +74,8 @@ class Inbox:
             if received.blocks:
                 self._watermarks.active(input.map)
             for mark in received.marks:
-                if input.is_new(mark):
+                # A reader may have been restored from a checkpoint after the end, which it has to be told again.
+                if input.is_new(mark) or (isinstance(mark.marker, EndOfPartition) and not input.ended):
                     self._arrived(input, mark, received.totals)
             self.changed.notify_all()
 

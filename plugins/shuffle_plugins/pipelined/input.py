@@ -39,6 +39,14 @@ class Marks:
             self.below += 1
         return True
 
+    def skip(self, below: int) -> None:
+        """Those before this one will not come."""
+        self.below = max(self.below, below)
+        self._ahead = {number for number in self._ahead if number >= self.below}
+        while self.below in self._ahead:
+            self._ahead.remove(self.below)
+            self.below += 1
+
 
 class Input:
     """
@@ -94,6 +102,9 @@ class Input:
             # Numbers below what comes first belong to others, or were acknowledged.
             self._marks_in, self._marks_passed = Marks(first.markers), Marks(first.markers)
             self.taken, self.origin = dict(first.blocks), dict(first.blocks)
+        # A producer that was restored goes on with its own numbers; those before were before the checkpoint.
+        self._marks_in.skip(first.markers)
+        self._marks_passed.skip(first.markers)
         self.received, self.known, self.source = dict(first.blocks), True, source
 
     def is_new(self, mark: Mark) -> bool:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.streaming import Barrier, EndOfPartition, Position
+from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined.entries import Block, Entry, Mark
 
 
@@ -34,7 +34,6 @@ class Lane:
         self.log: deque[Entry] = deque()
         self.in_hand: list[Block] = []
         self.marks_in_hand: list[Mark] = []
-        self.reader: str | None = None  # who has read it
         self.epoch = -1
         self.unsent_bytes = self.log_bytes = 0
         self.forgotten = 0  # blocks dropped from the log before they were acknowledged
@@ -115,15 +114,12 @@ class Lane:
                 self.forgotten += 1
             self._drop()
 
-    def rewind(self, position: Position | None, reader: str) -> None:
+    def rewind(self, position: Position | None) -> None:
         """A reader connects: what it has not got is unsent again.
 
         :param position: where it stands; None: wherever this lane begins.
-        :param reader: who; another than before is not shown earlier barriers: their checkpoints ended with it.
         :raises InvalidArgument: some of it was forgotten.
         """
-        same_reader = self.reader in (None, reader)
-        self.reader = reader
         want = position or Position(dict(self.start), self.markers)
         for partition, first in self.start.items():
             if want.blocks.get(partition, 0) < first:
@@ -141,7 +137,7 @@ class Lane:
             if isinstance(entry, Block):
                 if entry.number >= want.blocks.get(entry.partition, 0):
                     self.put(entry)
-            elif entry.number >= want.markers if same_reader else not isinstance(entry.marker, Barrier):
+            elif entry.number >= want.markers or isinstance(entry.marker, EndOfPartition):
                 self.put(entry)
 
     def entries(self) -> list[Entry]:
@@ -151,7 +147,7 @@ class Lane:
     def _behind(self, entry: Entry) -> bool:
         if isinstance(entry, Block):
             return entry.number < self.start[entry.partition]
-        return entry.number < self.markers
+        return entry.number < self.markers and not isinstance(entry.marker, EndOfPartition)
 
     def _drop(self) -> None:
         entry = self.log.popleft()
@@ -164,8 +160,6 @@ def split(lanes: Iterable[Lane], partitions: Iterable[int], *, keep: bool) -> La
     lanes = list(lanes)
     starts = {partition: number for lane in lanes for partition, number in lane.start.items()}
     lane = Lane(partitions, starts, keep=keep, markers=min((lane.markers for lane in lanes), default=0))
-    readers = {each.reader for each in lanes}
-    lane.reader = None if readers == {None} else "others"
     lane.epoch = max((each.epoch for each in lanes), default=-1)
     found = {entry.order: entry for each in lanes for entry in each.entries()}
     for order in sorted(found):

@@ -211,7 +211,7 @@ class Output:
                 [lane] = touched
             else:
                 lane = self._relane(touched, partitions)
-            lane.rewind(position if self.terms.keeps else None, reader)
+            lane.rewind(position if self.terms.keeps else None)
             lane.epoch = epoch
             self._count()
             subscription = self._subscriptions[lane] = Subscription(self, lane, reader, epoch)
@@ -252,7 +252,7 @@ class Output:
         present = self._subscriptions.get(lane)
         if lane.epoch > epoch or (present is not None and lane.epoch == epoch and present.reader != reader):
             raise AttemptSuperseded(
-                f"reader {present.reader if present else lane.reader} of attempt {lane.epoch} has this partition",
+                f"reader {present.reader if present else 'that has left'} of attempt {lane.epoch} has this partition",
                 remedy="a partition has one reader; open the next with a higher attempt",
                 shuffle=self.spec.id,
                 output=self.attempt,

@@ -9,7 +9,7 @@ import pytest
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.records import unpack_records
-from shuffle_api.streaming import Barrier, Captured, ReaderState, key_group_range, redistribute
+from shuffle_api.streaming import Barrier, Captured, EndOfPartition, ReaderState, key_group_range, redistribute
 from shuffle_plugins.pipelined import DataBlock, PipelinedWriter
 from shuffle_plugins.pipelined.reader import Event
 from tests.shuffle_plugins.pipelined.conftest import Open
@@ -86,6 +86,24 @@ def test_map_that_has_ended_has_passed_every_barrier(scene: Open, options: dict[
         assert isinstance(until(reader, Captured)[-1], Captured)
         two.commit()
         rest(reader)
+
+
+def test_reader_restored_after_a_map_has_ended_is_told_so_again(scene: Open) -> None:
+    there = scene(maps=2, **EXACTLY)
+    with there.writer(0) as one, there.writer(1) as two:
+        with there.reader() as reader:
+            write(one, [1])
+            one.commit()
+            until(reader, EndOfPartition)
+            two.emit(Barrier(1))
+            state = captured(until(reader, Captured))
+            reader.acknowledge(1)
+        with there.reader(attempt=1, restore=state) as reader:
+            write(two, [2])
+            two.commit()
+            events = rest(reader)
+    assert records_of(events) == data(2)
+    assert {event.map for event in events if isinstance(event, EndOfPartition)} == {0, 1}
 
 
 def behind(there: Scene) -> PipelinedWriter:

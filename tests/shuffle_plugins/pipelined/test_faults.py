@@ -7,6 +7,7 @@ import pytest
 from bench.streaming import faults
 
 
+@pytest.mark.timeout(faults.DEADLINE + 60)
 @pytest.mark.parametrize(
     ("case", "seed"),
     [("at_most_once", 3), ("at_least_once", 7), ("aligned", 4), ("unaligned", 5), ("aligned_with_timeout", 7)],
