@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.cluster import ClusterProcesses, wait_until
 from shuffle_api.errors import MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
-from tests.shuffle_server.cluster import ClusterProcesses, wait_until
 from tests.shuffle_server.helpers import output_files, read_all, write_map
 
 MAPS = 8

@@ -1,4 +1,4 @@
-"""A master and workers as processes of their own, for tests."""
+"""A master and workers as processes of their own."""
 
 from __future__ import annotations
 
