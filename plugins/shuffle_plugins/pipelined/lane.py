@@ -29,6 +29,9 @@ class Lane:
 
     def __init__(self, partitions: Iterable[int], start: Mapping[int, int], *, keep: bool, markers: int = 0) -> None:
         self.start = {partition: start[partition] for partition in partitions}
+        self.acknowledged = dict(
+            self.start
+        )  # where a reader begins that does not say: what is forgotten is missing then
         self.markers = markers  # markers below this are acknowledged
         self.unsent: deque[Entry] = deque()
         self.log: deque[Entry] = deque()
@@ -101,6 +104,7 @@ class Lane:
         for partition, number in position.blocks.items():
             if partition in self.start:
                 self.start[partition] = max(self.start[partition], number)
+                self.acknowledged[partition] = max(self.acknowledged[partition], number)
         self.markers = max(self.markers, position.markers)
         while self.log and self._behind(self.log[0]):
             self._drop()
@@ -117,10 +121,10 @@ class Lane:
     def rewind(self, position: Position | None) -> None:
         """A reader connects: what it has not got is unsent again.
 
-        :param position: where it stands; None: wherever this lane begins.
+        :param position: where it stands; None: at what was acknowledged last.
         :raises InvalidArgument: some of it was forgotten.
         """
-        want = position or Position(dict(self.start), self.markers)
+        want = position or Position(dict(self.acknowledged if self._keep else self.start), self.markers)
         for partition, first in self.start.items():
             if want.blocks.get(partition, 0) < first:
                 raise InvalidArgument(
@@ -160,6 +164,8 @@ def split(lanes: Iterable[Lane], partitions: Iterable[int], *, keep: bool) -> La
     lanes = list(lanes)
     starts = {partition: number for lane in lanes for partition, number in lane.start.items()}
     lane = Lane(partitions, starts, keep=keep, markers=min((lane.markers for lane in lanes), default=0))
+    for each in lanes:
+        lane.acknowledged.update({p: number for p, number in each.acknowledged.items() if p in lane.start})
     lane.epoch = max((each.epoch for each in lanes), default=-1)
     found = {entry.order: entry for each in lanes for entry in each.entries()}
     for order in sorted(found):

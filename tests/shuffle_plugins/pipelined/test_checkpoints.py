@@ -222,9 +222,10 @@ def test_log_is_bounded_and_what_it_forgot_is_not_replayed_in_silence(scene: Ope
             found = writer.statistics()
             assert found.logged_bytes <= 2000
             assert found.forgotten_blocks >= 17
-        with there.reader(attempt=1, restore=state) as reader:
-            with pytest.raises(InvalidArgument, match="block 0 of partition 0 is no longer kept"):
-                rest(reader)
+        for attempt, restore in ((1, state), (2, None)):
+            with there.reader(attempt=attempt, restore=restore) as reader:
+                with pytest.raises(InvalidArgument, match="block 0 of partition 0 is no longer kept"):
+                    rest(reader)
 
 
 def test_acknowledged_checkpoint_empties_the_log(scene: Open) -> None:
