@@ -41,6 +41,14 @@ def test_spark_conf_names_the_files_of_credentials_and_holds_no_secret() -> None
     assert spark_conf("h:1", jar=JAR, token_file="t")["spark.shuffle.flight.token.file"] == "t"
 
 
+def test_spark_conf_for_real_time_mode_names_its_manager_too_and_wants_a_spark_that_has_it() -> None:
+    conf = spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.3.1")
+    added = {"spark.shuffle.manager.incremental": "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"}
+    assert conf == spark_conf("host:7070", jar=JAR) | added
+    with pytest.raises(InvalidArgument, match=r"with Spark 4\.2\.0.*use Spark 4\.3"):
+        spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.2.0")
+
+
 @pytest.mark.parametrize("server", ["127.0.0.1:7070", "shuffle-1.example.org:65535", "[::1]:7070"])
 def test_spark_conf_takes_names_and_both_kinds_of_address(server: str) -> None:
     assert spark_conf(server, jar=JAR)["spark.shuffle.flight.server"] == server

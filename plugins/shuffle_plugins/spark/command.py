@@ -37,6 +37,9 @@ def register(subparsers: Subparsers) -> None:
         metavar="NAME=VALUE",
         help="a further setting spark.shuffle.flight.NAME; may be repeated",
     )
+    parser.add_argument(
+        "--real-time", action="store_true", help="for the shuffles of real-time mode as well (Spark 4.3)"
+    )
     parser.add_argument("--format", choices=FORMATS, default="conf", help="default: conf, options of spark-submit")
     parser.add_argument("--spark-version", metavar="X.Y.Z", help="default: that of the installed PySpark")
     parser.set_defaults(run=run)
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.server,
         fallback=arguments.fallback,
         **{name: getattr(arguments, name) for name in FILES},
+        real_time=arguments.real_time,
         options=dict(_pair(given) for given in arguments.option),
         spark_version=arguments.spark_version,
     )

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.spark import jvm
-from shuffle_plugins.spark.jar import find_jar
+from shuffle_plugins.spark.jar import find_jar, installed_spark
 
 MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
+PIPELINED_MANAGER = "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"
 DATA_IO = "org.apache.spark.shuffle.flight.FlightShuffleDataIO"
+REAL_TIME_SPARK = "4.3"
 PREFIX = "spark.shuffle.flight."
 
 FILES = {
@@ -35,6 +37,7 @@ def spark_conf(
     tls_key: str | Path = "",
     secret_file: str | Path = "",
     token_file: str | Path = "",
+    real_time: bool = False,
     options: Mapping[str, str | int | float | bool] | None = None,
     spark_version: str | None = None,
     jar: Path | None = None,
@@ -50,21 +53,30 @@ def spark_conf(
     ``token_file`` are read by the driver only; executors get the application's token from it. All of them are names of
     files, so that the settings hold no secret (docs/security.md).
 
+    ``real_time``: the shuffles of real-time mode go through the server as well (Spark 4.3).
+
     The jar goes into ``spark.jars``, from where Spark brings it to every executor, so only the driver's machine needs
     this package. A job with jars of its own joins both lists with a comma.
 
-    :raises InvalidArgument: ``server`` is no ``host:port``, ``fallback`` none of the three.
+    :raises InvalidArgument: ``server`` is no ``host:port``, ``fallback`` none of the three; ``real_time`` without 4.3.
     :raises UnsupportedSpark, JarMissing: as `find_jar`; not with ``jar``.
     :raises SparkAlreadyStarted: this process runs Spark's JVM already, without the plugin.
     """
     check_choice("fallback", fallback, FALLBACKS)
     check_address(server)
     files = dict(zip(FILES.values(), (tls_ca, tls_cert, tls_key, secret_file, token_file), strict=True))
+    version = spark_version or installed_spark() or ""
+    if real_time and not version.startswith(f"{REAL_TIME_SPARK}."):
+        raise InvalidArgument(
+            f"real-time mode through the server with Spark {version or '(none installed)'}",
+            remedy=f"use Spark {REAL_TIME_SPARK}, or leave it out",
+        )
     jar = find_jar(spark_version) if jar is None else jar.resolve()
     jvm.check_plugin_visible(MANAGER)
     return {
         "spark.shuffle.manager": MANAGER,
         "spark.shuffle.sort.io.plugin.class": DATA_IO,
+        **({"spark.shuffle.manager.incremental": PIPELINED_MANAGER} if real_time else {}),
         "spark.jars": str(jar),
         f"{PREFIX}server": server,
         f"{PREFIX}fallback": fallback,

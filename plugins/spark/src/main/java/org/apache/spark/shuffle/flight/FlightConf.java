@@ -17,11 +17,12 @@ import scala.Tuple2;
  * @param batchSize payload bytes of one message, and of the buffer of a map task
  * @param rowMemory bytes one map task may buffer rows in
  * @param handOver whether map outputs may be written to and read from the files of a worker on this host
+ * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, int rowMemory, boolean handOver, SecurityConf security) {
+    int blockSize, int batchSize, int rowMemory, boolean handOver, Duration flushTimeout, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
   record Option(String key, String defaultValue, String help) {}
@@ -52,6 +53,10 @@ record FlightConf(
           PREFIX + "handOver", "auto",
           "auto: executors that see the server's files, because they are on its host, write and read them instead of sending "
               + "data over the network; off: they send it all the same");
+  static final Option FLUSH_TIMEOUT =
+      new Option(
+          PREFIX + "flushTimeout", "5ms",
+          "real-time mode: how long a row may wait for others to go with it; less is lower latency and more messages");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
@@ -78,8 +83,8 @@ record FlightConf(
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
-          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER, TLS_CA, TLS_CERT,
-          TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER, FLUSH_TIMEOUT,
+          TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
@@ -109,7 +114,7 @@ record FlightConf(
     return new FlightConf(
         server == null ? null : host(server), server == null ? 0 : port(server), fallback,
         duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, handOver(conf), SecurityConf.parse(conf));
+        rowMemory, handOver(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
   }
 
   private static boolean handOver(SparkConf conf) {

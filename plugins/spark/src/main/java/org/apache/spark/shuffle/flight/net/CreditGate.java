@@ -77,6 +77,18 @@ final class CreditGate {
     }
   }
 
+  /** @throws FlightException what the stream has ended with, if it has */
+  void check() throws FlightException {
+    lock.lock();
+    try {
+      if (ended != null) {
+        throw ended;
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
   /** Waits until {@code bytes} may be sent, and takes them from the window. */
   void take(long bytes, Duration timeout) throws IOException {
     await(() -> window.admits(bytes), timeout, "credit");

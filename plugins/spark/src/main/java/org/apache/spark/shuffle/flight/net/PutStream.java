@@ -8,7 +8,9 @@ import io.grpc.Metadata;
 import io.grpc.Status;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.List;
 import org.apache.spark.shuffle.flight.proto.Committed;
+import org.apache.spark.shuffle.flight.proto.PartitionEnd;
 import org.apache.spark.shuffle.flight.proto.PutCommand;
 import org.apache.spark.shuffle.flight.proto.PutControl;
 import org.apache.spark.shuffle.flight.proto.PutReply;
@@ -18,7 +20,8 @@ import org.apache.spark.shuffle.flight.wire.FlightCalls;
 import org.apache.spark.shuffle.flight.wire.FlightOut;
 
 /**
- * One push: the {@code DoPut} stream of one map output (docs/protocol.md, Push). Used by one task thread.
+ * One push: the {@code DoPut} stream of one map output (docs/protocol.md, Push). Used by one task thread, but for
+ * {@link #keepAlive}.
  *
  * <p>{@link #send} blocks for credit; when it returns, the batch's payload array may be filled again, because gRPC frames
  * a message on the thread that sends it once the stream has its connection (which {@link #open} waits for).
@@ -68,10 +71,32 @@ public final class PutStream implements BlockStream {
   @Override
   public void send(BlockBatch batch, long backlog) throws IOException {
     if (!gate.admits(batch.size())) {
-      call.sendMessage(FlightOut.control(backlog(batch.size() + backlog)));
+      say(FlightOut.control(backlog(batch.size() + backlog)));
     }
     gate.take(batch.size(), timeout);
-    call.sendMessage(FlightOut.putBatch(batch, backlog(backlog)));
+    say(FlightOut.putBatch(batch, backlog(backlog)));
+  }
+
+  /** Whether {@code bytes} can be sent without a wait. */
+  public boolean admits(long bytes) {
+    return gate.admits(bytes);
+  }
+
+  /**
+   * Lets the worker know that this side is alive. Any thread may call it, also while another waits in {@link #send}.
+   *
+   * @throws IOException what the worker has ended the stream with, if it has
+   */
+  public void keepAlive() throws IOException {
+    gate.check();
+    say(FlightOut.control(backlog(1))); // Arrow takes a message with nothing in it for the end
+  }
+
+  /** A call is not safe for several threads. */
+  private synchronized void say(FlightOut message) {
+    if (!halfClosed) {
+      call.sendMessage(message);
+    }
   }
 
   private static byte[] backlog(long bytes) {
@@ -80,13 +105,17 @@ public final class PutStream implements BlockStream {
 
   @Override
   public Committed commit(Totals totals) throws IOException {
-    PutControl end = PutControl.newBuilder().setEnd(totals).setCommit(true).build();
-    finish(end);
+    return commit(totals, List.of());
+  }
+
+  /** The same for a relayed output, with its part in each partition; the answer comes when readers have all of it. */
+  public Committed commit(Totals totals, List<PartitionEnd> ends) throws IOException {
+    finish(PutControl.newBuilder().setEnd(totals).addAllEnds(ends).setCommit(true).build());
     return gate.awaitCommitted(timeout);
   }
 
   @Override
-  public void abort() {
+  public synchronized void abort() {
     if (halfClosed) {
       cancel(null);
     } else {
@@ -95,12 +124,12 @@ public final class PutStream implements BlockStream {
   }
 
   /** Breaks the stream off: the worker drops the attempt when nobody resumes it. */
-  public void cancel(Throwable cause) {
+  public synchronized void cancel(Throwable cause) {
     halfClosed = true;
     call.cancel("the map task gave up its output", cause);
   }
 
-  private void finish(PutControl last) {
+  private synchronized void finish(PutControl last) {
     halfClosed = true;
     call.sendMessage(FlightOut.control(last.toByteArray()));
     call.halfClose();

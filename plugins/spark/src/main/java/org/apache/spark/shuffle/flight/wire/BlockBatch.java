@@ -7,8 +7,9 @@ import java.util.zip.CRC32C;
 /**
  * The blocks of one push message: a growing table of rows and one payload array that is used again for the next batch.
  *
- * <p>Payload bytes are copied in once, by {@link #append}; a block is closed by {@link #endBlock}. Blocks of Spark's own
- * writers are compressed by Spark already, so {@code raw_length == length} and the number of records is unknown (0).
+ * <p>Payload bytes are copied in once, by {@link #append}; a block is closed by {@link #endBlock}. Blocks are
+ * sent as they are ({@code raw_length == length}): Spark's own writers have compressed them already. Those do not say how
+ * many records a block has (0).
  */
 public final class BlockBatch {
   private final byte[] payload;
@@ -16,6 +17,7 @@ public final class BlockBatch {
   private int[] partitions = new int[64];
   private int[] checksums = new int[64];
   private int[] ends = new int[64];
+  private int[] records = new int[64];
   private int blocks;
   private int used;
 
@@ -51,6 +53,11 @@ public final class BlockBatch {
 
   /** Closes the open block, if it has any bytes, as one of {@code partition}, and adds its row to {@code totals}. */
   public void endBlock(int partition, BlockTotals totals) {
+    endBlock(partition, 0, totals);
+  }
+
+  /** The same with the number of records in the block. */
+  public void endBlock(int partition, int recordCount, BlockTotals... totals) {
     int length = openLength();
     if (length == 0) {
       return;
@@ -59,13 +66,17 @@ public final class BlockBatch {
       partitions = Arrays.copyOf(partitions, 2 * blocks);
       checksums = Arrays.copyOf(checksums, 2 * blocks);
       ends = Arrays.copyOf(ends, 2 * blocks);
+      records = Arrays.copyOf(records, 2 * blocks);
     }
     crc.reset();
     crc.update(payload, used - length, length);
     partitions[blocks] = partition;
     checksums[blocks] = (int) crc.getValue();
     ends[blocks] = used;
-    totals.add(partition, checksums[blocks], length, length, 0);
+    records[blocks] = recordCount;
+    for (BlockTotals each : totals) {
+      each.add(partition, checksums[blocks], length, length, recordCount);
+    }
     blocks++;
   }
 
@@ -94,6 +105,10 @@ public final class BlockBatch {
 
   int checksum(int block) {
     return checksums[block];
+  }
+
+  int records(int block) {
+    return records[block];
   }
 
   int start(int block) {

@@ -82,11 +82,13 @@ public final class FlightOut {
     int partitionAt = (int) buffers[2];
     int checksumAt = (int) buffers[6];
     int rawLengthAt = (int) buffers[10];
+    int recordsAt = (int) buffers[14];
     int offsetAt = (int) buffers[4 * columnCount + 2];
     for (int row = 0; row < rows; row++) {
       data.putInt(partitionAt + 4 * row, batch.partition(row));
       data.putInt(checksumAt + 4 * row, batch.checksum(row));
       data.putLong(rawLengthAt + 8 * row, batch.end(row) - batch.start(row));
+      data.putLong(recordsAt + 8 * row, batch.records(row));
       data.putLong(offsetAt + 8 * (row + 1), batch.end(row));
     }
     int payloadLength = rows == 0 ? 0 : batch.end(rows - 1);

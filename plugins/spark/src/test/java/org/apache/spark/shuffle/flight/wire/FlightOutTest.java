@@ -52,7 +52,8 @@ class FlightOutTest {
     batch.append(new byte[] {1, 2, 3}, 0, 3);
     batch.endBlock(4, totals);
     batch.append(new byte[] {0, 5, 6, 0}, 1, 2);
-    batch.endBlock(9, totals);
+    BlockTotals ofNine = new BlockTotals();
+    batch.endBlock(9, 7, totals, ofNine);
 
     FlightIn message = sent(FlightOut.putBatch(batch, new byte[] {42}));
 
@@ -68,11 +69,14 @@ class FlightOutTest {
     assertEquals(Pulls.crc(new byte[] {1, 2, 3}), body.getInt((int) record.buffers(3).offset()));
     assertEquals(2, body.getLong((int) record.buffers(5).offset() + 8));
     assertEquals(0, body.getLong((int) record.buffers(7).offset()));
+    assertEquals(7, body.getLong((int) record.buffers(7).offset() + 8));
     assertEquals(5, body.getLong((int) record.buffers(9).offset() + 16));
     int data = (int) record.buffers(10).offset();
     assertArrayEquals(new byte[] {1, 2, 3, 5, 6}, Arrays.copyOfRange(message.body(), data, data + 5));
     assertEquals(5, record.buffers(10).length());
     assertEquals(2, totals.toMessage().getBlocks());
+    assertEquals(7, totals.toMessage().getRecords());
+    assertEquals(1, ofNine.toMessage().getBlocks());
   }
 
   @Test

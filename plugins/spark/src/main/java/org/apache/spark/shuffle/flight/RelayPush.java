@@ -1,0 +1,202 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+import org.apache.spark.shuffle.flight.net.PutStream;
+import org.apache.spark.shuffle.flight.proto.PartitionEnd;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
+import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+
+/**
+ * The rows of one map task on their way to a relay: copied into a buffer per partition, which becomes a block when it is
+ * full or the flush timeout has passed.
+ *
+ * <p>The task's thread writes, and waits for credit; a timer sends what has waited, if there is credit, and says now and
+ * then that the task is alive. A row is in {@code UnsafeRowSerializer}'s format: a big-endian length and its bytes.
+ */
+final class RelayPush implements AutoCloseable {
+  private static final int LENGTH_BYTES = 4;
+  private static final int LARGEST_BUFFER = 32 << 10;
+  private static final int SMALLEST_BUFFER = 1 << 10;
+  private static final long KEEP_ALIVE_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+  private final PutStream stream;
+  private final int bufferSize;
+  private final byte[][] buffers;
+  private final int[] used;
+  private final int[] rows;
+  private final BlockBatch batch;
+  private final BlockTotals totals = new BlockTotals();
+  private final BlockTotals[] parts;
+  private final ReentrantLock lock = new ReentrantLock();
+  private final ScheduledFuture<?> ticks;
+  private int waiting;
+  private long sentRows;
+  private boolean over;
+  private boolean committed;
+  private volatile IOException failure;
+  private volatile long spoken = System.nanoTime();
+
+  RelayPush(PutStream stream, ScheduledExecutorService timer, int partitions, FlightConf conf) {
+    this.stream = stream;
+    this.bufferSize =
+        Math.min(conf.batchSize(), Math.max(SMALLEST_BUFFER, Math.min(LARGEST_BUFFER, conf.rowMemory() / partitions)));
+    this.buffers = new byte[partitions][];
+    this.used = new int[partitions];
+    this.rows = new int[partitions];
+    this.parts = new BlockTotals[partitions];
+    this.batch = new BlockBatch(conf.batchSize());
+    long nanos = conf.flushTimeout().toNanos();
+    this.ticks = timer.scheduleWithFixedDelay(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
+  }
+
+  /** Copies a row behind those of its partition; waits for credit when there is no room. */
+  void write(int partition, UnsafeRow row) throws IOException {
+    int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
+    lock.lock();
+    try {
+      if (failure != null) {
+        throw failure;
+      }
+      if (needed > bufferSize) {
+        flush();
+        alone(partition, row, needed);
+        return;
+      }
+      if (needed > bufferSize - used[partition] || needed > batch.room() - waiting) {
+        flush();
+      }
+      if (buffers[partition] == null) {
+        buffers[partition] = new byte[bufferSize];
+      }
+      copy(row, buffers[partition], used[partition]);
+      used[partition] += needed;
+      rows[partition]++;
+      waiting += needed;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private static void copy(UnsafeRow row, byte[] target, int at) {
+    int size = row.getSizeInBytes();
+    target[at] = (byte) (size >>> 24);
+    target[at + 1] = (byte) (size >>> 16);
+    target[at + 2] = (byte) (size >>> 8);
+    target[at + 3] = (byte) size;
+    Platform.copyMemory(
+        row.getBaseObject(), row.getBaseOffset(), target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
+  }
+
+  /** A row that no buffer holds is a block and a message. */
+  private void alone(int partition, UnsafeRow row, int needed) throws IOException {
+    byte[] bytes = new byte[needed];
+    copy(row, bytes, 0);
+    BlockBatch own = new BlockBatch(needed);
+    own.append(bytes, 0, needed);
+    own.endBlock(partition, 1, totals, part(partition));
+    sentRows++;
+    stream.send(own, 0);
+    spoken = System.nanoTime();
+  }
+
+  private BlockTotals part(int partition) {
+    if (parts[partition] == null) {
+      parts[partition] = new BlockTotals();
+    }
+    return parts[partition];
+  }
+
+  /** Sends what is buffered, in one message. */
+  private void flush() throws IOException {
+    if (waiting == 0) {
+      return;
+    }
+    for (int partition = 0; partition < buffers.length; partition++) {
+      if (used[partition] > 0) {
+        batch.append(buffers[partition], 0, used[partition]);
+        batch.endBlock(partition, rows[partition], totals, part(partition));
+        sentRows += rows[partition];
+        used[partition] = 0;
+        rows[partition] = 0;
+      }
+    }
+    waiting = 0;
+    stream.send(batch, 0);
+    batch.clear();
+    spoken = System.nanoTime();
+  }
+
+  /** On the timer's thread: must not wait, neither for the task nor for credit. */
+  private void tick() {
+    try {
+      if (lock.tryLock()) {
+        try {
+          if (!over && failure == null && waiting > 0 && stream.admits(waiting)) {
+            flush();
+          }
+        } finally {
+          lock.unlock();
+        }
+      }
+      if (System.nanoTime() - spoken > KEEP_ALIVE_NANOS) {
+        spoken = System.nanoTime();
+        stream.keepAlive();
+      }
+    } catch (IOException e) {
+      ticks.cancel(false);
+      failure = e;
+    }
+  }
+
+  /**
+   * Sends the rest, states that this was all, and returns when readers have it.
+   *
+   * @param written rows that were given to {@link #write}
+   */
+  void commit(long written) throws IOException {
+    lock.lock();
+    try {
+      if (failure != null) {
+        throw failure;
+      }
+      flush();
+      over = true;
+    } finally {
+      lock.unlock();
+    }
+    ticks.cancel(false);
+    if (sentRows != written) {
+      throw new IOException(written + " rows were written, but " + sentRows + " were sent: please report this");
+    }
+    List<PartitionEnd> ends = new ArrayList<>();
+    for (int partition = 0; partition < parts.length; partition++) {
+      if (parts[partition] != null) {
+        ends.add(PartitionEnd.newBuilder().setPartition(partition).setTotals(parts[partition].toMessage()).build());
+      }
+    }
+    stream.commit(totals.toMessage(), ends);
+    committed = true;
+  }
+
+  /** Bytes sent. */
+  long bytes() {
+    return totals.bytes();
+  }
+
+  /** Gives up what is not committed: readers then fail, because they may have a part of it. */
+  @Override
+  public void close() {
+    ticks.cancel(false);
+    if (!committed) {
+      stream.abort();
+    }
+  }
+}
