@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
@@ -34,12 +35,17 @@ def queries() -> dict[int, str]:
     return {int(number): text.strip().rstrip(";") for number, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def answer(directory: Path, sql: str) -> list[tuple[object, ...]]:
-    """What DuckDB, an independent engine, answers over the tables in ``directory``."""
+def answer(
+    directory: Path, sql: str, tables: Sequence[str] = TABLES, *, null_order: str = "nulls_last"
+) -> list[tuple[object, ...]]:
+    """What DuckDB, an independent engine, answers over the ``tables`` in ``directory``.
+
+    ``null_order`` is its setting ``default_null_order``.
+    """
     import duckdb  # only the checks need it
 
-    with duckdb.connect() as connection:
-        for table in TABLES:
+    with duckdb.connect(config={"default_null_order": null_order}) as connection:
+        for table in tables:
             connection.read_parquet(str(table_path(directory, table))).create_view(table)
         return connection.execute(sql).fetchall()
 

@@ -3,6 +3,7 @@
 import json
 import re
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +56,18 @@ class Task:
 
 def tasks(spark: SparkSession) -> list[Task]:
     """All task attempts since the session started, in the order in which they were launched."""
+    return _tasks(_get(spark, "stages?details=true"))
+
+
+def tasks_of_stages(spark: SparkSession, stages: Iterable[int]) -> list[Task]:
+    """All task attempts in all attempts of these stages; stages that were skipped have none."""
+    started = {stage["stageId"] for stage in _get(spark, "stages")}
+    return _tasks([attempt for stage in stages if stage in started for attempt in _get(spark, f"stages/{stage}")])
+
+
+def _tasks(stages: Iterable[dict[str, Any]]) -> list[Task]:
     found = []
-    for stage in _get(spark, "stages?details=true"):
+    for stage in stages:
         for task in stage.get("tasks", {}).values():
             metrics = task.get("taskMetrics", {})
             read, written = metrics.get("shuffleReadMetrics", {}), metrics.get("shuffleWriteMetrics", {})

@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from bench import other_packages
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
 from shuffle_plugins.spark import SUPPORTED_SPARK
-from tests.spark import held, jobs, observe, other_pyspark
+from tests.spark import held, jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
 # The first one downloads a PySpark.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_pyspark.INSTALL_TIMEOUT_S + 200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 200)]
 
 VERSIONS = os.environ.get("SPARK_VERSIONS", f"{SUPPORTED_SPARK[0]}.0").split()
 JOBS: tuple[Callable[[SparkSession], Any], ...] = (
@@ -40,7 +41,9 @@ def driver(
     scratch: Path = tmp_path_factory.mktemp(f"spark-{request.param}")
     settings = {"spark.master": "local[2, 2]", "spark.unsafe.exceptionOnMemoryLeak": "true"}  # a task may fail once
     conf = local_conf(scratch) | flight_conf(server) | observe.WITH_UI | settings
-    with SparkDriver(conf, scratch / "log", other_pyspark.installed(request.param)) as running:
+    with SparkDriver(
+        conf, scratch / "log", other_packages.installed(f"pyspark-{request.param}", f"pyspark=={request.param}")
+    ) as running:
         assert running.call(version) == request.param
         yield running
 

@@ -1,4 +1,4 @@
-"""A PySpark of another version than the installed one, in a directory of its own below ``build``."""
+"""Packages that do not go with the installed ones, each set in a directory of its own below ``build``."""
 
 import os
 import shutil
@@ -11,18 +11,18 @@ from bench.spark_driver import ROOT
 INSTALL_TIMEOUT_S = 900
 
 
-def installed(version: str) -> Path:
-    """The directory, to put first on ``PYTHONPATH``; pip fills it if it is not there yet (400 MB, about a minute).
+def installed(name: str, *requirements: str) -> Path:
+    """The directory ``build/<name>``, to put first on ``PYTHONPATH``; pip fills it if it is not there yet.
 
     Raises subprocess.CalledProcessError; pip has then said why.
     """
-    directory = ROOT / "build" / f"pyspark-{version}"
+    directory = ROOT / "build" / name
     if directory.is_dir():
         return directory
-    part = directory.with_name(f"{directory.name}.{os.getpid()}")
+    part = directory.with_name(f"{name}.{os.getpid()}")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-compile")
     try:
-        subprocess.run((*pip, "--target", str(part), f"pyspark=={version}"), check=True, timeout=INSTALL_TIMEOUT_S)
+        subprocess.run((*pip, "--target", str(part), *requirements), check=True, timeout=INSTALL_TIMEOUT_S)
         part.rename(directory)
     finally:
         shutil.rmtree(part, ignore_errors=True)
