@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
+from shuffle_api.errors import Overloaded, StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.paths import StorePaths
+from shuffle_server.store.paths import COMMITTED, StorePaths
 from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
@@ -36,6 +36,9 @@ _FAILING = frozenset(
         errno.ETIMEDOUT,
     }
 )
+
+# What says that this process, or the machine, is short of something: the same file can be read a little later.
+_BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.EINTR})
 
 log = logging.getLogger(__name__)
 
@@ -180,6 +183,19 @@ class DataDirectory:
             return None
         return removed
 
+    def recycle(self, app: str, removed: Path) -> None:
+        """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
+        try:
+            for path in removed.glob(f"*{COMMITTED}"):
+                if path.stat().st_size >= SPARE_BYTES and not self.spares.keep(app, path):
+                    return
+        except OSError as error:
+            log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
+
+    def shuffles(self) -> list[ShuffleId]:
+        """The shuffles that have a directory here."""
+        return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(self.paths.apps.glob("*/*")) if p.is_dir()]
+
     # ------------------------------------------------------------------ state
 
     def look(self) -> bool:
@@ -243,6 +259,18 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def busy(error: Exception, shuffle: ShuffleId | None = None, output: MapAttempt | None = None) -> Overloaded | None:
+    """Not None when a file could not be read for want of descriptors, locks or memory: it may well be whole."""
+    if not isinstance(error, OSError) or error.errno not in _BUSY:
+        return None
+    return Overloaded(
+        f"{error.filename or 'a map output'}: {error.strerror}",
+        remedy="try again later; raise the limit of open files (ulimit -n) or give it memory",
+        shuffle=shuffle,
+        output=output,
+    )
 
 
 def gone(shuffle: ShuffleId) -> UnknownShuffle:

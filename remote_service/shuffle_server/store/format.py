@@ -46,6 +46,11 @@ class Description:
     def shuffle_id(self) -> ShuffleId:
         return ShuffleId(self.app, self.shuffle)
 
+    def check(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+        """Raises TornFile when the file is not this attempt's."""
+        if self.output != output or self.shuffle_id != shuffle:
+            raise TornFile(f"it holds {self.output} of {self.shuffle_id}")
+
     @property
     def output(self) -> MapAttempt:
         return MapAttempt(self.map, self.attempt)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Held
+from shuffle_server.store.directory import busy
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import load, read_range
 from shuffle_server.store.store import Store
@@ -76,7 +77,10 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
 
 
 def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked | None:
-    """Read a whole output, its index from the disk too. None when it was removed meanwhile."""
+    """Read a whole output, its index from the disk too. None when it was removed meanwhile.
+
+    Raises Overloaded when it cannot be read now, which says nothing about it.
+    """
     path = held.home.paths.committed(shuffle, held.output.map)
     blocks = size = 0
     wrong: list[int] = []
@@ -96,6 +100,8 @@ def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked |
         finally:
             os.close(fd)
     except (TornFile, OSError) as error:
+        if short := busy(error):
+            raise short from error
         reason = str(error)
     if wrong:
         reason = f"{len(wrong)} of {blocks} blocks do not match their checksum, the first is number {wrong[0]}"

@@ -90,10 +90,18 @@ class StagedOutput:
     def lend(self) -> Path:
         """A file that another process writes this output to; `adopt` takes it back.
 
-        Raises StorageFull, StorageFailed, UnknownShuffle, AttemptSuperseded.
+        Raises StorageFull, StorageFailed, UnknownShuffle, AttemptSuperseded; InvalidArgument when a stream has begun to
+        write it: that one's file would be changed below it.
         """
         with self._lock:
             self._check(self._turn)
+            if self._fd >= 0 or self._turn:
+                raise InvalidArgument(
+                    f"a stream writes {self.output}",
+                    remedy="push it, or hand over another attempt",
+                    shuffle=self.shuffle,
+                    output=self.output,
+                )
             self.home.check_room(SPARE_BYTES)
             os.close(self.home.open_partial(self.shuffle, self.output, SPARE_BYTES))
             self._lent = True

@@ -17,7 +17,7 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.catalog import Catalog, Held
 from shuffle_server.store.cold import ColdOutputs, recover_stubs, stub_path
 from shuffle_server.store.directories import Directories
-from shuffle_server.store.directory import SPARE_BYTES, DataDirectory, gone
+from shuffle_server.store.directory import DataDirectory, busy, gone
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
@@ -142,7 +142,7 @@ class Store:
     # ------------------------------------------------------------------ read
 
     def describe(self, shuffle: ShuffleId, map_id: int) -> Description:
-        """What the committed file of a map says of itself. Raises MapOutputLost."""
+        """What the committed file of a map says of itself. Raises MapOutputLost, Overloaded."""
         try:
             held = self.catalog.find(shuffle, map_id)
             if held is not None:
@@ -150,14 +150,16 @@ class Store:
                 return load(held.home.paths.committed(shuffle, map_id)).description
             reason = "it is not here"
         except (TornFile, OSError) as error:
+            if short := busy(error):
+                raise short from error
             reason = str(error)
         raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)
 
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
 
-        Raises MapOutputLost when the file is gone, torn, or another attempt's; StorageFailed when it is in the object
-        store and cannot be fetched now, StorageFull when there is no room for it.
+        Raises MapOutputLost when the file is gone, torn, or another's; StorageFailed when it is in the object store and
+        cannot be fetched now, StorageFull when there is no room for it; Overloaded when the process lacks descriptors.
         """
         self._used[shuffle] = time.monotonic()
         held = self.catalog.find(shuffle, output.map)
@@ -172,16 +174,15 @@ class Store:
         except OSError as error:
             if (now := self.catalog.find(shuffle, output.map)) is not None and now is not held:
                 return self.open_output(shuffle, output)  # it was moved between the two
-            raise _lost(shuffle, output, f"{path}: {error.strerror}") from None
+            raise busy(error) or _lost(shuffle, output, f"{path}: {error.strerror}") from None
         try:
             # As long as it is held, the file is not written over, even if it is removed meanwhile.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             file = self._indexes.get(shuffle, output.map, path, identity_of(os.fstat(fd)))
-            if file.description.output != output:
-                raise TornFile(f"it is attempt {file.description.attempt}'s")
+            file.description.check(shuffle, output)
         except (TornFile, OSError) as error:
             os.close(fd)
-            raise _lost(shuffle, output, f"{path}: {error}") from None
+            raise busy(error) or _lost(shuffle, output, f"{path}: {error}") from None
         return file, fd
 
     def _here(self, shuffle: ShuffleId, held: Held) -> None:
@@ -235,7 +236,7 @@ class Store:
         for directory in self._directories:
             removed = directory.trash(directory.paths.shuffle(shuffle))
             if removed is not None:
-                _recycle(directory, shuffle.app, removed)
+                directory.recycle(shuffle.app, removed)
             try:
                 directory.paths.app(shuffle.app).rmdir()  # the last shuffle takes the app's directory along
             except OSError:
@@ -301,7 +302,10 @@ class Store:
 
     def _recover_file(self, directory: DataDirectory, path: Path) -> Description | None:
         try:
-            return load(path).description
+            description = load(path).description
+            shuffle = ShuffleId(path.parent.parent.name, int(path.parent.name))
+            description.check(shuffle, MapAttempt(int(path.stem), description.attempt))
+            return description
         except TornFile as error:
             # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
             # which knows of the commit, will report the output as lost.
@@ -322,7 +326,7 @@ class Store:
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""
-        return sorted({shuffle for directory in self._directories for shuffle in _shuffles_in(directory)})
+        return sorted({shuffle for directory in self._directories for shuffle in directory.shuffles()})
 
     def look(self) -> None:
         """Try all directories: those that fail are taken out, those that work again are back."""
@@ -334,7 +338,7 @@ class Store:
 
     def _sweep(self, directory: DataDirectory) -> None:
         """Delete what was removed, or given up as lost, while this directory was out."""
-        for shuffle in _shuffles_in(directory):
+        for shuffle in directory.shuffles():
             if shuffle not in self.catalog:
                 directory.trash(directory.paths.shuffle(shuffle))
                 continue
@@ -366,19 +370,6 @@ class Store:
             self.drop_staged(shuffle, output)
         for directory in self._directories:
             directory.spares.drop()
-
-
-def _recycle(directory: DataDirectory, app: str, removed: Path) -> None:
-    try:
-        for path in removed.glob(f"*{COMMITTED}"):
-            if path.stat().st_size >= SPARE_BYTES and not directory.spares.keep(app, path):
-                return
-    except OSError as error:
-        log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
-
-
-def _shuffles_in(directory: DataDirectory) -> list[ShuffleId]:
-    return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(directory.paths.apps.glob("*/*")) if p.is_dir()]
 
 
 def _lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:

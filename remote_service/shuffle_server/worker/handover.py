@@ -28,7 +28,6 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.serve import OutputRange
 from shuffle_server.worker.worker import Worker
@@ -103,10 +102,6 @@ class HandOver:
         if command.first_block:
             raise InvalidArgument("a file for the rest of an attempt", remedy="a file holds a whole map output")
         target = self._worker.open_attempt(command)
-        if isinstance(target, StagedOutput) and target.totals.blocks:
-            # What came over a stream of this attempt before is not in a file that is written from its beginning.
-            self._worker.abort(target)
-            target = self._worker.open_attempt(command)
         if isinstance(target, MapOutput):
             return pb.LendReply(committed=messages.committed_message(target))
         return pb.LendReply(path=str(target.lend().absolute()))

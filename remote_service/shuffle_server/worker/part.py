@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.directories import split_directories
+from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.coordinator import Coordinator
@@ -42,7 +41,7 @@ class WorkerPart:
     def __init__(self, options: ServerOptions, instruments: Instruments) -> None:
         self._options, self._instruments = options, instruments
         roots = split_directories(options.data_dir)
-        self.id = worker_id(roots[0] / "worker-id")
+        self.id = claim_identity(roots)
         self._nonce_file = roots[0] / "worker" / "nonce"
         self.store = Store(
             *(each / "worker" for each in roots),
@@ -148,11 +147,3 @@ def data_address(options: ServerOptions) -> tuple[str, int]:
     if options.data_listen:
         return split_address(options.data_listen, "--data-listen")
     return split_address(options.listen, "--listen")[0], 0
-
-
-def worker_id(path: Path) -> str:
-    """This worker's name, chosen once per data directory: locations in running jobs name it."""
-    if not path.exists():
-        path.with_suffix(".new").write_text(f"w-{uuid.uuid4().hex[:12]}")
-        path.with_suffix(".new").replace(path)
-    return path.read_text().strip()

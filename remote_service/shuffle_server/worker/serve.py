@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed, StorageFull
+from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
+from shuffle_server.store.directory import busy
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import read_into, table_of
 from shuffle_server.store.store import Store
@@ -104,7 +105,7 @@ def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) ->
     for wanted in ranges:
         try:
             file, fd = store.open_output(shuffle, wanted.output)
-        except (MapOutputLost, StorageFull, StorageFailed) as error:
+        except (MapOutputLost, StorageFull, StorageFailed, Overloaded) as error:
             error.output = wanted.output
             if batch.blocks:
                 yield batch
@@ -121,7 +122,7 @@ def _batches(store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange]) ->
             if batch.blocks:
                 yield batch
             batch = _Gathered()
-            yield MapOutputLost(
+            yield busy(error, shuffle, wanted.output) or MapOutputLost(
                 f"{file.path}: {error}", remedy="run this map again", shuffle=shuffle, output=wanted.output
             )
         finally:
