@@ -5,18 +5,39 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, Overloaded
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    InvalidArgument,
+    MapOutputLost,
+    Overloaded,
+    QuotaExceeded,
+    StorageFailed,
+    UnknownShuffle,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.directory import DataDirectory, gone
 from shuffle_server.store.scrub import Pace, check_all, check_one
+from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
+from shuffle_server.worker.announce import _kept
+from shuffle_server.worker.part import Housekeeper
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.blocks import table_rows
+from shuffle_transport.pool import BufferPool
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 OUTPUT = MapAttempt(0, 0)
@@ -98,3 +119,257 @@ def test_want_of_descriptors_or_memory_says_nothing_about_a_file(
             list(check_all(store, None, Pace(0)))
     assert read(store) == b"payload"
     assert check_one(store, SPEC.id, OUTPUT) == ""
+
+
+class Registry:
+    """A coordinator with one shuffle, which records commits."""
+
+    def __init__(self) -> None:
+        self.known = True
+
+    def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        return SPEC, None
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        if not self.known:
+            raise gone(shuffle)
+        return SPEC
+
+    def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
+        return None
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        return output
+
+
+@pytest.fixture
+def worker(store: Store) -> Worker:
+    registry = cast(Any, Registry())
+    return Worker(WorkerInfo("w", "localhost", 1), store, registry, BufferPool(1 << 20), Instruments())
+
+
+def command() -> pb.PutCommand:
+    return pb.PutCommand(
+        protocol=1, shuffle=messages.key_of(SPEC.id), output=pb.MapAttempt(), partitions=SPEC.partitions, codec="none"
+    )
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, number: int = errno.EIO) -> None:
+    """The next call of a function fails as a disk does."""
+    real = getattr(owner, name)
+
+    def failing(*arguments: Any, **keywords: Any) -> Any:
+        monkeypatch.setattr(owner, name, real)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(owner, name, failing)
+
+
+def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, sync=True)
+    store.add_shuffle(SPEC.id)
+    staged, turn = stage(store)
+    fail_once(monkeypatch, os, "fdatasync")
+    with pytest.raises(StorageFailed):
+        store.publish(staged, turn)
+    with pytest.raises(AttemptSuperseded):
+        store.publish(staged, staged.take_turn())
+    assert store.statistics().staged_outputs == 0
+    store.look()
+
+    staged, turn = stage(store, MapAttempt(0, 1))
+    fail_once(monkeypatch, os, "fsync")  # of the directory, once the name is there
+    with pytest.raises(StorageFailed):
+        store.publish(staged, turn)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    store.look()
+    commit(store, MapAttempt(0, 2))
+
+
+def test_partial_that_cannot_be_deleted_gives_up_nothing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store)
+    stage(store, MapAttempt(1, 0))
+    fail_once(monkeypatch, Path, "unlink")
+    assert [d.output for d in Store(tmp_path).recover()] == [OUTPUT]
+
+
+def test_torn_file_that_cannot_be_set_aside_gives_up_no_other(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for map_id in range(2):
+        commit(store, MapAttempt(map_id, 0))
+    os.truncate(tmp_path / "apps/app/3/0.out", 3)
+    fail_once(monkeypatch, Path, "rename")
+    assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(1, 0)]
+
+
+def test_directory_that_cannot_be_listed_is_not_taken_for_empty(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store)
+    again = Store(tmp_path)
+    monkeypatch.setattr(Store, "empty_trash", lambda _: None)
+    fail_once(monkeypatch, os, "scandir")
+    with pytest.raises(StorageFailed, match=f"{tmp_path} cannot be listed"):
+        list(again.recover())
+
+
+def test_start_does_not_drop_what_the_registry_could_not_record(store: Store) -> None:
+    commit(store)
+    outputs = [MapOutput(OUTPUT, "w", Totals())]
+    with pytest.raises(StorageFailed):
+        _kept(store, SPEC.id, outputs, [StorageFailed("the log")], "w")
+    assert read(store) == b"payload"
+
+
+def test_housekeeping_survives_an_unexpected_error() -> None:
+    again = threading.Event()
+
+    class Part:
+        rounds = 0
+
+        def keep_house(self) -> None:
+            self.rounds += 1
+            if self.rounds == 1:
+                raise RuntimeError("Set changed size during iteration")
+            again.set()
+
+    housekeeper = Housekeeper(0.01, Part())
+    try:
+        assert again.wait(30)
+    finally:
+        housekeeper.stop()
+
+
+def test_shuffles_are_forgotten_while_others_are_published(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    shuffles = [ShuffleId("app", number) for number in range(3)]
+    for shuffle in shuffles:
+        directory.make(shuffle)
+        directory._sync_names(shuffle)
+    late = ShuffleId("app", 3)
+    directory.make(late)
+    adding = threading.Thread(target=directory._sync_names, args=(late,))
+
+    def concerned(shuffle: ShuffleId) -> bool:
+        if not adding.ident:
+            adding.start()
+            adding.join(0.5)  # it ends after us
+        return False
+
+    directory.forget(concerned)
+    adding.join(30)
+    assert late in directory._synced
+
+
+def test_removed_output_does_not_take_the_next_attempts_file_along(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(store)
+    staged, turn = stage(store, MapAttempt(0, 1), b"next")
+    publishing = threading.Thread(target=store.publish, args=(staged, turn))
+    real = Path.unlink
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".out" and not publishing.ident:
+            publishing.start()
+            publishing.join(0.5)  # it waits for us
+        real(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink)
+        store.remove_output(SPEC.id, OUTPUT)
+        publishing.join(30)
+    assert read(store, MapAttempt(0, 1)) == b"next"
+
+
+def test_statement_said_twice_commits_once(store: Store, worker: Worker) -> None:
+    staged = store.stage(SPEC, OUTPUT, "none")
+    staged.lend().write_bytes(b"payload")
+    rows = table_rows([block(0, b"payload")])
+    first = staged.take_turn()
+    staged.adopt(first, rows)
+    second = staged.take_turn()
+    staged.adopt(second, rows)
+    with pytest.raises(AttemptSuperseded):
+        worker.commit(staged, first)
+    committed = worker.commit(staged, second)
+    assert worker.commit(staged, first) == committed
+    assert read(store) == b"payload"
+
+
+def test_disk_that_only_takes_what_stays_in_memory_is_not_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_once(monkeypatch, os, "write")
+    store.look()
+    assert store.statistics().disks[0].out
+    fail_once(monkeypatch, os, "fsync")
+    store.look()
+    assert store.statistics().disks[0].out
+    store.look()
+    assert not store.statistics().disks[0].out
+
+
+def test_claim_that_is_being_published_is_not_dropped(tmp_path: Path) -> None:
+    catalog = Catalog()
+    catalog.add(SPEC.id)
+    assert catalog.claim(SPEC.id, Held(OUTPUT, DataDirectory(tmp_path), 7))
+    assert catalog.retire(SPEC.id, OUTPUT) is None
+    assert catalog.settle(SPEC.id, OUTPUT, published=True)
+
+
+def test_attempt_dropped_while_it_is_published_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, app_max_bytes=10)
+    store.add_shuffle(SPEC.id)
+    staged, turn = stage(store)
+    real = DataDirectory.publish
+
+    def publish(*arguments: Any, **keywords: Any) -> None:
+        real(*arguments, **keywords)
+        store.drop_staged(SPEC.id, OUTPUT)
+
+    monkeypatch.setattr(DataDirectory, "publish", publish)
+    assert store.publish(staged, turn) is not None
+    with pytest.raises(QuotaExceeded):
+        stage(store, MapAttempt(1, 0))
+    store.close()
+
+
+def test_partial_that_could_not_be_deleted_goes_when_its_directory_is_back(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage(store)
+    stage(store, MapAttempt(1, 0))
+    fail_once(monkeypatch, Path, "unlink")
+    store.drop_staged(SPEC.id, OUTPUT)
+    assert store.statistics().disks[0].out
+    store.look()
+    assert [path.name for path in tmp_path.rglob("*.partial")] == ["1.0.partial"]
+
+
+def test_spare_file_that_cannot_be_kept_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spares = SpareFiles(tmp_path / "spares", 100)
+    (tmp_path / "file").write_bytes(bytes(80))
+    fail_once(monkeypatch, Path, "rename")
+    with pytest.raises(OSError, match="error"):
+        spares.keep("app", tmp_path / "file")
+    assert spares.bytes == 0
+    assert spares.keep("app", tmp_path / "file")
+
+
+def test_removal_frees_a_full_disk_at_once(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (tmp_path / "trash").is_dir()
+    commit(store)
+    fail_once(monkeypatch, Path, "rename", errno.ENOSPC)
+    store.remove_shuffle(SPEC.id)
+    assert not (tmp_path / "apps/app").exists()
+
+
+def test_push_that_races_with_unregister_does_not_bring_the_shuffle_back(store: Store, worker: Worker) -> None:
+    cast(Registry, worker._coordinator).known = False
+    with pytest.raises(UnknownShuffle):
+        worker.open_attempt(command())
+    assert SPEC.id not in store.catalog

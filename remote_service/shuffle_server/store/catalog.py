@@ -15,7 +15,7 @@ CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, whic
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to be published."""
+    """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to appear, or to go."""
 
     output: MapAttempt
     home: DataDirectory
@@ -111,7 +111,7 @@ class Catalog:
                     raise StorageFailed(f"{held.home.root}: publishing attempt {held.output.attempt} does not end")
 
     def settle(self, shuffle: ShuffleId, output: MapAttempt, *, published: bool) -> bool:
-        """A claim has come true, or not; whether its output is now held: its shuffle may be gone."""
+        """A claim has come true or not, or what was retired is gone; whether the output is now held."""
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             held = maps.get(output.map)
@@ -119,13 +119,18 @@ class Catalog:
             if held is not None and present:
                 if published:
                     maps[output.map] = replace(held, ready=True)
+                elif held.before is not None:
+                    maps[output.map] = held.before
                 else:
                     del maps[output.map]
             self._changed.notify_all()
             return published and present
 
-    def drop(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
-        """Forget exactly this attempt; what was held of it."""
+    def retire(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
+        """Exactly this attempt is about to be removed; what was held of it, None when nothing was, or not yet.
+
+        Who retires it calls `settle` once its file is gone: until then no other attempt of its map is published.
+        """
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             held = maps.get(output.map)
@@ -137,10 +142,9 @@ class Catalog:
                     return None
                 maps[output.map] = replace(held, before=before.before)
                 return before
-            if held.before is None:
-                del maps[output.map]
-            else:
-                maps[output.map] = held.before
+            if not held.ready:
+                return None
+            maps[output.map] = replace(held, ready=False)
             return held
 
     def drop_shuffle(self, shuffle: ShuffleId) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import Callable
@@ -66,6 +67,10 @@ class DataDirectory:
             self.paths.apps.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self._take_out(error)
+        try:
+            self.paths.trash.mkdir(exist_ok=True)  # now: a full disk has no room for it
+        except OSError as error:
+            self._notice(error)
 
     @property
     def root(self) -> Path:
@@ -152,7 +157,11 @@ class DataDirectory:
                 final.unlink()
                 os.link(self.paths.partial(shuffle, output), final)
             if sync:
-                self._sync_names(shuffle)
+                try:
+                    self._sync_names(shuffle)
+                except OSError:
+                    final.unlink(missing_ok=True)  # it is refused, so it is not to be there after a restart
+                    raise
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
 
@@ -161,12 +170,14 @@ class DataDirectory:
         if shuffle not in self._synced:
             for path in (self.paths.apps, self.paths.app(shuffle.app)):
                 self._shared_sync(path)
-            self._synced.add(shuffle)
+            with self._lock:
+                self._synced.add(shuffle)
         self._shared_sync(self.paths.shuffle(shuffle))
 
     def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
         """These shuffles are removed."""
-        self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
+        with self._lock:
+            self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
 
     def trash(self, path: Path) -> Path | None:
         """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""
@@ -179,9 +190,19 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in _FULL:
+                shutil.rmtree(path, ignore_errors=True)
             self._notice(error)  # it is removed when this directory is back, or with the next start
             return None
         return removed
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file now, or once the directory is back (`Store.look`), or with the next start."""
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s cannot be deleted now: %s", path, error)
+            self.failure(error)
 
     def recycle(self, app: str, removed: Path) -> None:
         """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
@@ -191,6 +212,18 @@ class DataDirectory:
                     return
         except OSError as error:
             log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
+
+    def files(self) -> list[Path]:
+        """All files of outputs, whole or not. Raises StorageFailed when they cannot be listed."""
+
+        def fail(error: OSError) -> None:
+            raise StorageFailed(
+                f"data directory {self.root} cannot be listed: {error.strerror}",
+                remedy="check this disk; to give its outputs up, leave it out of --data-dir",
+            ) from error
+
+        walk = os.walk(self.paths.apps, onerror=fail)
+        return sorted(Path(base, name) for base, _, names in walk for name in names)
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory here."""
@@ -205,6 +238,8 @@ class DataDirectory:
             fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 os.write(fd, bytes(PROBE_BYTES))
+                if self.out:
+                    os.fsync(fd)  # a disk that fails takes what stays in memory all the same
             finally:
                 os.close(fd)
                 probe.unlink(missing_ok=True)

@@ -52,8 +52,13 @@ class SpareFiles:
                 return False
             self._bytes += size
         spare = _Spare(self._root / app / str(next(self._names)), size, time.monotonic())
-        spare.path.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(spare.path)
+        try:
+            spare.path.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(spare.path)
+        except OSError:
+            with self._lock:
+                self._bytes -= size
+            raise
         with self._lock:
             self._spares.setdefault(app, []).append(spare)
         return True

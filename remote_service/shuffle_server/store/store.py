@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError
+from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.catalog import Catalog, Held
@@ -23,6 +23,7 @@ from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.quota import AppQuota
+from shuffle_server.store.recovery import recover_files
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tier import Tier
@@ -108,19 +109,28 @@ class Store:
         """
         shuffle, output = staged.shuffle, staged.output
         self._used[shuffle] = time.monotonic()
-        description = staged.seal(turn, self._sync)
-        won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
-        if won:
-            published = False
-            try:
-                staged.home.publish(shuffle, output, sync=self._sync)
-                published = True
-            finally:
-                counted = published and staged.close(held=True)
-                if not self.catalog.settle(shuffle, output, published=published) and counted:
-                    self._quota.give(shuffle.app, description.totals.bytes)  # its shuffle was removed meanwhile
+        try:
+            description = staged.seal(turn, self._sync)
+            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
+            if won:
+                self._publish_claimed(staged, description.totals.bytes)
+        except (StorageFull, StorageFailed):
+            # A sync that failed may have lost what it was to write, and the next one would not say so.
+            self.drop_staged(shuffle, output)
+            raise
         self.drop_staged(shuffle, output)
         return description if won else None
+
+    def _publish_claimed(self, staged: StagedOutput, size: int) -> None:
+        shuffle, published = staged.shuffle, False
+        try:
+            staged.home.publish(shuffle, staged.output, sync=self._sync)
+            published = True
+        finally:
+            if published and not staged.close(held=True):
+                self._quota.enter(shuffle.app, size)  # it was dropped meanwhile, and its bytes given back
+            if not self.catalog.settle(shuffle, staged.output, published=published) and published:
+                self._quota.give(shuffle.app, size)  # its shuffle was removed meanwhile
 
     def drop_staged(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Forget an attempt that is not committed; idempotent."""
@@ -220,14 +230,17 @@ class Store:
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Delete a committed output (it is lost or corrupt); idempotent, and nothing to another attempt."""
-        held = self.catalog.drop(shuffle, output)
-        if held is not None:
-            self._quota.give(shuffle.app, held.bytes)
-            self._unlink(held.home, held.home.paths.committed(shuffle, output.map))
-            if self._cold is not None:
-                self._unlink(held.home, stub_path(held, shuffle))
-                self._cold.removed()
-            self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
+        held = self.catalog.retire(shuffle, output)
+        if held is None:
+            return
+        self._quota.give(shuffle.app, held.bytes)
+        held.home.unlink(held.home.paths.committed(shuffle, output.map))
+        if self._cold is not None:
+            held.home.unlink(stub_path(held, shuffle))
+        self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
+        self.catalog.settle(shuffle, output, published=False)  # the next attempt's file has the same name
+        if self._cold is not None:
+            self._cold.removed()
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
@@ -263,12 +276,6 @@ class Store:
             self._cold.removed()
         self._indexes.forget(lambda s, _: concerned(s))
 
-    def _unlink(self, directory: DataDirectory, path: Path) -> None:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            directory.failure(error)  # `_sweep` deletes it when the directory is back
-
     def empty_trash(self) -> None:
         """Really delete what was removed; takes as long as the file system needs."""
         for directory in self._directories:
@@ -280,42 +287,19 @@ class Store:
     # ------------------------------------------------------------------ start, look after, stop
 
     def recover(self) -> Iterator[Description]:
-        """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only."""
+        """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only.
+
+        Raises StorageFailed, Overloaded: what was not looked at must not pass for lost.
+        """
         self.empty_trash()
         for directory in self._directories:
-            try:
-                for path in sorted(directory.paths.apps.glob(f"*/*/*{PARTIAL}")):
-                    path.unlink()
-                paths = sorted(directory.paths.apps.glob(f"*/*/*{COMMITTED}"))
-            except OSError as error:
-                directory.failure(error)
-                continue
-            for path in paths:
-                description = self._recover_file(directory, path)
-                if description is not None:
-                    yield self._recovered(description, directory)
+            for description in recover_files(directory):
+                yield self._recovered(description, directory)
             if self._cold is not None:
                 for description in recover_stubs(directory):
                     yield self._recovered(description, directory, away=True)
         if self._cold is not None:
             self._cold.recovered()
-
-    def _recover_file(self, directory: DataDirectory, path: Path) -> Description | None:
-        try:
-            description = load(path).description
-            shuffle = ShuffleId(path.parent.parent.name, int(path.parent.name))
-            description.check(shuffle, MapAttempt(int(path.stem), description.attempt))
-            return description
-        except TornFile as error:
-            # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
-            # which knows of the commit, will report the output as lost.
-            torn = path.with_suffix(".torn")
-            path.rename(torn)
-            log.error("%s: %s; set aside as %s", path, error, torn.name)
-        except OSError as error:
-            log.error("%s: %s", path, error)
-            directory.failure(error)
-        return None
 
     def _recovered(self, description: Description, home: DataDirectory, *, away: bool = False) -> Description:
         """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
@@ -345,6 +329,13 @@ class Store:
             for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
                 if not self.catalog.places(shuffle, int(path.stem), directory):
                     path.unlink(missing_ok=True)
+            for path in directory.paths.shuffle(shuffle).glob(f"*{PARTIAL}"):
+                map_id, _, attempt = path.stem.partition(".")
+                if not attempt.isdecimal():
+                    continue  # a stub's, or of an output that comes back
+                with self._lock:  # so that nobody begins to write it between the two
+                    if (shuffle, MapAttempt(int(map_id), int(attempt))) not in self._staged:
+                        path.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
         """What new outputs may take."""

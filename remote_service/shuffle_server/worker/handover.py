@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from shuffle_api.errors import (
+    AttemptSuperseded,
     CommitMismatch,
     InvalidArgument,
     MapOutputLost,
@@ -125,6 +126,8 @@ class HandOver:
             target.adopt(turn, rows)
             self._worker.instruments.traffic.adopted(held.blocks, held.bytes)
             return messages.committed_message(self._worker.commit(target, turn))
+        except AttemptSuperseded:
+            raise  # the same was said again, and that one goes on with it
         except ShuffleError:
             self._worker.abort(target)
             raise

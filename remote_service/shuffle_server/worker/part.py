@@ -135,7 +135,10 @@ class Housekeeper:
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
             for part in self._parts:
-                part.keep_house()
+                try:
+                    part.keep_house()
+                except Exception:  # leases, and the deletion of what was removed, depend on the next round
+                    log.exception("housekeeping failed; it goes on with the next round")
 
     def stop(self) -> None:
         self._stop.set()

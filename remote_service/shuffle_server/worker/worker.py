@@ -8,7 +8,17 @@ from collections.abc import Generator, Iterator, Sequence
 
 import pyarrow as pa
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, ShuffleError, ShuttingDown
+from shuffle_api.errors import (
+    AppExpired,
+    AttemptSuperseded,
+    InvalidArgument,
+    MapOutputLost,
+    MapOutputNotWritten,
+    ShuffleError,
+    ShuttingDown,
+    UnknownApp,
+    UnknownShuffle,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
@@ -78,6 +88,11 @@ class Worker:
             return winner
         self._store.add_shuffle(shuffle)
         staged = self._store.stage(spec, output, command.codec)
+        try:
+            self._coordinator.spec(shuffle)
+        except (UnknownShuffle, UnknownApp, AppExpired):
+            self._store.remove_shuffle(shuffle)  # it was unregistered before `add_shuffle`, which brought it back
+            raise
         if command.first_block > staged.totals.blocks:
             raise MapOutputLost(
                 f"the sender goes on at block {command.first_block}, the worker holds {staged.totals.blocks}:"
@@ -97,7 +112,13 @@ class Worker:
         return winner
 
     def _commit(self, staged: StagedOutput, turn: int) -> MapOutput:
-        description = self._store.publish(staged, turn)
+        try:
+            description = self._store.publish(staged, turn)
+        except AttemptSuperseded:
+            held = self._store.catalog.find(staged.shuffle, staged.output.map)
+            if held is None or held.output != staged.output:
+                raise
+            description = None  # the same commit, said twice: the other one has published it
         if description is None:
             winner = self._coordinator.winner(staged.shuffle, staged.output.map)
             if winner is not None:

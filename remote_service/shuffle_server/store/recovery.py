@@ -1,0 +1,52 @@
+"""What a data directory holds at a start: committed outputs are checked, what a crash left half-written is deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.directory import DataDirectory, busy
+from shuffle_server.store.format import Description, TornFile
+from shuffle_server.store.output_file import load
+from shuffle_server.store.paths import COMMITTED, PARTIAL
+
+log = logging.getLogger(__name__)
+
+
+def recover_files(directory: DataDirectory) -> Iterator[Description]:
+    """The committed outputs of one directory. One that cannot be read is passed over, as is what cannot be deleted.
+
+    Raises StorageFailed when the directory cannot be listed, Overloaded when the process lacks descriptors or memory.
+    """
+    files = directory.files()
+    for path in files:
+        if path.suffix == PARTIAL:
+            directory.unlink(path)
+    for path in files:
+        if path.suffix == COMMITTED and (description := _load(directory, path)) is not None:
+            yield description
+
+
+def _load(directory: DataDirectory, path: Path) -> Description | None:
+    try:
+        description = load(path).description
+        shuffle = ShuffleId(path.parent.parent.name, int(path.parent.name))
+        description.check(shuffle, MapAttempt(int(path.stem), description.attempt))
+        return description
+    except TornFile as error:
+        # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
+        # which knows of the commit, will report the output as lost.
+        torn = path.with_suffix(".torn")
+        log.error("%s: %s; set aside as %s", path, error, torn.name)
+        try:
+            path.rename(torn)
+        except OSError as failed:
+            directory.failure(failed)
+    except OSError as error:
+        if short := busy(error):
+            raise short from error
+        log.error("%s: %s", path, error)
+        directory.failure(error)
+    return None
