@@ -48,7 +48,7 @@ def announce(store: Store, member: Member, coordinator: RemoteCoordinator, found
     kept = set()
     for shuffle, outputs in _by_shuffle(found, worker).items():
         kept |= _kept(store, shuffle, outputs, coordinator.commit_all(shuffle, outputs), worker)
-    missing = [each for each in member.held() if each not in kept]
+    missing = [(id, output) for id, output in member.held() if not store.catalog.holds(id, output)]
     for shuffle, output in missing:
         member.lose(shuffle, output, MISSING)
     member.tell_losses()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, StaleEpoch
+from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, ShuttingDown, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
@@ -54,6 +54,7 @@ class Member:
         self._file = incarnation_file
         self._incarnation = _next_incarnation(incarnation_file)
         self._identity = Identity()
+        self._taking = False
         self._joining = threading.Lock()
         self._telling = threading.Lock()
         self._lock = threading.Lock()  # of the losses
@@ -66,6 +67,11 @@ class Member:
     def identity(self) -> Identity:
         """Of the present membership."""
         return self._identity
+
+    def check_taking(self) -> None:
+        """:raises ShuttingDown: between two lives nothing is taken: what comes now could pass for lost later."""
+        if not self._taking:
+            raise ShuttingDown("the worker is about to join its master", remedy="retry; it will be back in a moment")
 
     def join(self, patience: float) -> None:
         """Join, for `patience` seconds if the master is away.
@@ -145,7 +151,8 @@ class Member:
                         self._losses.pop(key, None)
 
     def start(self) -> None:
-        """Show signs of life from now on, in a thread of its own."""
+        """Take outputs, and show signs of life in a thread of its own, from now on. What is held has been announced."""
+        self._taking = True
         self._thread.start()
 
     def is_alive(self) -> bool:

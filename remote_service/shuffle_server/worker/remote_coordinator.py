@@ -38,6 +38,7 @@ class RemoteCoordinator:
         self._specs: dict[ShuffleId, tuple[int, ShuffleSpec]] = {}
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        self._member.check_taking()
         self._member.tell_losses(shuffle)  # what is gone from here must not be taken for committed
         spec, serial, outputs, _ = self._page(shuffle, map_id, map_id + 1)
         self._serials.begin(shuffle, serial)
@@ -74,6 +75,7 @@ class RemoteCoordinator:
         return found
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        self._member.check_taking()
         serial = self._serials.get(shuffle)
         if serial is None:
             raise UnknownShuffle("the shuffle ended while this was written", shuffle=shuffle, output=output.output)

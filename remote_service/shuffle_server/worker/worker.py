@@ -24,6 +24,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_server.observe.worker_state import worker_status
+from shuffle_server.store.format import Description
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
@@ -124,14 +125,15 @@ class Worker:
             if winner is not None:
                 return winner
             # The other attempt holds the name and is about to be recorded; to record it twice is a no-op.
-            description = self._store.describe(staged.shuffle, staged.output.map)
+            description = self._describe_held(staged)
         output = MapOutput(description.output, self.info.id, description.totals)
         try:
             winner = self._coordinator.commit(staged.shuffle, output)
-        except ShuffleError:
+        except ShuffleError as error:
             # Refused, or not durable: an output the registry does not stand for must not be there after a restart.
-            self._coordinator.lose(staged.shuffle, description.output, "its commit could not be recorded")
-            self._store.remove_output(staged.shuffle, description.output)
+            # Whether it stands for another attempt's, the failure of this request does not say, save that it is lost.
+            if description.output == staged.output or isinstance(error, MapOutputLost):
+                self.give_up(staged.shuffle, description.output, "its commit could not be recorded")
             raise
         if winner.output != description.output:  # at another worker, which this one's files know nothing of
             self._store.remove_output(staged.shuffle, description.output)
@@ -143,6 +145,16 @@ class Worker:
             winner.totals.bytes,
         )
         return winner
+
+    def _describe_held(self, staged: StagedOutput) -> Description:
+        """What is held of a map, whose file another attempt has published. Raises MapOutputLost, Overloaded."""
+        held = self._store.catalog.find(staged.shuffle, staged.output.map)
+        try:
+            return self._store.describe(staged.shuffle, staged.output.map)
+        except MapOutputLost as error:
+            if held is not None:  # else the next attempt would be told of it, too
+                self.give_up(staged.shuffle, held.output, error.message)
+            raise
 
     def abort(self, staged: StagedOutput) -> None:
         self._store.drop_staged(staged.shuffle, staged.output)
@@ -199,11 +211,11 @@ class Worker:
         return outputs
 
     def lost(self, error: MapOutputLost) -> None:
-        """Somebody asked for an output and it is gone: the registry is to know."""
+        """Somebody asked for an output and it is gone: the registry is to know, and another attempt takes its place."""
         self.instruments.refused("data", error)
         if error.shuffle is not None and error.output is not None:
             with log_context(**fields_of_error(error)):
-                self._coordinator.lose(error.shuffle, error.output, error.message)
+                self.give_up(error.shuffle, error.output, error.message)
 
     # ------------------------------------------------------------------ for the master and for people
 

@@ -1,0 +1,137 @@
+"""The worker's commits and losses: what the registry stands for is held, what cannot be served makes room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.errors import DeadlineExceeded, MapOutputLost, ShuffleError
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.store import Store
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.pool import BufferPool
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_server.helpers import SPEC, batch, block
+
+FIRST, SECOND, THIRD = MapAttempt(0, 0), MapAttempt(0, 1), MapAttempt(0, 2)
+
+
+class Registry:
+    """A coordinator that does what a test says."""
+
+    def __init__(self) -> None:
+        self.failure: ShuffleError | None = None
+        self.lost: list[MapAttempt] = []
+        self.won: MapOutput | None = None
+
+    def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
+        return SPEC
+
+    def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
+        return SPEC, self.won
+
+    def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
+        return self.won
+
+    def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
+        return [self.won] if self.won else []
+
+    def shuffles(self) -> list[ShuffleSpec]:
+        return [SPEC]
+
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        if self.failure is not None:
+            raise self.failure
+        self.won = self.won or output
+        return self.won
+
+    def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        self.lost.append(output)
+        if self.won is not None and self.won.output == output:
+            self.won = None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path)
+    store.add_shuffle(SPEC.id)
+    return store
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+@pytest.fixture
+def worker(store: Store, registry: Registry) -> Worker:
+    return Worker(WorkerInfo("w", "localhost", 1), store, registry, BufferPool(1 << 20), Instruments())
+
+
+def staged(store: Store, output: MapAttempt) -> tuple[StagedOutput, int]:
+    written = store.stage(SPEC, output, "none")
+    turn = written.take_turn()
+    written.append(turn, batch([block(0, b"payload")]))
+    return written, turn
+
+
+def committed_file(store: Store) -> Path:
+    held = store.catalog.find(SPEC.id, 0)
+    assert held is not None
+    return held.home.paths.committed(SPEC.id, 0)
+
+
+def test_the_failed_commit_of_an_attempt_costs_it_alone_and_not_another_that_was_first(
+    store: Store, registry: Registry, worker: Worker
+) -> None:
+    store.publish(*staged(store, FIRST))  # its own commit is under way, and will be acknowledged
+    registry.failure = DeadlineExceeded("the master does not answer")
+    with pytest.raises(DeadlineExceeded):
+        worker.commit(*staged(store, SECOND))
+    assert registry.lost == []
+    assert store.catalog.holds(SPEC.id, FIRST)
+    store.remove_output(SPEC.id, FIRST)
+    with pytest.raises(DeadlineExceeded):
+        worker.commit(*staged(store, SECOND))
+    assert registry.lost == [SECOND]
+    assert not store.catalog.holds(SPEC.id, SECOND)
+
+
+def test_a_held_attempt_that_the_registry_has_as_lost_makes_room_for_the_next(
+    store: Store, registry: Registry, worker: Worker
+) -> None:
+    store.publish(*staged(store, FIRST))
+    registry.failure = MapOutputLost("attempt 0 was lost before")
+    with pytest.raises(MapOutputLost):
+        worker.commit(*staged(store, SECOND))
+    registry.failure = None
+    assert worker.commit(*staged(store, THIRD)).output == THIRD
+
+
+@pytest.mark.parametrize("harm", ["missing", "torn"])
+@pytest.mark.parametrize("found_by", ["reader", "writer"])
+def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
+    store: Store, registry: Registry, worker: Worker, harm: str, found_by: str
+) -> None:
+    worker.commit(*staged(store, FIRST))
+    path = committed_file(store)
+    if harm == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-5])
+    if found_by == "reader":
+        ticket = pb.GetTicket(
+            shuffle=messages.key_of(SPEC.id), maps=[messages.attempt_of(FIRST)], end_partition=SPEC.partitions
+        )
+        assert sum(data.num_rows for data, _ in worker.get(ticket)[1]) == 0
+    else:
+        registry.won = None  # the master has been told of it
+        with pytest.raises(MapOutputLost):
+            worker.commit(*staged(store, SECOND))
+    assert registry.lost == [FIRST]
+    assert worker.commit(*staged(store, THIRD)).output == THIRD
