@@ -17,6 +17,10 @@ SUSPECT_SHARE = 0.4
 """Of the time after which a silent worker is given up: from then on it is the last choice. It is the first again with
 its next sign of life."""
 
+LOOK_SHARE = 0.5
+"""Of the same time: so much silence counts between two looks at most. A master that stood still for longer has heard of
+nobody, and the signs of life that came meanwhile are yet to be read."""
+
 FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is no other
 
 
@@ -50,6 +54,7 @@ class Membership:
         self._lock = threading.Lock()  # of the table
         # A master that was away has heard of nobody: that is not held against the workers.
         self._members = {info.id: Member(info, clock()) for info in master.registry.workers()}
+        self._looked = clock()
 
     def join(self, info: WorkerInfo, *, local: bool = False) -> bool:
         """A worker is there, or back; whether the registry counted on it until now.
@@ -91,12 +96,22 @@ class Membership:
         :raises StorageFailed: that cannot be recorded now; it is tried again with the next call.
         """
         with self._changes:
-            now = self._clock()
             with self._lock:
-                silent = [m for m in self._members.values() if not m.local and now - m.seen > self.silent_seconds]
+                now = self._clock()
+                unheard = max(0.0, now - self._looked - LOOK_SHARE * self.silent_seconds)
+                self._looked = now
+                for member in self._members.values():
+                    member.seen = min(now, member.seen + unheard)
+                silent = [m for m in self._members.values() if self._silent(m)]
+            lost = []
             for member in silent:
-                self._lose(member.info.id, f"silent for {now - member.seen:.0f} s")
-            return [member.info.id for member in silent]
+                with self._lock:
+                    if not self._silent(member):
+                        continue  # it was heard of while others were given up, which takes the disk's time
+                    seconds = self._clock() - member.seen
+                self._lose(member.info.id, f"silent for {seconds:.0f} s")
+                lost.append(member.info.id)
+            return lost
 
     def leave(self, id: str, reason: str) -> None:
         """Give a worker up at once. What lies only there is lost."""
@@ -145,6 +160,9 @@ class Membership:
             if ordered:
                 ordered[0].placed += 1
             return [member.info for member in ordered]
+
+    def _silent(self, member: Member) -> bool:
+        return not member.local and self._clock() - member.seen > self.silent_seconds
 
     def _member(self, id: str) -> Member:
         if id not in self._members:

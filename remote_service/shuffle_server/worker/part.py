@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import Protocol
 
 import pyarrow as pa
@@ -89,6 +90,7 @@ class WorkerPart:
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
+        self.relay.watch(time.monotonic())
         try:
             self.store.look()
             self.store.drop_idle(self._options.staged_timeout)

@@ -49,6 +49,14 @@ class Relay:
         if gone is not None:
             gone.fail(UnknownShuffle(f"shuffle {shuffle} was unregistered", shuffle=shuffle))
 
+    def watch(self, now: float) -> None:
+        """Fail the shuffles whose one side has kept the other waiting; the streams that are there do so only when they
+        get their turn, and a stream that waits for its peer does not."""
+        with self._lock:
+            shuffles = list(self._shuffles.values())
+        for shuffle in shuffles:
+            shuffle.watch(now)
+
     def close(self) -> None:
         """End all streams. Idempotent."""
         with self._lock:

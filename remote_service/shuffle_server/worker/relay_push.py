@@ -64,9 +64,11 @@ class RelayPush:
                 self._tell(pb.PutReply(granted=granted))
 
     def failed(self, error: ShuffleError) -> None:
-        """See `Sender`."""
+        """See `Sender`. What was reserved is free now, though the stream's thread may wait for its peer."""
         with self._talking:
-            if self._granter is not None:
+            granter, self._granter = self._granter, None
+            if granter is not None:
+                granter.close()
                 self._tell(pb.PutReply(error=messages.error_message(error)))
 
     def _take(self, shuffle: RelayedShuffle, writer: RelayWriter, granter: Granter, chunks: Iterable[Any]) -> None:
@@ -76,7 +78,8 @@ class RelayPush:
             else:
                 size = batch.payload.nbytes
                 with self._talking:
-                    granted = granter.received(size, control.backlog or None)
+                    # None: it has failed, as `put` is about to say.
+                    granted = None if self._granter is None else granter.received(size, control.backlog or None)
                     if granted is not None:
                         self._tell(pb.PutReply(granted=granted))
                 shuffle.put(writer, batch, time.monotonic())

@@ -9,6 +9,7 @@ import pytest
 
 from shuffle_api.errors import MapOutputLost, StaleEpoch
 from shuffle_api.registry import RegisterApp, RegisterShuffle
+from shuffle_api.registry.operations import Operation
 from shuffle_api.values import ShuffleSpec, WorkerInfo
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import FULL_BYTES, Membership, check_present
@@ -54,9 +55,11 @@ def test_a_silent_worker_is_given_up_with_what_lies_there(master: Master, member
     for id in ("w", "v"):
         assert not membership.join(worker(id))
     master.apply(commit(0))
-    clock.now += 40
-    membership.beat("v", 1, ROOM, pb.WorkerStatus())
-    clock.now += 40
+    for _ in range(3):
+        clock.now += 20
+        membership.beat("v", 1, ROOM, pb.WorkerStatus())
+        assert membership.expire() == []
+    clock.now += 20
     assert membership.expire() == ["w"]
     with pytest.raises(MapOutputLost, match="silent for 80 s"):
         master.registry.map_output(SHUFFLE, 0)
@@ -85,6 +88,41 @@ def test_a_master_that_was_away_holds_it_against_nobody(master: Master, membersh
     again = Membership(master, 60.0, clock=clock)
     assert again.expire() == []
     assert again.join(worker("w", incarnation=2))
+
+
+def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
+    membership: Membership, clock: Clock
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    clock.now += 1000  # stopped, then run again: the signs of life of these seconds are yet to be read
+    assert membership.expire() == []
+    membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    clock.now += 1000  # a worker that is really gone is given up even if every look is late
+    assert membership.expire() == []
+    membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    clock.now += 1
+    assert membership.expire() == ["w"]
+
+
+def test_a_worker_that_is_heard_of_while_others_are_given_up_is_kept(
+    master: Master, membership: Membership, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    for _ in range(3):
+        clock.now += 20
+        membership.expire()
+    clock.now += 20
+    apply = master.apply
+
+    def slow(operation: Operation) -> None:
+        apply(operation)
+        membership.beat("v", 1, ROOM, pb.WorkerStatus())
+
+    monkeypatch.setattr(master, "apply", slow)
+    assert membership.expire() == ["w"]
+    assert [member.info.id for member in membership.members()] == ["v"]
 
 
 def test_outputs_go_to_the_maps_own_host_else_to_who_is_least_busy_and_has_most_room(membership: Membership) -> None:
