@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bench.server import ServerProcess
-from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost
+from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost, Overloaded
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
+from shuffle_server.store.output_file import OutputFile, load
 from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.store import Store
+from shuffle_server.store.tier import Tier
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
@@ -113,6 +115,33 @@ def test_a_file_that_is_another_maps_is_found(store: Store, tmp_path: Path) -> N
     assert "holds" in findings(store)[1]
     (root / "2.out").unlink()
     assert "No such file" in findings(store)[2]
+
+
+@pytest.mark.parametrize("moves", [1, 3, 1000])
+def test_what_moves_to_the_object_store_while_it_is_verified_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    store = Store(tmp_path / "data", tier=Tier(f"file://{tmp_path}/tier", "w"))
+    list(store.recover())
+    commit(store, 0)
+    moved: list[int] = []
+
+    def move_and_load(path: Path) -> OutputFile:
+        if len(moved) < moves:
+            moved.append(store.move_cold(0))
+        return load(path)
+
+    monkeypatch.setattr("shuffle_server.store.scrub.load", move_and_load)
+    if moves < 1000:
+        assert check_one(store, SPEC.id, MapAttempt(0, 0)) == ""
+    else:
+        with pytest.raises(Overloaded, match="moved to the object store"):
+            check_one(store, SPEC.id, MapAttempt(0, 0))
+    assert moved == [1] * len(moved)
+    monkeypatch.undo()
+    assert check_one(store, SPEC.id, MapAttempt(0, 0)) == ""
+    store.remove_output(SPEC.id, MapAttempt(0, 0))
+    assert check_one(store, SPEC.id, MapAttempt(0, 0)) == "it is not here"
 
 
 def test_what_is_removed_while_it_is_looked_at_is_no_finding(store: Store) -> None:

@@ -13,10 +13,13 @@ from pyarrow import fs
 
 from bench.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.options import ServerOptions
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
+from shuffle_server.worker.part import WorkerPart
 from shuffle_server.worker.serve import OutputRange, serve
 from shuffle_transport.blocks import GET_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -210,6 +213,137 @@ def test_what_cannot_be_fetched_now_is_not_lost(tier: Tier, tmp_path: Path, monk
         assert first.error.output.map == 0
         assert not lost
     assert read(store, 0) == b"0" + PAYLOAD
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Path:
+    """Where a file system is mounted, or is not: then the directory is there and empty."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    return mount
+
+
+def test_a_tier_that_is_not_mounted_loses_nothing_and_takes_nothing(mount: Path, tmp_path: Path) -> None:
+    def start() -> Store:
+        store = Store(tmp_path / "data", tier=Tier(f"file://{mount}/deep", "w"))
+        list(store.recover())
+        return store
+
+    store = start()
+    write(store, 0)
+    assert store.move_cold(0) == 1
+    write(store, 1)
+    mount.rename(tmp_path / "unmounted")
+    mount.mkdir()
+    for each in (store, start()):
+        with pytest.raises(StorageFailed, match="mount it"):
+            read(each, 0)
+        assert each.move_cold(0) == 0
+        assert files(mount) == []
+        assert read(each, 1) == b"1" + PAYLOAD
+    mount.rmdir()
+    (tmp_path / "unmounted").rename(mount)
+    assert read(store, 0) == b"0" + PAYLOAD
+    assert store.move_cold(0) == 2
+    for name in ("0.0", "1.0"):
+        [gone] = mount.rglob(name)
+        gone.unlink()
+    with pytest.raises(MapOutputLost, match="no such object"):
+        read(store, 0)
+
+
+def test_no_room_for_what_comes_back_is_not_the_object_stores_fault(mount: Path, tmp_path: Path) -> None:
+    tier = Tier(f"file://{mount}", "w")
+    (tmp_path / "file").write_bytes(PAYLOAD)
+    tier.put(SPEC.id, MapAttempt(0, 0), tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        tier.get(SPEC.id, MapAttempt(0, 0), tmp_path / "removed" / "file")
+
+
+def test_one_output_that_cannot_be_moved_keeps_no_other_from_moving(
+    mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = Tier(f"file://{mount}", "w")
+    store = Store(tmp_path / "data", tier=tier)
+    list(store.recover())
+    for map_id in range(4):
+        write(store, map_id)
+    [torn] = tmp_path.rglob("0.out")
+    torn.write_bytes(torn.read_bytes()[:-3])
+    put = tier.put
+
+    def refuse_one(shuffle: ShuffleId, output: MapAttempt, path: Path) -> None:
+        if output.map == 1:
+            raise StorageFailed("object store: refused")
+        put(shuffle, output, path)
+
+    monkeypatch.setattr(tier, "put", refuse_one)
+    assert [store.move_cold(0) for _ in range(3)] == [2, 0, 0]
+    assert len(caplog.records) == 1
+    assert "2 failures" in caplog.text
+    assert [read(store, map_id) for map_id in (1, 2, 3)] == [b"%d" % map_id + PAYLOAD for map_id in (1, 2, 3)]
+
+
+def test_what_others_put_into_the_tier_stays_and_stops_no_sweep(mount: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", tier=Tier(f"file://{mount}", "w"))
+    list(store.recover())
+    write(store, 0)
+    assert store.move_cold(0) == 1
+    strange = ["app/3/readme", "app/3/1.x", "app/three/1.0", ".hidden/3/1.0", f"app/3/{10**18 * 99}.0", "readme"]
+    for name in strange:
+        path = mount / "w" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    store.remove_shuffle(SPEC.id)
+    assert store.move_cold(0) == 0
+    assert not (mount / "w" / "app" / "3" / "0.0").exists()
+    assert all((mount / "w" / name).exists() for name in strange)
+
+
+def test_an_object_that_cannot_be_deleted_keeps_no_other(
+    mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = Tier(f"file://{mount}", "w")
+    store = Store(tmp_path / "data", tier=tier)
+    list(store.recover())
+    for map_id in range(3):
+        write(store, map_id)
+    assert store.move_cold(0) == 3
+    remove = tier.remove
+
+    def refuse_one(shuffle: ShuffleId, output: MapAttempt) -> None:
+        if output.map == 0:
+            raise StorageFailed("object store: refused")
+        remove(shuffle, output)
+
+    store.remove_shuffle(SPEC.id)
+    with monkeypatch.context() as patch:
+        patch.setattr(tier, "remove", refuse_one)
+        store.move_cold(0)
+    assert tier.objects() == [(SPEC.id, MapAttempt(0, 0))]
+    store.move_cold(0)
+    assert tier.objects() == []
+
+
+def test_the_mover_survives_what_nobody_thought_of(
+    mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shuffle_server.worker.part.COLD_SECONDS", 0.001)
+    part = WorkerPart(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments())
+    rounds = threading.Semaphore(0)
+
+    def fail(*_: object) -> int:
+        rounds.release()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(part.store, "move_cold", fail)
+    mover = threading.Thread(target=part._move_cold, name="cold")
+    mover.start()
+    assert all(rounds.acquire(timeout=DEADLINE) for _ in range(3))
+    part._stop.set()
+    mover.join(DEADLINE)
+    assert not mover.is_alive()
+    part.close()
 
 
 def test_readers_and_the_mover_at_the_same_time(tier: Tier, tmp_path: Path) -> None:

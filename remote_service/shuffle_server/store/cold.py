@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,41 @@ from shuffle_server.store.paths import AWAY, PARTIAL
 from shuffle_server.store.tier import Tier
 from shuffle_transport.checksum import crc32c
 
+STUBS = f"*/*/*{AWAY}"
+
 log = logging.getLogger(__name__)
 
 
 class ColdOutputs:
     """Moves outputs between a store's directories and the object store. Thread-safe."""
 
-    def __init__(self, tier: Tier, catalog: Catalog, *, sync: bool) -> None:
-        self._tier, self._catalog, self._sync = tier, catalog, sync
+    def __init__(self, tier: Tier, catalog: Catalog, directories: Iterable[DataDirectory], *, sync: bool) -> None:
+        self._tier, self._catalog, self._directories, self._sync = tier, catalog, directories, sync
         self._lock = threading.Lock()
         self._moving: defaultdict[tuple[ShuffleId, int], threading.Lock] = defaultdict(threading.Lock)
         self._orphans = True  # what a crash, or a removal, may have left in the object store
         self._recovered = False
+        self._failed: Set[str] = frozenset()  # what the last round could not do
+
+    def move_all(self, chosen: Iterable[tuple[ShuffleId, Held]], stopping: Callable[[], bool]) -> int:
+        """A round: move these out, and sweep; how many were moved. What fails is left for the next round."""
+        moved, failed = 0, dict[str, Exception]()
+        for shuffle, held in chosen:
+            if stopping():
+                return moved
+            try:
+                moved += self.move_out(shuffle, held)
+            except (ShuffleError, TornFile, OSError) as error:
+                failed[f"{held.output} of {shuffle} stays here"] = error
+        try:
+            self.sweep()
+        except ShuffleError as error:
+            failed["objects that nobody needs are not all deleted"] = error
+        news = [f"{what} for now: {error}" for what, error in failed.items() if what not in self._failed]
+        if news:  # said once, and not each second
+            log.warning("%d failures at moving cold outputs; the first new one: %s", len(failed), news[0])
+        self._failed = failed.keys()
+        return moved
 
     def move_out(self, shuffle: ShuffleId, held: Held) -> bool:
         """Move one output; False when it is gone, or away already.
@@ -53,6 +76,7 @@ class ColdOutputs:
             try:
                 if not stub.exists():
                     description = load(file).description
+                    self._check_marker()
                     self._tier.put(shuffle, held.output, file)
                     _write_stub(stub, description, sync=self._sync)
             except FileNotFoundError:
@@ -77,14 +101,15 @@ class ColdOutputs:
             part = file.with_suffix(f".back{PARTIAL}")
             held.home.check_room(held.bytes)
             try:
-                self._tier.get(shuffle, held.output, part)
+                if not self._tier.get(shuffle, held.output, part):
+                    raise TornFile("there is no such object")
                 description = load(part).description
                 if description.output != held.output or description.shuffle_id != shuffle:
                     raise TornFile(f"it is {description.output} of {description.shuffle_id}")
                 if self._sync:
                     _sync_file(part)
                 part.rename(file)
-            except (FileNotFoundError, TornFile) as error:
+            except TornFile as error:
                 part.unlink(missing_ok=True)
                 raise MapOutputLost(
                     f"{held.output} of {shuffle}, in the object store: {error}",
@@ -111,9 +136,7 @@ class ColdOutputs:
             return
         self._orphans = False
         try:
-            for shuffle, output in self._tier.objects():
-                if not self._catalog.holds(shuffle, output):
-                    self._tier.remove(shuffle, output)
+            self._delete_orphans()
         except ShuffleError:
             self._orphans = True
             raise
@@ -121,6 +144,26 @@ class ColdOutputs:
             self._moving = defaultdict(
                 threading.Lock, {key: lock for key, lock in self._moving.items() if key[0] in self._catalog}
             )
+
+    def _delete_orphans(self) -> None:
+        """All that can be deleted. Raises the first failure."""
+        failures: list[ShuffleError] = []
+        for shuffle, output in self._tier.objects():
+            if not self._catalog.holds(shuffle, output):
+                try:
+                    self._tier.remove(shuffle, output)
+                except ShuffleError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _check_marker(self) -> None:
+        """See that this is the tier that was used before, if one was. Raises StorageFailed, OSError."""
+        if self._tier.marked():
+            return
+        if any(next(directory.paths.apps.glob(STUBS), None) is not None for directory in self._directories):
+            self._tier.check_marked()
+        self._tier.mark()
 
     def _one(self, shuffle: ShuffleId, map_id: int) -> threading.Lock:
         """Held while an output is moved, so that it is moved once: over I/O, but over that of this output only."""
@@ -134,7 +177,7 @@ def stub_path(held: Held, shuffle: ShuffleId) -> Path:
 
 def recover_stubs(directory: DataDirectory) -> Iterator[Description]:
     """The outputs that are in the object store only. A damaged stub is deleted: its output is lost then."""
-    for path in sorted(directory.paths.apps.glob(f"*/*/*{AWAY}")):
+    for path in sorted(directory.paths.apps.glob(STUBS)):
         try:
             description = _read_stub(path)
         except (OSError, ValueError) as error:

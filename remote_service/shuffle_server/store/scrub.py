@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from shuffle_api.errors import MapOutputLost
+from shuffle_api.errors import MapOutputLost, Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Held
 from shuffle_server.store.directory import busy
@@ -15,6 +15,8 @@ from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import load, read_range
 from shuffle_server.store.store import Store
 from shuffle_transport.checksum import crc32c
+
+MOVES = 8  # how often an output that moves to the object store and back is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +62,35 @@ def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
 
 
 def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
-    """Why exactly this attempt cannot be served; empty when all of it can."""
-    held = store.catalog.find(shuffle, output.map)
-    if held is None:
-        return "it is not here"
-    if held.output != output:
-        return f"the worker holds attempt {held.output.attempt} of this map"
-    if held.away:
-        try:
-            os.close(store.open_output(shuffle, output)[1])
-        except MapOutputLost as error:
-            return error.message
-        held = store.catalog.find(shuffle, output.map) or held
-    checked = check(store, shuffle, held, Pace(0))
-    return "it is not here any more" if checked is None else checked.wrong
+    """Why exactly this attempt cannot be served; empty when all of it can.
+
+    Raises what `check` and `Store.open_output` raise when it cannot be read now, which says nothing about it.
+    """
+    for _ in range(MOVES):
+        held = store.catalog.find(shuffle, output.map)
+        if held is None:
+            return "it is not here"
+        if held.output != output:
+            return f"the worker holds attempt {held.output.attempt} of this map"
+        if held.away:
+            try:
+                os.close(store.open_output(shuffle, output)[1])
+            except MapOutputLost as error:
+                return error.message
+        else:
+            checked = check(store, shuffle, held, Pace(0))
+            if checked is not None:
+                return checked.wrong
+    raise Overloaded(
+        f"{output} of {shuffle} moved to the object store each time that it was to be read",
+        remedy="try again later; a larger --tier-after leaves it here for longer",
+        shuffle=shuffle,
+        output=output,
+    )
 
 
 def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked | None:
-    """Read a whole output, its index from the disk too. None when it was removed meanwhile.
+    """Read a whole output, its index from the disk too. None when it was removed or moved meanwhile.
 
     Raises Overloaded when it cannot be read now, which says nothing about it.
     """

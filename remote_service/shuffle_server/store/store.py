@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, StorageFailed, StorageFull
+from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.catalog import Catalog, Held
@@ -62,7 +62,7 @@ class Store:
         )
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
-        self._cold = None if tier is None else ColdOutputs(tier, self.catalog, sync=sync)
+        self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._lock = threading.Lock()
@@ -213,18 +213,14 @@ class Store:
         """
         if self._cold is None:
             return 0
-        before, moved = time.monotonic() - seconds, 0
-        try:
-            for shuffle in self.catalog.shuffles():
-                if self._used.setdefault(shuffle, time.monotonic()) <= before:
-                    for held in self.catalog.outputs(shuffle):
-                        if stopping():
-                            return moved
-                        moved += self._cold.move_out(shuffle, held)
-            self._cold.sweep()
-        except (ShuffleError, TornFile, OSError) as error:
-            log.warning("cold map outputs stay here for now: %s", error)
-        return moved
+        before = time.monotonic() - seconds
+        chosen = (
+            (shuffle, held)
+            for shuffle in self.catalog.shuffles()
+            if self._used.setdefault(shuffle, time.monotonic()) <= before
+            for held in self.catalog.outputs(shuffle)
+        )
+        return self._cold.move_all(chosen, stopping)
 
     # ------------------------------------------------------------------ remove
 

@@ -86,7 +86,10 @@ class WorkerPart:
     def _move_cold(self) -> None:
         """In a thread of its own: an upload takes as long as it takes."""
         while not self._stop.wait(COLD_SECONDS):
-            self.store.move_cold(self._options.tier_after, self._stop.is_set)
+            try:
+                self.store.move_cold(self._options.tier_after, self._stop.is_set)
+            except Exception:  # the disks fill up if this thread ends
+                log.exception("moving cold map outputs failed; it goes on with the next round")
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
