@@ -35,6 +35,11 @@ class Cut:
         """Maps that wait for the others."""
         return self._aligner.blocked
 
+    @property
+    def checkpoint(self) -> int:
+        """The one under way, or the last one."""
+        return self._aligner.checkpoint
+
     def overtakes(self, barrier: Barrier) -> bool:
         """It is dealt with when it arrives, whatever is before it."""
         late = self._aligner.overtaking and barrier.checkpoint == self._aligner.checkpoint

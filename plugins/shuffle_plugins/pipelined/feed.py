@@ -15,6 +15,7 @@ from shuffle_api.errors import (
     AttemptSuperseded,
     DeadlineExceeded,
     InvalidArgument,
+    MapOutputLost,
     ServerUnreachable,
     ShuffleError,
     StreamBroken,
@@ -30,6 +31,9 @@ from shuffle_plugins.pipelined.terms import Terms
 
 Open = Callable[[Bound, Position | None], Source]
 """Connects to an attempt, at a position."""
+
+_MAY_PASS = (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded, MapOutputLost)
+"""Errors of a connection after which there may be another, perhaps to the next attempt."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _LOOK = 0.5  # seconds between looks at the directory's news while nothing comes
@@ -99,15 +103,17 @@ class Feed:
             place = self._wait_for_place(deadline, reason)
             if place is None:
                 return
+            connected = False
             try:
                 self._connect(place)
-                deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+                connected, pause = True, _FIRST_PAUSE
                 self._receive()
-                deadline = time.monotonic() + self._timeout
-            except (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded) as error:
+            except _MAY_PASS as error:
                 if isinstance(error, AttemptSuperseded) and self._place == place:
                     raise
                 reason = error
+                if connected:  # however long ago: the time to come back runs from now
+                    deadline = time.monotonic() + self._timeout
             finally:
                 self._leave()
             with self._changed:

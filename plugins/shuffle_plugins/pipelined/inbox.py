@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError
@@ -25,7 +25,7 @@ from shuffle_api.streaming import (
 )
 from shuffle_plugins.pipelined.cut import Cut
 from shuffle_plugins.pipelined.entries import Mark
-from shuffle_plugins.pipelined.input import Input, Item
+from shuffle_plugins.pipelined.input import Input, Item, Queued
 from shuffle_plugins.pipelined.source import Received, Source
 from shuffle_plugins.pipelined.terms import Terms
 
@@ -60,6 +60,8 @@ class Inbox:
         """
         with self.changed:
             input.attempt = output
+            if fresh:
+                input.foreign = self._cut.checkpoint
             input.connect(source, fresh=fresh, lossy=not self._terms.keeps)
 
     def put(self, input: Input, source: Source, received: Received) -> None:
@@ -70,9 +72,7 @@ class Inbox:
         with self.changed:
             for block, stored in zip(received.blocks, received.stored, strict=True):
                 self._cut.block(input, block)
-                self._append(input, Item(block, stored, source))
-            if received.blocks:
-                self._watermarks.active(input.map)
+                self._append(input, Item(block, stored, source, input.numbering))
             for mark in received.marks:
                 # A reader may have been restored from a checkpoint after the end, which it has to be told again.
                 if input.is_new(mark) or (isinstance(mark.marker, EndOfPartition) and not input.ended):
@@ -112,10 +112,16 @@ class Inbox:
                     return None
                 self._wait(deadline, timeout)
 
-    def positions(self) -> dict[int, Position]:
-        """By map, how far the task has come."""
+    def done(self) -> list[tuple[Source | None, Position]]:
+        """How far the task has come in the output of each source."""
         with self.changed:
-            return {map: each.position() for map, each in self.inputs.items()}
+            return [(each.source, each.position()) for each in self.inputs.values()]
+
+    def done_before(self, checkpoint: int, positions: Mapping[int, Position]) -> list[tuple[Source | None, Position]]:
+        """Likewise at a checkpoint, without maps whose producer has changed since: it has other numbers."""
+        with self.changed:
+            inputs = [(self.inputs[map], position) for map, position in positions.items()]
+            return [(each.source, position) for each, position in inputs if checkpoint > each.foreign]
 
     @property
     def blocked(self) -> tuple[int, ...]:
@@ -138,7 +144,8 @@ class Inbox:
             if input.items:
                 self._ready.append(input)
             if isinstance(item, Item):
-                input.took(item.block)
+                input.took(item)
+                self._watermarks.active(input.map)
                 return input, item
             self._reached(input, item)
             waiting = 0
@@ -156,7 +163,7 @@ class Inbox:
         self.changed.wait((deadline if self._overtake_at is None else min(deadline, self._overtake_at)) - began)
         self.starved += time.monotonic() - began
 
-    def _append(self, input: Input, item: Item | Mark) -> None:
+    def _append(self, input: Input, item: Item | Queued) -> None:
         if not input.items:
             self._ready.append(input)
         input.append(item)
@@ -165,13 +172,13 @@ class Inbox:
         marker = mark.marker
         if isinstance(marker, EndOfPartition):
             input.check_end(totals, lossy=not self._terms.keeps)
-            self._append(input, mark)
-            self._news += self._cut.end_arrived(input)
+            self._append(input, Queued(mark, input.numbering))
+            self._tell(self._cut.end_arrived(input))
             return
-        self._append(input, mark)
+        self._append(input, Queued(mark, input.numbering))
         if isinstance(marker, Barrier):
             if self._cut.overtakes(marker):
-                self._news += self._cut.arrived(input, marker.checkpoint)
+                self._tell(self._cut.arrived(input, marker.checkpoint))
                 self._tidy()
             elif self._terms.overtakes_late and self._overtake_at is None:
                 self._overtake_at = time.monotonic() + self._terms.alignment_timeout
@@ -183,28 +190,36 @@ class Inbox:
         self._overtake_at = None
         checkpoint = self._cut.waiting(self._queued_barriers())
         if checkpoint is not None and not self._cut.overtaking:
-            self._news += self._cut.overtake(checkpoint)
+            self._tell(self._cut.overtake(checkpoint))
             self._tidy()
+
+    def _tell(self, news: Iterable[Barrier | Captured]) -> None:
+        for each in news:
+            self._news.append(each)
+            if isinstance(each, Captured):  # its time is over; that of the next begins
+                self._overtake_at = None
+                if self._terms.overtakes_late and self._cut.waiting(self._queued_barriers()) is not None:
+                    self._overtake_at = time.monotonic() + self._terms.alignment_timeout
 
     def _queued_barriers(self) -> Iterable[int]:
         for input in self.inputs.values():
             for item in input.items:
-                if isinstance(item, Mark) and isinstance(item.marker, Barrier):
-                    yield item.marker.checkpoint
+                if isinstance(item, Queued) and isinstance(item.mark.marker, Barrier):
+                    yield item.mark.marker.checkpoint
 
     def _tidy(self) -> None:
         """Barriers were taken out of queues."""
         self._ready = deque(input for input in self._ready if input.items)
 
-    def _reached(self, input: Input, mark: Mark) -> None:
+    def _reached(self, input: Input, queued: Queued) -> None:
         """A marker is at the head of its input."""
-        marker = mark.marker
-        input.passed(mark)
+        marker = queued.mark.marker
+        input.passed(queued)
         if isinstance(marker, Barrier):
-            self._news += self._cut.reached(input, marker.checkpoint)
+            self._tell(self._cut.reached(input, marker.checkpoint))
         elif isinstance(marker, EndOfPartition):
             input.over = True
-            self._news += self._cut.ended(input)
+            self._tell(self._cut.ended(input))
             self._risen(self._watermarks.ended(input.map))
             self._news.append(EndOfPartition(input.map))
         elif isinstance(marker, Watermark):

@@ -13,11 +13,22 @@ from shuffle_plugins.pipelined.source import Source
 
 
 class Item(NamedTuple):
-    """A block, and who is to be told when it was processed."""
+    """A block, and who is to be told when it was processed.
+
+    :ivar numbering: the input's when it came.
+    """
 
     block: Block
     stored: int
     source: Source | None
+    numbering: int
+
+
+class Queued(NamedTuple):
+    """A marker that waits behind blocks."""
+
+    mark: Mark
+    numbering: int
 
 
 class Marks:
@@ -50,6 +61,9 @@ class Marks:
 
 class Input:
     """
+    :ivar numbering: counts the producers whose numbers are their own. What one of them numbered says nothing about
+        where the task stands in the next one's output.
+    :ivar foreign: checkpoints up to this one may hold positions in the numbers of an earlier producer.
     :ivar taken: by partition, the number of the next block that the task gets.
     :ivar received: likewise, that is to come.
     :ivar origin: where it began, if that is what the producer said.
@@ -58,7 +72,8 @@ class Input:
 
     def __init__(self, map: int, restore: ReaderState | None) -> None:
         self.map = map
-        self.items: deque[Item | Mark] = deque()
+        self.items: deque[Item | Queued] = deque()
+        self.numbering, self.foreign = 0, -1
         self.source: Source | None = None
         self.attempt: MapAttempt | None = None
         self.ended = self.over = False
@@ -76,7 +91,7 @@ class Input:
                 self.taken[found.partition] = min(self.taken[found.partition], found.number)
                 size = len(found.payload)
                 block = Block(0, found.partition, found.number, found.records, found.payload, size)
-                self.append(Item(block, 0, None))
+                self.append(Item(block, 0, None, self.numbering))
 
     def where(self) -> Position | None:
         """What to ask the producer for; None: whatever it has."""
@@ -93,6 +108,7 @@ class Input:
         :raises InvalidArgument: it does not begin where this input stands.
         """
         first = source.first
+        self.numbering += fresh
         if self.known and not fresh and not lossy and dict(first.blocks) != self.received:
             raise InvalidArgument(
                 f"the producer of map {self.map} goes on at blocks {dict(first.blocks)}, not at {self.received}",
@@ -111,19 +127,22 @@ class Input:
         """It did not come before. (A barrier that overtook is in the log as well.)"""
         return self._marks_in.add(mark.number)
 
-    def append(self, item: Item | Mark) -> None:
+    def append(self, item: Item | Queued) -> None:
         self.items.append(item)
         if isinstance(item, Item):
             self.held += item.block.size
             self.received[item.block.partition] = item.block.number + 1
 
-    def took(self, block: Block) -> None:
+    def took(self, item: Item) -> None:
         """The task has it."""
-        self.taken[block.partition] = block.number + 1
-        self.held -= block.size
+        if item.numbering == self.numbering:
+            self.taken[item.block.partition] = item.block.number + 1
+        self.held -= item.block.size
 
-    def passed(self, mark: Mark) -> None:
-        self._marks_passed.add(mark.number)
+    def passed(self, queued: Queued) -> None:
+        """The task has gone past it."""
+        if queued.numbering == self.numbering:
+            self._marks_passed.add(queued.mark.number)
 
     def check_end(self, totals: dict[int, int], *, lossy: bool) -> None:
         """
@@ -142,9 +161,9 @@ class Input:
         for item in self.items:
             if isinstance(item, Item):
                 blocks.append(item.block)
-            elif isinstance(item.marker, EndOfPartition):
+            elif isinstance(item.mark.marker, EndOfPartition):
                 return blocks, True
-            elif isinstance(item.marker, Barrier) and item.marker.checkpoint == checkpoint:
+            elif isinstance(item.mark.marker, Barrier) and item.mark.marker.checkpoint == checkpoint:
                 self.items.remove(item)
                 self.passed(item)
                 return blocks, True

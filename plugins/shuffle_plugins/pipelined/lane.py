@@ -29,9 +29,8 @@ class Lane:
 
     def __init__(self, partitions: Iterable[int], start: Mapping[int, int], *, keep: bool, markers: int = 0) -> None:
         self.start = {partition: start[partition] for partition in partitions}
-        self.acknowledged = dict(
-            self.start
-        )  # where a reader begins that does not say: what is forgotten is missing then
+        # Where a reader begins that does not say: what is forgotten is missing then.
+        self.acknowledged = dict(self.start)
         self.markers = markers  # markers below this are acknowledged
         self.unsent: deque[Entry] = deque()
         self.log: deque[Entry] = deque()
@@ -80,10 +79,11 @@ class Lane:
         """The marker is not out for certain."""
         return mark in self.marks_in_hand or mark in self.unsent
 
-    def overtake(self, mark: Mark, *, connected: bool) -> list[Block]:
+    def overtake(self, mark: Mark) -> list[Block]:
         """Put a barrier, perhaps a queued one, before all that is not out for certain; returns what it overtakes.
 
-        :param connected: a reader is there, to which the caller sends the barrier itself.
+        It goes first even if the caller sends it beside the queue: what is put after it must not go out before it.
+        Who gets it twice knows it by its number.
         """
         overtaken = list(self.in_hand)
         if not any(other.number == mark.number for other in self.marks_in_hand):
@@ -93,10 +93,7 @@ class Lane:
                 elif entry.number == mark.number:
                     self.unsent.remove(entry)
                     break
-            if not connected:
-                self.unsent.appendleft(mark)
-            elif self._keep:
-                self.log.append(mark)
+            self.unsent.appendleft(mark)
         return overtaken
 
     def acknowledge(self, position: Position) -> None:
@@ -143,6 +140,13 @@ class Lane:
                     self.put(entry)
             elif entry.number >= want.markers or isinstance(entry.marker, EndOfPartition):
                 self.put(entry)
+
+    def clear(self) -> None:
+        """Nobody will read any of it."""
+        self.unsent.clear()
+        self.log.clear()
+        self.in_hand, self.marks_in_hand = [], []
+        self.unsent_bytes = self.log_bytes = 0
 
     def entries(self) -> list[Entry]:
         """Everything there is, sent or not."""

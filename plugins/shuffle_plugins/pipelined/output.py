@@ -63,6 +63,7 @@ class Output:
         self._lanes = list(self._of)
         self._subscriptions: dict[Lane, Subscription] = {}
         self._captures: dict[int, tuple[WriterState, Mark, list[Block]]] = {}
+        self._settled: set[int] = set()  # checkpoints whose state somebody has, perhaps: it stays as it is
         self._unsent = self._log = self._bytes = self._records = self._blocks = self._forgotten = 0
         self._stalled = 0.0
         self._stalled_since: float | None = None
@@ -116,6 +117,7 @@ class Output:
         if isinstance(marker, Barrier):
             state = self._state(marker.checkpoint)
             self._captures = {checkpoint: c for checkpoint, c in self._captures.items() if self._waits(c[1])}
+            self._settled &= self._captures.keys() - {marker.checkpoint}
             self._captures[marker.checkpoint] = (state, mark, [])
             if self.terms.overtakes_at_once or marker.unaligned:
                 return self._overtake(marker.checkpoint, self._lanes)
@@ -130,7 +132,9 @@ class Output:
         """The time of barriers that are being aligned is up: those that still wait overtake."""
         calls: list[Callable[[], None]] = []
         for checkpoint, (_, mark, _) in self._captures.items():
-            calls += self._overtake(checkpoint, [lane for lane in self._lanes if lane.waits(mark)])
+            if checkpoint not in self._settled and self._waits(mark):
+                calls += self._overtake(checkpoint, [lane for lane in self._lanes if lane.waits(mark)])
+            self._settled.add(checkpoint)
         return calls
 
     def locked_state(self, checkpoint: int) -> WriterState | None:
@@ -138,8 +142,11 @@ class Output:
         if checkpoint not in self._captures:
             return self._state(checkpoint)
         state, mark, blocks = self._captures[checkpoint]
-        if self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and self._waits(mark):
+        late = self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and checkpoint not in self._settled
+        if late and self._waits(mark):
             return None
+        # A reader that connects again may queue the barrier again: it overtakes nothing any more.
+        self._settled.add(checkpoint)
         return replace(state, blocks=tuple(block.in_flight(self.attempt.map) for block in blocks))
 
     def knows(self, checkpoint: int) -> bool:
@@ -170,7 +177,11 @@ class Output:
         """Readers and the writer get `error` from now on; frees everything. Idempotent."""
         with self.changed:
             self.error = self.error or error
+            for lane in self._lanes:
+                lane.clear()
             self._lanes = []
+            self._captures.clear()
+            self._count()
             self._reservation.close()
             self.changed.notify_all()
 
@@ -206,7 +217,10 @@ class Output:
             self._check()
             touched = [lane for lane in self._lanes if any(p in partitions for p in lane.start)]
             for lane in touched:
-                self._supersede(lane, reader, epoch)
+                self._check_free(lane, reader, epoch)
+            for lane in touched:
+                if (present := self._subscriptions.pop(lane, None)) is not None:
+                    present.supersede(reader)
             if len(touched) == 1 and list(touched[0].start) == list(partitions):
                 [lane] = touched
             else:
@@ -215,6 +229,7 @@ class Output:
             lane.epoch = epoch
             self._count()
             subscription = self._subscriptions[lane] = Subscription(self, lane, reader, epoch)
+            self.locked_resize()
             return subscription
 
     def locked_taken(self, lane: Lane) -> None:
@@ -232,7 +247,7 @@ class Output:
         """The readers' windows have changed: more than they want need not wait either."""
         windows = [each.window for each in self._subscriptions.values()]
         wanted = [window for window in windows if window is not None]
-        whole = wanted if len(wanted) == len(windows) else [self._most]
+        whole = wanted if wanted and len(wanted) == len(windows) else [self._most]
         self.limit = max(min(self._most, MIN_LIMIT), min(self._most, sum(whole)))
         self.changed.notify_all()
 
@@ -248,7 +263,7 @@ class Output:
 
     # ------------------------------------------------------------------------------------------- within
 
-    def _supersede(self, lane: Lane, reader: str, epoch: int) -> None:
+    def _check_free(self, lane: Lane, reader: str, epoch: int) -> None:
         present = self._subscriptions.get(lane)
         if lane.epoch > epoch or (present is not None and lane.epoch == epoch and present.reader != reader):
             raise AttemptSuperseded(
@@ -257,9 +272,6 @@ class Output:
                 shuffle=self.spec.id,
                 output=self.attempt,
             )
-        if present is not None:
-            present.supersede(reader)
-            del self._subscriptions[lane]
 
     def _relane(self, touched: list[Lane], partitions: range) -> Lane:
         keep = self.terms.keeps
@@ -279,7 +291,7 @@ class Output:
         for lane in lanes:
             subscription = self._subscriptions.get(lane)
             urgent = subscription.urgent if subscription is not None else None
-            blocks += lane.overtake(now, connected=urgent is not None)
+            blocks += lane.overtake(now)
             lane.marks_in_hand = [other for other in lane.marks_in_hand if other.number != mark.number]
             if urgent is not None:
                 calls.append(lambda urgent=urgent: urgent(now))  # type: ignore[misc]
@@ -310,17 +322,20 @@ class Output:
 
     def _has_room(self, size: int) -> bool:
         self._check()
-        if self._unsent == 0:
-            self._reservation.cover(size)
-            return True
-        if self._unsent + size > self.limit:
+        if self._unsent and self._unsent + size > self.limit:
             return False
         need = self._unsent + self._log + size
-        if need <= self._reservation.size or self._reservation.try_resize(2 * need):
+        if (
+            need <= self._reservation.size
+            or self._reservation.try_resize(2 * need)
+            or self._reservation.try_resize(need)
+        ):
             return True
         for lane in self._lanes:  # memory is short: what waits comes before what may have to be replayed
             lane.forget(0)
         self._count()
+        if self._unsent == 0:  # one block passes, whatever its size and however short memory is
+            self._reservation.cover(size)
         return self._unsent + size <= self._reservation.size
 
     def _count(self) -> None:

@@ -8,7 +8,7 @@ import weakref
 from functools import partial
 from typing import TypeVar
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
 from shuffle_api.options import parse_options
@@ -97,7 +97,12 @@ class PipelinedShuffle(ShufflePlugin):
             self._endpoint.remove(output, InvalidArgument(f"the writer could not be opened: {error}"))
             raise
         worker = address.replace(":", "-").replace("[", "").replace("]", "")
-        writer = self._track(PipelinedWriter(output, directory, worker, chosen))
+
+        def leave(error: ShuffleError) -> None:
+            self._endpoint.remove(output, error)
+            directory.unwatch(spec.id, removed)
+
+        writer = self._track(PipelinedWriter(output, directory, worker, chosen, leave))
         self._ticker.add(writer, terms.alignment_timeout if terms.overtakes_late else None)
         return writer
 

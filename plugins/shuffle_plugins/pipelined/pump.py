@@ -48,11 +48,22 @@ def pump(subscription: Subscription, channel: BlockChannel, timeout: float) -> N
             while channel.ready:
                 if not _hear(subscription, channel, 0.0):
                     raise StreamBroken("the reader left before the end")
-        while _hear(subscription, channel, timeout):
-            pass
+        _hear_out(subscription, channel)
         finished = True
     finally:
         subscription.close(finished=finished)
+
+
+def _hear_out(subscription: Subscription, channel: BlockChannel) -> None:
+    """After the end: until the reader leaves, however long that takes. (A dead one breaks the channel.)"""
+    with subscription.output.changed:
+        subscription.settle()
+    while True:
+        try:
+            if not _hear(subscription, channel, _LOOK):
+                return
+        except DeadlineExceeded:
+            subscription.check()
 
 
 def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block], timeout: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
@@ -18,6 +19,7 @@ from shuffle_plugins.pipelined.debloat import Debloater
 from shuffle_plugins.pipelined.feed import Feed
 from shuffle_plugins.pipelined.inbox import Inbox
 from shuffle_plugins.pipelined.input import Input, Item
+from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.pipelined.statistics import ReaderStatistics
 
 MEASURE_EVERY = 0.2
@@ -126,13 +128,13 @@ class PipelinedReader(ShuffleReader):
         :raises InvalidArgument: no such checkpoint was captured, or a later one was since.
         """
         if checkpoint is None:
-            positions = self._inbox.positions()
+            done = self._inbox.done()
         elif checkpoint in self._captured:
-            positions = self._captured[checkpoint]
+            done = self._inbox.done_before(checkpoint, self._captured[checkpoint])
         else:
             raise InvalidArgument(f"checkpoint {checkpoint} is not the one captured last")
-        for map, position in positions.items():
-            self._acknowledge(self._inbox.inputs[map], position)
+        for source, position in done:
+            self._acknowledge(source, position)
 
     def statistics(self) -> ReaderStatistics:
         """What is held, and waits."""
@@ -149,8 +151,15 @@ class PipelinedReader(ShuffleReader):
             reconnects=sum(max(0, feed.reconnects) for feed in self._feeds),
         )
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an error as a reader that has not come to the end: its successor may need all of it again."""
+        self._ended = self._ended and error is None
+        self.close()
+
     def close(self) -> None:
-        """Leave. After the end of every map this acknowledges all of it."""
+        """Leave. After the end of every map the producers need not wait for it any more."""
         if self._closed:
             return
         self._closed = True
@@ -166,13 +175,13 @@ class PipelinedReader(ShuffleReader):
         while (event := self.poll(self._timeout)) is not None:
             for map in [map for map, size in self._unacknowledged.items() if size >= ACK_BYTES]:
                 self._unacknowledged[map] = 0
-                input = self._inbox.inputs[map]
-                self._acknowledge(input, self._before(input, event))
+                self._acknowledge(*self._before(self._inbox.inputs[map], event))
             if isinstance(event, DataBlock):
                 self._unacknowledged[event.map] = (
                     self._unacknowledged.get(event.map, 0) + memoryview(event.payload).nbytes
                 )
                 yield event
+        self.acknowledge()
         self._finish()
 
     def _measure(self) -> None:
@@ -191,15 +200,15 @@ class PipelinedReader(ShuffleReader):
             except ShuffleError:
                 pass  # whoever receives from it meets the same
 
-    def _before(self, input: Input, event: Event) -> Position:
+    def _before(self, input: Input, event: Event) -> tuple[Source | None, Position]:
         """Where the input stands, without the block that was just taken."""
+        item = self._handed
         with self._inbox.changed:
-            position = input.position()
-        if isinstance(event, DataBlock) and event.map == input.map:
-            blocks = dict(position.blocks)
-            blocks[event.partition] -= 1
-            return Position(blocks, position.markers)
-        return position
+            source, position = input.source, input.position()
+            same = item is not None and item.numbering == input.numbering
+        if item is not None and same and isinstance(event, DataBlock) and event.map == input.map:
+            position = Position({**position.blocks, event.partition: item.block.number}, position.markers)
+        return source, position
 
     def _hand_out(self, input: Input, item: Item) -> DataBlock:
         self._handed = item
@@ -217,8 +226,7 @@ class PipelinedReader(ShuffleReader):
             except ShuffleError:
                 pass  # that source is closed: nobody counts any more
 
-    def _acknowledge(self, input: Input, position: Position) -> None:
-        source = input.source
+    def _acknowledge(self, source: Source | None, position: Position) -> None:
         if source is not None:
             try:
                 source.acknowledge(position, self._timeout)
@@ -229,7 +237,6 @@ class PipelinedReader(ShuffleReader):
         deadline = time.monotonic() + self._timeout
         for input in self._inbox.inputs.values():
             if input.source is not None:
-                self._acknowledge(input, input.position())
                 try:
                     input.source.finish(max(0.1, deadline - time.monotonic()))
                 except ShuffleError:

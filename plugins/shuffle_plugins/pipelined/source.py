@@ -137,7 +137,7 @@ class LocalSource(Source):
         deadline = time.monotonic() + timeout
         with self._subscription.output.changed:  # notified by `release`
             self._subscription.settle()
-            while self._held >= self._window:
+            while self._held >= self._window and not self._subscription.at_mark:
                 self._subscription.check()
                 if not self._subscription.output.changed.wait(deadline - time.monotonic()):
                     raise DeadlineExceeded("the reader does not process what it has")

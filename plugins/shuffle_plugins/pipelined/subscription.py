@@ -52,7 +52,14 @@ class Subscription:
 
     def settle(self) -> None:
         """What was taken last is where it belongs. With the output's lock held."""
+        if self.lane.marks_in_hand:  # somebody may wait until a barrier is out
+            self.output.changed.notify_all()
         self.lane.in_hand, self.lane.marks_in_hand = [], []
+
+    @property
+    def at_mark(self) -> bool:
+        """A marker comes next, which wants no room. With the output's lock held."""
+        return bool(self.lane.unsent) and isinstance(self.lane.unsent[0], Mark)
 
     def check(self) -> None:
         """
@@ -90,6 +97,7 @@ class Subscription:
     def close(self, *, finished: bool = False) -> None:
         """The reader has left; with `finished` it has all there was. Idempotent."""
         with self.output.changed:
+            finished = finished and self._gone is None  # else another reads what this one has left
             self._gone = self._gone or StreamBroken("the reader has left", shuffle=self.output.spec.id)
             self.output.locked_left(self, finished=finished)
 

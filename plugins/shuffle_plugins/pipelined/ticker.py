@@ -53,7 +53,7 @@ class Ticker:
             with self._changed:
                 if self._closed:
                     return
-                writers = [(writer, timeout) for writer, timeout in self._writers.items() if not writer.closed]
+                writers = [(writer, timeout) for writer, timeout in self._writers.items() if _open(writer, timeout)]
             now = time.monotonic()
             pause = min((self._look(writer, timeout, now) for writer, timeout in writers), default=None)
             known = len(writers)
@@ -77,3 +77,8 @@ class Ticker:
             if (emitted := writer.barrier_waits_since) is not None and now - emitted >= alignment_timeout:
                 writer.overtake_late()
         return pause
+
+
+def _open(writer: PipelinedWriter, alignment_timeout: float | None) -> bool:
+    """There may be something to do: a barrier may still wait when the writer has committed."""
+    return not writer.closed or (alignment_timeout is not None and writer.barrier_waits_since is not None)

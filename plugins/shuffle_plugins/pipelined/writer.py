@@ -21,10 +21,18 @@ class PipelinedWriter(ShuffleWriter):
     """One attempt of one map. `emit` and `flush` may be called beside `write`, by another thread.
 
     :param worker: what this process is called.
+    :param leave: ends what this process does for the output.
     """
 
-    def __init__(self, output: Output, directory: Directory, worker: str, options: PipelinedOptions) -> None:
-        self._output, self._directory, self._worker = output, directory, worker
+    def __init__(
+        self,
+        output: Output,
+        directory: Directory,
+        worker: str,
+        options: PipelinedOptions,
+        leave: Callable[[ShuffleError], None],
+    ) -> None:
+        self._output, self._directory, self._worker, self._leave = output, directory, worker, leave
         self._timeout, self._block_bytes = options.timeout, options.block_bytes
         self._at_once = options.flush_timeout == 0
         self._partitions = output.spec.partitions
@@ -102,14 +110,19 @@ class PipelinedWriter(ShuffleWriter):
 
         :raises DeadlineExceeded: the barrier still waits.
         :raises InvalidArgument: no such barrier was emitted, or a later one went out since.
+        :raises ShuffleError: why the output is broken: then nothing is kept of it.
         """
         with self._changed:
+            if self._output.error is not None:
+                raise self._output.error
             if not self._output.knows(checkpoint):
                 raise InvalidArgument(f"no barrier {checkpoint} was emitted, or a later one has passed it")
             deadline = time.monotonic() + timeout
             while (state := self._output.locked_state(checkpoint)) is None:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise DeadlineExceeded(f"barrier {checkpoint} waits behind data for {timeout:g} s")
+                if self._output.error is not None:
+                    raise self._output.error
             return state
 
     def flush(self) -> None:
@@ -168,7 +181,8 @@ class PipelinedWriter(ShuffleWriter):
             shuffle=self._output.spec.id,
             output=self._output.attempt,
         )
-        self._output.fail(error)
+        self._output.fail(error)  # readers hear why before they find that there is nothing here
+        self._leave(error)
         try:
             self._directory.fail(self._output.spec.id, self._output.attempt, error.message)
         except ShuffleError:

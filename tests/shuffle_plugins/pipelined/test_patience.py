@@ -1,0 +1,108 @@
+"""A reader's side by itself: how long it waits for what, and what it makes of markers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from shuffle_api.errors import DeadlineExceeded, StreamBroken
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.streaming import (
+    Alignment,
+    Barrier,
+    Captured,
+    EndOfPartition,
+    Guarantee,
+    Idle,
+    Marker,
+    Position,
+    Watermark,
+)
+from shuffle_plugins.pipelined import feed as feeds
+from shuffle_plugins.pipelined.directory import Bound
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.inbox import Inbox
+from shuffle_plugins.pipelined.source import Received, Source
+from shuffle_plugins.pipelined.terms import Terms
+from tests.shuffle_plugins.pipelined.conftest import Open
+from tests.shuffle_plugins.pipelined.scene import WAIT, write
+
+SHUFFLE = ShuffleId("inbox", 0)
+LATE = Terms(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT, alignment_timeout=100.0)
+END = Received([], [], [Mark(0, 0, EndOfPartition(0))], {0: 0})
+
+
+class Scripted(Source):
+    """Breaks 100 s of `clock` after it was opened, or gives the end."""
+
+    first = Position({0: 0})
+
+    def __init__(self, clock: list[float], *, breaks: bool) -> None:
+        self.clock, self.breaks = clock, breaks
+
+    def receive(self, timeout: float) -> Received:
+        if not self.breaks:
+            return END
+        self.clock[0] += 100.0
+        raise StreamBroken("the connection broke")
+
+    def release(self, stored: int) -> None: ...
+
+    def resize(self, window: int, timeout: float) -> None: ...
+
+    def acknowledge(self, position: Position, timeout: float) -> None: ...
+
+    def finish(self, timeout: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_connection_may_come_back_however_long_it_had_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(feeds, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    inbox = Inbox(SHUFFLE, range(1), Terms(), None)
+    sources = [Scripted(clock, breaks=True), Scripted(clock, breaks=True), Scripted(clock, breaks=False)]
+    feed = feeds.Feed(SHUFFLE, inbox.inputs[0], inbox, lambda bound, position: sources.pop(0), Terms(), 30.0)
+    feed.heard(Bound(MapAttempt(0, 0), "there"))
+    feed.start()
+    try:
+        while inbox.take(WAIT) is not None:
+            pass
+    finally:
+        feed.close()
+    assert feed.reconnects == 2
+
+
+def arrives(inbox: Inbox, map: int, number: int, marker: Marker) -> None:
+    inbox.put(inbox.inputs[map], Scripted([0.0], breaks=False), Received([], [], [Mark(0, number, marker)], {}))
+
+
+def test_time_of_an_alignment_ends_with_its_checkpoint() -> None:
+    inbox = Inbox(SHUFFLE, range(2), LATE, None)
+    arrives(inbox, 0, 0, Barrier(1))
+    assert inbox._overtake_at is not None
+    arrives(inbox, 1, 0, Barrier(1))
+    assert inbox.take(WAIT) == Barrier(1)
+    assert isinstance(inbox.take(WAIT), Captured)
+    assert inbox._overtake_at is None
+
+
+def test_input_counts_again_when_its_data_is_handed_out() -> None:
+    inbox = Inbox(SHUFFLE, range(2), Terms(), None)
+    arrives(inbox, 0, 0, Idle())
+    block = Block(0, 0, 0, 1, b"block", 5)
+    inbox.put(inbox.inputs[0], Scripted([0.0], breaks=False), Received([block], [5], [], {}))
+    assert isinstance(inbox.take(WAIT), tuple)
+    arrives(inbox, 1, 0, Watermark(10))
+    with pytest.raises(DeadlineExceeded):
+        inbox.take(0.0)
+
+
+def test_barrier_before_the_end_overtakes_when_its_time_is_up(scene: Open) -> None:
+    there = scene(guarantee="exactly_once", alignment="aligned_with_timeout", alignment_timeout=0.05)
+    with there.writer() as writer:
+        write(writer, range(3))
+        writer.emit(Barrier(1))
+        writer.commit()
+        assert [block.records for block in writer.state(1, WAIT).blocks] == [3]
