@@ -125,12 +125,12 @@ def test_stranger_at_either_port_harms_nobody(driver: SparkDriver, server: Serve
 
 
 def test_jar_for_another_spark_refuses_to_load_and_names_both_versions(server: Server, tmp_path: Path) -> None:
-    jar = tmp_path / "flight-shuffle-spark_4.1-0.1.0.jar"
-    repack(find_jar(), jar, {"flight-shuffle-spark.properties": b"version=0.1.0\nspark.minor=4.1\n"})
+    jar = tmp_path / "flight-shuffle-spark_3.5-0.1.0.jar"
+    repack(find_jar(), jar, {"flight-shuffle-spark.properties": b"version=0.1.0\nspark.minors=3.4 3.5\n"})
     conf = local_conf(tmp_path) | spark_conf(server.control, jar=jar)
     with (
         SparkDriver(conf, tmp_path / "spark.log") as driver,
-        pytest.raises(JobFailed, match=r"jar for Spark 4\.1 loaded by Spark 4\.3"),
+        pytest.raises(JobFailed, match=r"jar for Spark 3\.4, 3\.5 loaded by Spark 4\.3"),
     ):
         run_job(driver)
 

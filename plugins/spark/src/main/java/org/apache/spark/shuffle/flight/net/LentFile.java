@@ -106,6 +106,7 @@ public final class LentFile implements BlockStream {
 
   @Override
   public void send(BlockBatch batch, long backlog) throws IOException {
+    patience.killCheck().run(); // a file, unlike a stream, never makes the task wait, where it would be asked
     ByteBuffer payload = batch.payloadBytes();
     try {
       while (payload.hasRemaining()) {
