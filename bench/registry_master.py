@@ -67,7 +67,7 @@ class _Workers:
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         return (WORKER,)
 
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
         return None
 
 

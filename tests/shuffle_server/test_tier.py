@@ -12,7 +12,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from bench.server import ServerProcess
-from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed
+from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe.instruments import Instruments
@@ -252,12 +252,16 @@ def test_a_tier_that_is_not_mounted_loses_nothing_and_takes_nothing(mount: Path,
         read(store, 0)
 
 
-def test_no_room_for_what_comes_back_is_not_the_object_stores_fault(mount: Path, tmp_path: Path) -> None:
-    tier = Tier(f"file://{mount}", "w")
-    (tmp_path / "file").write_bytes(PAYLOAD)
-    tier.put(SPEC.id, MapAttempt(0, 0), tmp_path / "file")
-    with pytest.raises(FileNotFoundError):
-        tier.get(SPEC.id, MapAttempt(0, 0), tmp_path / "removed" / "file")
+def test_an_output_that_cannot_be_written_when_it_comes_back_is_not_lost(mount: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "data", tier=Tier(f"file://{mount}", "w"))
+    write(store, 0)
+    assert store.move_cold(0) == 1
+    directory = tmp_path / "data" / "apps" / "app" / "3"
+    directory.rename(tmp_path / "aside")
+    with pytest.raises(UnknownShuffle):
+        read(store, 0)
+    (tmp_path / "aside").rename(directory)
+    assert read(store, 0) == b"0" + PAYLOAD
 
 
 def test_one_output_that_cannot_be_moved_keeps_no_other_from_moving(

@@ -19,8 +19,6 @@ from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 log = logging.getLogger(__name__)
 
-ACTION_SECONDS = 60.0  # to read all of one map output
-
 
 class LocalWorker(Protocol):
     """The worker in the master's own process, if there is one."""
@@ -63,19 +61,19 @@ class Cluster:
         states = self.states()
         return sum(state.bytes_pushed for state in states), sum(state.bytes_pulled for state in states)
 
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
         """A worker that cannot be asked is not said to have lost anything: it may be back in a moment."""
         if self._local is not None and worker == self._local.info.id:
             return self._local.verify(shuffle, output)
         request = registry_pb2.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
         try:
-            reply = registry_pb2.Verified.FromString(self.act(worker, VERIFY, request.SerializeToString()))
+            reply = registry_pb2.Verified.FromString(self.act(worker, VERIFY, request.SerializeToString(), timeout))
         except ShuffleError as error:
             log.warning("worker %s could not be asked to verify %s of %s: %s", worker, output, shuffle, error)
             return None
         return reply.reason if reply.bad else None
 
-    def act(self, worker: str, action: str, body: bytes, timeout: float = ACTION_SECONDS) -> bytes:
+    def act(self, worker: str, action: str, body: bytes, timeout: float) -> bytes:
         """Have a worker in another process do something. Raises what it answers, ServerUnreachable, InvalidArgument."""
         info = self._membership.member(worker).info
         client = FlightClient(info.address, timeout=timeout, credentials=self._credentials)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent import futures
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import grpc
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, QuotaExceeded
+from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, Overloaded, QuotaExceeded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
@@ -30,6 +31,9 @@ from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 PAGE = 1000  # map outputs per reply of Locate
 MAX_PAGE = 10_000
 MAX_TEXT = 1000  # characters of a text that is for people
+# A report is looked at for as long as workers take to read, in a thread that commits and signs of life need too.
+MAX_REPORTS = 4
+REPORT_SECONDS = 60.0
 
 
 class Workers(Protocol):
@@ -48,8 +52,11 @@ class Workers(Protocol):
         """Payload bytes taken in and served since the start."""
         ...
 
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
-        """Why `worker` cannot serve this committed output, None when it can: all its blocks are read and checked."""
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
+        """Why `worker` cannot serve this committed output, None when it can: all its blocks are read and checked.
+
+        None also when it has not said so within `timeout` seconds.
+        """
         ...
 
 
@@ -69,6 +76,7 @@ class ControlService(rpc.ShuffleControlServicer):
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._max_shuffles = states, max_shuffles
         self._started = time.monotonic()
+        self._reports = threading.BoundedSemaphore(MAX_REPORTS)
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
         def reply() -> pb.HelloReply:
@@ -186,17 +194,37 @@ class ControlService(rpc.ShuffleControlServicer):
                 raise InvalidArgument(
                     f"a report of {len(request.outputs)} outputs", remedy=f"report at most {MAX_PAGE} at a time"
                 )
-            lost = []
-            for output in map(messages.map_attempt, request.outputs):
-                for worker in self._holders(shuffle, output):
-                    reason = self._workers.verify(worker, shuffle, output)
-                    if reason is not None:
-                        self.master.lose(shuffle, output, f"{reason} (reported: {request.reason})", worker)
-                if not self._holders(shuffle, output):
-                    lost.append(messages.attempt_of(output))
-            return pb.ReportLostReply(lost=lost)
+            if not self._reports.acquire(blocking=False):
+                raise Overloaded(
+                    f"{MAX_REPORTS} reports of lost outputs are being looked at",
+                    remedy="report again later; the read itself has failed already",
+                    shuffle=shuffle,
+                )
+            try:
+                return self._look_at(shuffle, request)
+            finally:
+                self._reports.release()
 
         return guard(context, reply)
+
+    def _look_at(self, shuffle: ShuffleId, request: pb.ReportLostRequest) -> pb.ReportLostReply:
+        give_up = time.monotonic() + REPORT_SECONDS
+        lost = []
+        for output in map(messages.map_attempt, request.outputs):
+            for worker in self._holders(shuffle, output):
+                left = give_up - time.monotonic()
+                if left <= 0:
+                    raise Overloaded(
+                        f"not all of {len(request.outputs)} reported outputs could be read within {REPORT_SECONDS:g} s",
+                        remedy="report fewer at a time; what was found lost is recorded",
+                        shuffle=shuffle,
+                    )
+                reason = self._workers.verify(worker, shuffle, output, left)
+                if reason is not None:
+                    self.master.lose(shuffle, output, f"{reason} (reported: {request.reason})", worker)
+            if not self._holders(shuffle, output):
+                lost.append(messages.attempt_of(output))
+        return pb.ReportLostReply(lost=lost)
 
     def _holders(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[str, ...]:
         """Where a committed attempt lies; nowhere when it is lost or no winner. Raises what `Registry.spec` raises."""

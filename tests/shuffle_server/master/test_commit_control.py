@@ -57,7 +57,7 @@ class NoWorkers:
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         return ()
 
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
         return None
 
 
