@@ -32,3 +32,20 @@ def test_serials_outlive_the_process_and_what_is_unfinished_or_strange_is_passed
     (tmp_path / "5.app.serial").write_text("")
     (tmp_path / "x.app.serial").write_text("1")
     assert ShuffleSerials(tmp_path, lambda id: None).all() == [(ID, 7)]
+
+
+def test_files_that_cannot_be_removed_now_are_removed_when_the_end_is_told_again(tmp_path: Path) -> None:
+    broken: list[OSError] = []
+
+    def remove(shuffle: ShuffleId) -> None:
+        if broken:
+            raise broken[0]
+
+    serials = ShuffleSerials(tmp_path, remove)
+    serials.begin(ID, 7)
+    broken.append(OSError("input/output error"))
+    serials.end(ID, 7)
+    assert serials.get(ID) == 7
+    broken.clear()
+    serials.end(ID, 7)
+    assert ShuffleSerials(tmp_path, remove).all() == serials.all() == []

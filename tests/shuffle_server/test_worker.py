@@ -135,3 +135,29 @@ def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
             worker.commit(*staged(store, SECOND))
     assert registry.lost == [FIRST]
     assert worker.commit(*staged(store, THIRD)).output == THIRD
+
+
+def test_a_shuffle_is_removed_while_others_are_written(store: Store) -> None:
+    store._used[SPEC.id] = 0.0
+
+    def concerned(shuffle: ShuffleId) -> bool:
+        store._used.setdefault(ShuffleId("other", len(store._used)), 0.0)  # as another stream does at this moment
+        return shuffle == SPEC.id
+
+    store._end(concerned)
+    assert SPEC.id not in store._used
+
+
+def test_a_commit_that_is_recorded_while_its_output_is_dropped_is_not_acknowledged(
+    store: Store, registry: Registry, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = registry.commit
+
+    def drop_and_record(shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        store.remove_shuffle(shuffle)  # the worker had been given up
+        return record(shuffle, output)
+
+    monkeypatch.setattr(registry, "commit", drop_and_record)
+    with pytest.raises(MapOutputLost, match="was dropped"):
+        worker.commit(*staged(store, FIRST))
+    assert registry.lost == [FIRST]

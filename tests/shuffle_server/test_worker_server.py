@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shuffle_server.server
-from shuffle_api.errors import ShuttingDown
+from bench.cluster import wait_until
+from shuffle_api.errors import DeadlineExceeded, ShuttingDown
+from shuffle_api.ids import ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
@@ -35,6 +38,13 @@ def plugin(master: MasterServer) -> Iterator[RemoteShuffle]:
 
 def start_worker(master: MasterServer, data_dir: Path, listen: str = "127.0.0.1:0") -> WorkerServer:
     return WorkerServer(ServerOptions(data_dir=str(data_dir), master=master.control_address, data_listen=listen))
+
+
+@pytest.fixture
+def worker(master: MasterServer, tmp_path: Path) -> Iterator[WorkerServer]:
+    server = start_worker(master, tmp_path / "w")
+    yield server
+    server.stop()
 
 
 def test_a_worker_that_starts_takes_nothing_until_it_has_announced_what_it_holds(
@@ -65,3 +75,79 @@ def test_a_worker_that_starts_takes_nothing_until_it_has_announced_what_it_holds
             assert read_all(plugin, handle) == sorted(expected)
         finally:
             worker.stop()
+
+
+def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_held(
+    master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[Exception] = []
+    member, serials = worker._member, worker._member._serials
+    known = serials.all
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 2)
+        write_map(plugin, handle, 0)
+
+        def all_and_write() -> list[tuple[ShuffleId, int]]:
+            if member._joining.locked() and not refused:
+                with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 0}) as hasty:
+                    try:
+                        write_map(hasty, handle, 1)
+                        refused.append(AssertionError("it was acknowledged"))
+                    except ShuttingDown as error:
+                        refused.append(error)
+            return known()
+
+        monkeypatch.setattr(serials, "all", all_and_write)
+        master._control.membership.leave(worker.worker.info.id, "a test")
+        member._wake.set()
+        wait_until(lambda: bool(refused), "the worker drops what it held")
+        expected = [record for n in range(2) for record in write_map(plugin, handle, n, attempt=1)]
+        assert isinstance(refused[0], ShuttingDown)
+        assert read_all(plugin, handle) == sorted(expected)
+
+
+def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_join_was_lost(
+    master: MasterServer,
+    worker: WorkerServer,
+    plugin: RemoteShuffle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    member, joins = worker._member, 0
+    call = member._client.call
+
+    def call_and_lose(method: str, request: Any, **options: Any) -> Any:
+        nonlocal joins
+        reply = call(method, request, **options)
+        joins += method == "Join"
+        if method == "Join" and joins == 1:
+            raise DeadlineExceeded("the answer was lost")
+        return reply
+
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 1)
+        write_map(plugin, handle, 0)
+        monkeypatch.setattr(member._client, "call", call_and_lose)
+        master._control.membership.leave(worker.worker.info.id, "a test")
+        member._wake.set()
+        wait_until(lambda: not list((tmp_path / "w").rglob("*.out")), "what it held is gone")
+        expected = write_map(plugin, handle, 0, attempt=1)
+        assert read_all(plugin, handle) == expected
+
+
+def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
+    worker: WorkerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member, status = worker._member, worker.worker.status
+    asked: list[int] = []
+
+    def broken_once() -> Any:
+        asked.append(1)
+        if len(asked) == 1:
+            raise RuntimeError("dictionary changed size during iteration")
+        return status()
+
+    monkeypatch.setattr(worker.worker, "status", broken_once)
+    member._wake.set()
+    wait_until(lambda: len(asked) >= 2, "the next sign of life")
+    assert member.is_alive()

@@ -266,7 +266,7 @@ class Store:
             output.close()
         for directory in self._directories:
             directory.forget(concerned)
-        for shuffle in [shuffle for shuffle in self._used if concerned(shuffle)]:
+        for shuffle in filter(concerned, list(self._used)):  # streams of other shuffles enter theirs meanwhile
             self._used.pop(shuffle, None)
         if self._cold is not None:
             self._cold.removed()

@@ -54,7 +54,7 @@ class Member:
         self._file = incarnation_file
         self._incarnation = _next_incarnation(incarnation_file)
         self._identity = Identity()
-        self._taking = False
+        self._taking = self._doubt = False
         self._joining = threading.Lock()
         self._telling = threading.Lock()
         self._lock = threading.Lock()  # of the losses
@@ -83,7 +83,7 @@ class Member:
         while True:
             try:
                 with self._joining:
-                    self._join()
+                    self._identity, _ = self._join()
                 return
             except (ServerUnreachable, DeadlineExceeded):
                 if time.monotonic() > give_up or self._closing.wait(0.2):
@@ -97,21 +97,34 @@ class Member:
         with self._joining:
             if self._identity != stale or self._closing.is_set():
                 return
-            if not self._join():
-                self._incarnation = _next_incarnation(self._file)
+            # If the answer to a join is lost, the master has counted this worker in, and knows it the next time.
+            doubt, self._doubt = self._doubt, True
+            identity, known = self._join()
+            if not known or (doubt and not self.held()):
                 log.error("this worker had been given up by the master; it drops what it held and begins anew")
+                self._taking = False
                 for shuffle, serial in self._serials.all():
                     self._serials.end(shuffle, serial)
-                self._join()
+                self._incarnation = _next_incarnation(self._file)
+                identity, _ = self._join()
+            if not self._taking:  # commits of the last life that were under way have been recorded after all
+                for shuffle, output in self.held():
+                    self.lose(shuffle, output, "the worker had been given up when it was committed")
+            self._identity, self._taking, self._doubt = identity, True, False
 
-    def _join(self) -> bool:
+    def settle(self) -> None:
+        """Return when it is settled which life this is: until then what it holds may have to be dropped."""
+        with self._joining:
+            pass
+
+    def _join(self) -> tuple[Identity, bool]:
+        """Who this worker is now, and whether the master counted on it until now."""
         worker = messages.worker_message(self._info())
         worker.free_bytes = self._free_bytes()
         reply: pb.JoinReply = self._client.call("Join", pb.JoinRequest(worker=worker, incarnation=self._incarnation))
-        self._identity = Identity(reply.epoch, worker.id, self._incarnation)
         self._seconds = reply.beat_seconds
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
-        return reply.known
+        return Identity(reply.epoch, worker.id, self._incarnation), reply.known
 
     def held(self) -> list[tuple[ShuffleId, MapAttempt]]:
         """What the master believes to lie here. Raises what a call raises."""
@@ -175,6 +188,9 @@ class Member:
                     log.warning("the master is told nothing now: %s", error)
                 away = True
                 self._closing.wait(self._seconds)  # a loss that waits to be told must not make this spin
+            except Exception:  # without signs of life the worker is given up, with all that it holds
+                log.exception("a sign of life failed; it goes on with the next")
+                self._closing.wait(self._seconds)
 
     def _try_to_rejoin(self, stale: Identity) -> None:
         try:
@@ -184,6 +200,9 @@ class Member:
             self._closing.wait(self._seconds)
 
     def _beat(self, identity: Identity) -> None:
+        if self._doubt:
+            self.rejoin(identity)
+            identity = self._identity
         self.tell_losses()
         held = [pb.HeldShuffle(shuffle=messages.key_of(id), serial=serial) for id, serial in self._serials.all()]
         request = pb.BeatRequest(

@@ -79,6 +79,11 @@ class RemoteCoordinator:
         serial = self._serials.get(shuffle)
         if serial is None:
             raise UnknownShuffle("the shuffle ended while this was written", shuffle=shuffle, output=output.output)
+        winner = self._commit(shuffle, output, serial)
+        self._member.settle()
+        return winner
+
+    def _commit(self, shuffle: ShuffleId, output: MapOutput, serial: int) -> MapOutput:
         for _ in range(STALE_ATTEMPTS - 1):
             identity = self._member.identity
             try:

@@ -60,9 +60,13 @@ class ShuffleSerials:
         """This shuffle is over: its files go. A later one with its id is left alone."""
         with self._lock:
             if self._serials.get(shuffle) == serial:
-                self._remove(shuffle)
+                try:
+                    self._remove(shuffle)
+                    self._path(shuffle).unlink(missing_ok=True)
+                except OSError as error:  # the master says it again
+                    log.warning("the files of shuffle %s cannot be removed now: %s", shuffle, error)
+                    return
                 del self._serials[shuffle]
-                self._path(shuffle).unlink(missing_ok=True)
 
     def _path(self, shuffle: ShuffleId) -> Path:
         return self._directory / f"{shuffle.shuffle}.{shuffle.app}.serial"

@@ -135,6 +135,15 @@ class Worker:
             if description.output == staged.output or isinstance(error, MapOutputLost):
                 self.give_up(staged.shuffle, description.output, "its commit could not be recorded")
             raise
+        if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
+            # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.
+            self._coordinator.lose(staged.shuffle, output.output, "it was dropped when it was committed")
+            raise MapOutputLost(
+                f"map {output.output.map} attempt {output.output.attempt} was dropped when it was committed",
+                remedy="write this map again as a new attempt",
+                shuffle=staged.shuffle,
+                output=output.output,
+            )
         if winner.output != description.output:  # at another worker, which this one's files know nothing of
             self._store.remove_output(staged.shuffle, description.output)
         log.info(
