@@ -141,7 +141,7 @@ class WorkerServer:
             undo.callback(_unlock, self._locks)
             self._data = WorkerPart(options, Instruments())
             store = self._data.store
-            serials = ShuffleSerials(root / "serials", self._data.remove_shuffle)
+            serials = ShuffleSerials(root / "serials", self._data.remove_shuffle, sync=options.durability == "fsynced")
             for shuffle in store.shuffles():
                 if serials.get(shuffle) is None:
                     store.remove_shuffle(shuffle)

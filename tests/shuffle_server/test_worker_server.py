@@ -10,7 +10,7 @@ import pytest
 
 import shuffle_server.server
 from bench.cluster import wait_until
-from shuffle_api.errors import DeadlineExceeded, ShuttingDown
+from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
 from shuffle_api.ids import ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
@@ -20,6 +20,8 @@ from shuffle_server.store.store import Store
 from shuffle_server.worker.announce import announce
 from shuffle_server.worker.member import Member
 from shuffle_server.worker.remote_coordinator import RemoteCoordinator
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import read_all, write_map
 
 
@@ -151,3 +153,55 @@ def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
     member._wake.set()
     wait_until(lambda: len(asked) >= 2, "the next sign of life")
     assert member.is_alive()
+
+
+def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_it_for_the_next(
+    master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, tmp_path: Path
+) -> None:
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 1, shuffle=0)
+        write_map(plugin, handle, 0)
+        other = start_worker(master, tmp_path / "other")
+        try:
+            master._control.membership.drain(worker.worker.info.id)
+            worker._member._closing.set()  # it hears of nothing any more
+            worker._member._wake.set()
+            worker._member._thread.join()
+            job.unregister_shuffle(handle)
+            handle = job.register_shuffle(4, 1, shuffle=0)
+            write_map(plugin, handle, 0)  # at the other worker: the same attempt of the same map
+            ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=4)
+            with pytest.raises(UnknownShuffle, match="another has its id"):
+                worker.worker.get(ticket)
+            assert not list((tmp_path / "w" / "worker" / "apps").rglob("*.out"))
+        finally:
+            other.stop()
+
+
+def test_a_late_answer_of_the_master_costs_no_output_of_the_shuffle_that_has_the_id_now(
+    master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = worker._coordinator
+    ask = coordinator._page
+    written: list[list[tuple[int, bytes]]] = []
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 1, shuffle=0)
+
+        def answered_late(*asked: Any) -> Any:
+            reply = ask(*asked)
+            if not written:
+                written.append([])
+                job.unregister_shuffle(handle)
+                written.append(write_map(plugin, job.register_shuffle(4, 1, shuffle=0), 0))
+            return reply
+
+        monkeypatch.setattr(coordinator, "_page", answered_late)
+        coordinator.opening(handle.spec.id, 0)
+        assert read_all(plugin, handle) == written[1]
+
+
+def test_a_worker_whose_count_of_starts_is_unreadable_says_what_to_do(master: MasterServer, tmp_path: Path) -> None:
+    start_worker(master, tmp_path / "w").stop()
+    (tmp_path / "w" / "incarnation").write_text("")
+    with pytest.raises(StorageFailed, match="incarnation holds no number.*To do: write into it"):
+        start_worker(master, tmp_path / "w")

@@ -8,13 +8,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, ShuttingDown, StaleEpoch
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    ServerUnreachable,
+    ShuffleError,
+    ShuttingDown,
+    StaleEpoch,
+    StorageFailed,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_server.worker.serials import ShuffleSerials
+from shuffle_server.worker.small_file import replace_text
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
@@ -222,9 +230,16 @@ class Member:
 
 
 def _next_incarnation(path: Path) -> int:
-    """One more than the last time, durable before it is used."""
-    number = (int(path.read_text()) if path.exists() else 0) + 1
-    fresh = path.with_suffix(".new")
-    fresh.write_text(str(number))
-    fresh.replace(path)
+    """One more than the last time, durable before it is used.
+
+    :raises StorageFailed: it cannot be read or written.
+    """
+    try:
+        number = (int(path.read_text()) if path.exists() else 0) + 1
+        replace_text(path, str(number), sync=True)
+    except ValueError as error:
+        remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
+        raise StorageFailed(f"{path} holds no number: how often this worker has started", remedy=remedy) from error
+    except OSError as error:
+        raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk") from error
     return number

@@ -40,9 +40,12 @@ class RemoteCoordinator:
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
         self._member.check_taking()
         self._member.tell_losses(shuffle)  # what is gone from here must not be taken for committed
-        spec, serial, outputs, _ = self._page(shuffle, map_id, map_id + 1)
-        self._serials.begin(shuffle, serial)
-        return spec, outputs[0] if outputs else None
+        for _ in range(STALE_ATTEMPTS):
+            before = self._serials.get(shuffle)
+            spec, serial, outputs, _ = self._page(shuffle, map_id, map_id + 1)
+            if self._serials.begin(shuffle, serial, before):
+                return spec, outputs[0] if outputs else None
+        raise UnknownShuffle("it ends and begins again all the time", shuffle=shuffle)
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
         with self._lock:
@@ -59,8 +62,15 @@ class RemoteCoordinator:
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
         found: list[MapOutput] = []
         first: int | None = 0
+        held = self._serials.get(shuffle)
         while first is not None:
-            _, _, outputs, first = self._page(shuffle, first, 0)
+            _, serial, outputs, first = self._page(shuffle, first, 0)
+            if (
+                held is not None and held != serial
+            ):  # the files here are of one that is over, which is not known here yet
+                self._serials.end(shuffle, held)
+                raise UnknownShuffle("the shuffle that was written here is over, another has its id", shuffle=shuffle)
+            held = serial
             found += outputs
         return found
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.ids import ShuffleId
+from shuffle_server.worker.small_file import replace_text
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +22,11 @@ class ShuffleSerials:
     """The serial of each shuffle of which a worker may have files. Thread-safe.
 
     :param remove: deletes what there is of a shuffle.
+    :param sync: a serial survives the machine, as the files do that it is noted for: without it they are deleted.
     """
 
-    def __init__(self, directory: Path, remove: Callable[[ShuffleId], None]) -> None:
-        self._directory, self._remove = directory, remove
+    def __init__(self, directory: Path, remove: Callable[[ShuffleId], None], *, sync: bool = False) -> None:
+        self._directory, self._remove, self._sync = directory, remove, sync
         self._lock = threading.Lock()  # held while files are removed, too: nobody may write to them meanwhile
         directory.mkdir(parents=True, exist_ok=True)
         self._serials = dict(filter(None, map(_read, sorted(directory.iterdir()))))
@@ -38,23 +40,27 @@ class ShuffleSerials:
         with self._lock:
             return list(self._serials.items())
 
-    def begin(self, shuffle: ShuffleId, serial: int) -> None:
+    def begin(self, shuffle: ShuffleId, serial: int, before: int | None) -> bool:
         """Files of this shuffle may be written from now on; those of an earlier one with its id are removed.
 
+        :param before: what `get` said before the master was asked for `serial`.
+        :return: False when another has begun since then: `serial` may be the older one, so the master is asked again.
         :raises StorageFailed: the serial cannot be noted.
         """
         with self._lock:
-            if self._serials.get(shuffle) == serial:
-                return
+            known = self._serials.get(shuffle)
+            if known == serial:
+                return True
+            if known != before:
+                return False
             self._remove(shuffle)
             path = self._path(shuffle)
             try:
-                fresh = path.with_name(path.name + ".new")
-                fresh.write_text(str(serial))
-                fresh.replace(path)
+                replace_text(path, str(serial), sync=self._sync)
             except OSError as error:
                 raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk", shuffle=shuffle) from error
             self._serials[shuffle] = serial
+            return True
 
     def end(self, shuffle: ShuffleId, serial: int) -> None:
         """This shuffle is over: its files go. A later one with its id is left alone."""
