@@ -121,7 +121,7 @@ def test_numbers_that_would_not_add_up_in_64_bits_are_refused(column: str) -> No
 def test_a_batch_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shuffle_transport.blocks.MAX_BATCH_BYTES", 3)
     batch = put_batch(table_rows(blocks_of([(0, b"ab", 0), (1, b"cd", 0)])), b"abcd")
-    with pytest.raises(InvalidArgument, match="a batch with 4 payload bytes"):
+    with pytest.raises(InvalidArgument, match="4 payload bytes at once"):
         parse_batch(batch, PUT_SCHEMA)
     assert len(parse_batch(batch.slice(0, 1), PUT_SCHEMA).rows) == 1
 

@@ -145,7 +145,7 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
         return BlockBatch(rows, memoryview(b""))
     offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
     rows["length"] = np.diff(offsets)
-    _check_rows(rows)
+    _check_rows(rows, MAX_BATCH_BYTES)
     whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
     if "map" not in schema.names:
         return BlockBatch(rows, whole)
@@ -184,7 +184,7 @@ def check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
     )
 
 
-def _check_rows(rows: np.ndarray, most_bytes: int = MAX_BATCH_BYTES) -> None:
+def _check_rows(rows: np.ndarray, most_bytes: int) -> None:
     if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
         raise InvalidArgument(
             "a block's raw_length is below its length, or its record count is negative",
