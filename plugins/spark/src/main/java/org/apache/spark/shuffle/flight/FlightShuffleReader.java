@@ -60,8 +60,9 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.conf = env.conf();
     TransportConf transport =
         SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
-    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), handle, transport);
-    this.blocks = byWorker.grouped(worker -> MapLocation.ofWorker(handle.worker()));
+    this.client =
+        new FlightBlockStoreClient(executor.fetcher(handle, context), executor.connections(), handle, transport);
+    this.blocks = byWorker.grouped(MapLocation::ofWorker);
     this.batchFetch = mayBatchFetch && canBatchFetch();
     context.addTaskFailureListener(new FetchFailureLocation(handle.shuffleId(), byWorker.locations()));
   }

@@ -131,7 +131,10 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
 
   private void retry() {
     try {
-      fetcher.connections().refresh();
+      if (!fetcher.connections().refresh().contains(worker.id())) {
+        failAll(FlightException.broken(worker.toString(), "the master has given it up", null));
+        return;
+      }
     } catch (IOException e) {
       LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
     }
