@@ -98,9 +98,10 @@ final class MapOutputPush implements AutoCloseable {
     }
   }
 
-  /** Adds {@code length} bytes to {@code next}; partitions come in any order, and again. */
-  void writeBlock(int next, byte[] bytes, int length) throws IOException {
+  /** Adds {@code header} and {@code length} bytes to {@code next}; partitions come in any order, and again. */
+  void writeBlock(int next, byte[] header, byte[] bytes, int length) throws IOException {
     partition = next;
+    write(header, 0, header.length, length);
     write(bytes, 0, length, 0);
     if (batch != null) {
       batch.endBlock(partition, totals);
