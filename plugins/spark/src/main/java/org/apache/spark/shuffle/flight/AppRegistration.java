@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.flight;
 import java.io.IOException;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -30,7 +29,6 @@ import org.slf4j.LoggerFactory;
 final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
   private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
-  private static final int LOOK_SECONDS = 2;
   /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
   private static final String CODEC = "none";
   private static final String CONTENT = "spark";
@@ -47,7 +45,6 @@ final class AppRegistration implements AutoCloseable {
             thread.setDaemon(true);
             return thread;
           });
-  private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
   private boolean warned;
@@ -94,21 +91,6 @@ final class AppRegistration implements AutoCloseable {
 
   private void beatEvery(int seconds) {
     heartbeats.scheduleWithFixedDelay(this::beat, seconds, seconds, TimeUnit.SECONDS);
-    heartbeats.scheduleWithFixedDelay(this::look, LOOK_SECONDS, LOOK_SECONDS, TimeUnit.SECONDS);
-  }
-
-  /** Looks which workers there are. What lay at one that the master has given up is to be written again, all at once. */
-  private void look() {
-    if (!isUsable()) {
-      return;
-    }
-    try {
-      Set<String> now = connections.refresh();
-      workers.stream().filter(worker -> !now.contains(worker)).forEach(LostWorker::unregisterOutputs);
-      workers = now;
-    } catch (IOException e) {
-      LOG.debug("could not ask for the workers: {}", e.getMessage());
-    }
   }
 
   private synchronized int register() throws IOException {

@@ -91,11 +91,6 @@ final class FlightExecutor implements AutoCloseable {
     return conf.rowMemory();
   }
 
-  /** What this executor's tasks share. */
-  Connections connections() {
-    return handOver().connections();
-  }
-
   private synchronized HandOver handOver() {
     if (closed) {
       throw new IllegalStateException("this executor's shuffle manager is stopped");

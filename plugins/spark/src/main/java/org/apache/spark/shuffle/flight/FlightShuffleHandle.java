@@ -18,21 +18,18 @@ final class FlightShuffleHandle extends ShuffleHandle {
   private final String app;
   private final int partitions;
   private final WorkerAddress worker;
-  private final int rowBuffer;
 
   /**
    * @param inner the handle of Spark's sort shuffle: which of its writers is used
    * @param app the application's key at the server
    * @param worker where map outputs go
-   * @param rowBuffer bytes of the buffers in which rows are gathered ({@link RowPath}), 0 if Spark's own writers write
    */
-  FlightShuffleHandle(BaseShuffleHandle<?, ?, ?> inner, String app, int partitions, WorkerAddress worker, int rowBuffer) {
+  FlightShuffleHandle(BaseShuffleHandle<?, ?, ?> inner, String app, int partitions, WorkerAddress worker) {
     super(inner.shuffleId());
     this.inner = inner;
     this.app = app;
     this.partitions = partitions;
     this.worker = worker;
-    this.rowBuffer = rowBuffer;
   }
 
   BaseShuffleHandle<?, ?, ?> inner() {
@@ -45,10 +42,6 @@ final class FlightShuffleHandle extends ShuffleHandle {
 
   WorkerAddress worker() {
     return worker;
-  }
-
-  int rowBuffer() {
-    return rowBuffer;
   }
 
   /** The shuffle's name at the server. */

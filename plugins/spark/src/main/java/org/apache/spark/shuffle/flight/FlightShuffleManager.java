@@ -77,9 +77,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
-    RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
-    return new FlightShuffleHandle(
-        inner, ((FlightDriverComponents) driver).app(), partitions, worker.get(), rows == null ? 0 : rows.bufferSize());
+    return new FlightShuffleHandle(inner, ((FlightDriverComponents) driver).app(), partitions, worker.get());
   }
 
   @Override
@@ -89,7 +87,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       MapOutputPush push = executor.open(flight, mapId, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
-      RowPath rows = RowPath.of(flight);
+      RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
       if (rows != null) {
         return new FlightRowWriter<>(dependency, rows, mapId, push, context, metrics);
       }

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.storage.BlockManagerId;
 import scala.Option;
 
@@ -12,8 +13,6 @@ import scala.Option;
 final class MapLocation {
   private static final String PREFIX = "flight-";
   private static final char SEPARATOR = '/';
-  /** Any that Spark takes: the worker is found by its id. */
-  private static final int WORKER_PORT = 1;
 
   private MapLocation() {}
 
@@ -34,13 +33,8 @@ final class MapLocation {
    * <p>{@code ShuffleBlockFetcherIterator} takes an address with its own host for one whose disks it can read itself. No
    * executor has this host.
    */
-  static BlockManagerId ofWorker(String worker) {
-    return BlockManagerId.apply(PREFIX + worker, PREFIX + worker, WORKER_PORT, Option.empty());
-  }
-
-  /** Whether a location is of a map output at {@code worker}. */
-  static boolean isAt(BlockManagerId location, String worker) {
-    return location.executorId().startsWith(PREFIX + worker + SEPARATOR);
+  static BlockManagerId ofWorker(WorkerAddress worker) {
+    return BlockManagerId.apply(PREFIX + worker.id(), PREFIX + worker.id(), worker.port(), Option.empty());
   }
 
   /** The worker in either form's executor id. */

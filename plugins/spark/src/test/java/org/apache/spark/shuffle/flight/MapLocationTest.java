@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.storage.BlockManagerId;
 import org.junit.jupiter.api.Test;
 import scala.Option;
@@ -22,7 +23,7 @@ class MapLocationTest {
 
   @Test
   void addressOfAWorkerHasAHostThatNoExecutorHas() {
-    BlockManagerId address = MapLocation.ofWorker("w1");
+    BlockManagerId address = MapLocation.ofWorker(new WorkerAddress("w1", "node7", 5000));
     assertNotEquals("node7", address.host());
     assertEquals("w1", MapLocation.worker(address.executorId()));
   }

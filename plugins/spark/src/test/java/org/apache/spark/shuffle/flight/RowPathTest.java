@@ -44,24 +44,18 @@ class RowPathTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"lzf", "snappy"})
-  void codecsThatRowsDoNotHaveGoToSparksWriters(String codec) {
-    assertNull(RowPath.of(ROWS, 8, conf("spark.io.compression.codec", codec), MEMORY));
-  }
-
-  @ParameterizedTest
-  @ValueSource(strings = {"lz4", "zstd"})
-  void rowsAreCompressedWithTheLibrariesOfSparksCodecs(String codec) {
+  @ValueSource(strings = {"lz4", "lzf", "snappy", "zstd"})
+  void everyCodecOfSparkCanBeConcatenated(String codec) {
     assertNotNull(RowPath.of(ROWS, 8, conf("spark.io.compression.codec", codec), MEMORY));
   }
 
   @Test
-  void rowsNeedNoCompression() {
+  void withoutCompressionThereIsNothingToConcatenate() {
     assertNotNull(RowPath.of(ROWS, 8, conf("spark.shuffle.compress", "false"), MEMORY));
   }
 
   @Test
-  void encryptedRowsGoToSparksWriters() {
+  void encryptedStreamsCannotBeConcatenated() {
     assertNull(RowPath.of(ROWS, 8, conf("spark.io.encryption.enabled", "true"), MEMORY));
   }
 

@@ -131,10 +131,7 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
 
   private void retry() {
     try {
-      if (!fetcher.connections().refresh().contains(worker.id())) {
-        failAll(FlightException.broken(worker.toString(), "the master has given it up", null));
-        return;
-      }
+      fetcher.connections().refresh();
     } catch (IOException e) {
       LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
     }

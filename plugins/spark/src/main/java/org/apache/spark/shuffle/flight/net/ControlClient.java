@@ -12,7 +12,6 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InterruptedIOException;
 import java.time.Duration;
-import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
@@ -20,8 +19,6 @@ import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
 import org.apache.spark.shuffle.flight.proto.HelloReply;
 import org.apache.spark.shuffle.flight.proto.HelloRequest;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
-import org.apache.spark.shuffle.flight.proto.PlaceReply;
-import org.apache.spark.shuffle.flight.proto.PlaceRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
 import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
@@ -56,8 +53,6 @@ public final class ControlClient {
       unary("RegisterShuffle", RegisterShuffleRequest.parser(), RegisterShuffleReply.parser());
   private static final MethodDescriptor<UnregisterShuffleRequest, UnregisterShuffleReply> UNREGISTER_SHUFFLE =
       unary("UnregisterShuffle", UnregisterShuffleRequest.parser(), UnregisterShuffleReply.parser());
-  private static final MethodDescriptor<PlaceRequest, PlaceReply> PLACE =
-      unary("Place", PlaceRequest.parser(), PlaceReply.parser());
   private static final MethodDescriptor<ReportLostRequest, ReportLostReply> REPORT_LOST =
       unary("ReportLost", ReportLostRequest.parser(), ReportLostReply.parser());
 
@@ -96,11 +91,6 @@ public final class ControlClient {
 
   public void unregisterShuffle(ShuffleKey shuffle) throws IOException {
     call(UNREGISTER_SHUFFLE, UnregisterShuffleRequest.newBuilder().setShuffle(shuffle).build());
-  }
-
-  /** Asks for the workers to push a map output to that is written at {@code host}, best first. */
-  public PlaceReply place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
-    return call(PLACE, PlaceRequest.newBuilder().setShuffle(shuffle).setHost(host).addAllAvoid(avoid).build());
   }
 
   /** Tells the master which map outputs a reader could not get. */

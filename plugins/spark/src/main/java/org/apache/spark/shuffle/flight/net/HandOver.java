@@ -44,7 +44,6 @@ public final class HandOver {
   private final boolean allowed;
   private final Duration timeout;
   private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
-  private final ConcurrentMap<String, ByteString> refused = new ConcurrentHashMap<>();
 
   /**
    * @param allowed false: everything goes over the wire
@@ -93,11 +92,6 @@ public final class HandOver {
       Path file = Path.of(ProbeReply.parseFrom(act(worker, "probe", request, timeout).get(0)).getNonceFile());
       try {
         ByteString nonce = ByteString.copyFrom(Files.readAllBytes(file));
-        if (refused.remove(worker.id(), nonce)) {
-          // A worker of this host has its files under the same path as that one has on its own.
-          LOG.debug("{} is on another host: map outputs go over the wire for {} s", worker, PAUSE.toSeconds());
-          return new Place(null, System.nanoTime() + PAUSE.toNanos());
-        }
         LOG.info("map outputs are handed over to {} as files", worker);
         return new Place(nonce, 0);
       } catch (IOException e) {
@@ -116,10 +110,7 @@ public final class HandOver {
     if (failure instanceof FlightException refusal
         && (refusal.passing() || refusal.code() == ErrorCode.PERMISSION_DENIED)) {
       LOG.info("{}; what was to be handed over goes over the wire", refusal.getMessage());
-      Place place = places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
-      if (!refusal.passing() && place != null && place.nonce() != null) {
-        refused.put(worker.id(), place.nonce());
-      }
+      places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
       return;
     }
     LOG.warn("hand-over to {} failed: {}; map outputs go over the wire for {} s", worker, failure, PAUSE.toSeconds());
