@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import assume
 from hypothesis import strategies as st
 
 DAYS = st.dates(datetime.date(1900, 1, 1), datetime.date(2100, 1, 1))
@@ -88,9 +89,19 @@ def batches(draw: st.DrawFn, kind: st.SearchStrategy[Any] | None = None, most: i
 def _batch(draw: st.DrawFn, schema: Any) -> Any:
     rows = draw(st.integers(0, 8))
     columns = [pa.array(draw(st.lists(values(f.type), min_size=rows, max_size=rows)), f.type) for f in schema]
+    assume(all(map(_is_valid, columns)))
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema).slice(draw(st.integers(0, rows)))
+
+
+def _is_valid(column: Any) -> bool:
+    """Arrow itself makes arrays that it calls invalid: of a null struct with a dictionary that is empty."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def rows_of(batch: Any) -> list[str]:
