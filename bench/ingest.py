@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import machine
 from bench.ingest_plain import flight_of_files, receive_files, write_files
+from bench.parts import measure
 from bench.server import ServerProcess
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -49,15 +49,6 @@ class Parameters:
     memory_partitions: int = 10_000
     memory_maps: int = 1_000
     memory_budget: int = 256 << 20
-
-
-def measure(parameters: Parameters, scratch: Path, parts: Sequence[str]) -> dict[str, Any]:
-    """The figures of some of `PARTS`; each says how busy the machine was in the minute before it."""
-    report: dict[str, Any] = {"machine": machine.facts(), "parameters": asdict(parameters)}
-    for part in parts:
-        load = machine.load()
-        report[part] = {"load_before": load, **PARTS[part](parameters, scratch)}
-    return report
 
 
 def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -253,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed = parser.parse_args(arguments)
     parameters = Parameters(**{name: getattr(parsed, name) for name in asdict(Parameters())})
     with tempfile.TemporaryDirectory(dir=parsed.scratch) as scratch:
-        report = measure(parameters, Path(scratch), parsed.parts)
+        report = measure(parameters, Path(scratch), parsed.parts, PARTS)
     text = json.dumps(report, indent=2) + "\n"
     if parsed.json is None:
         print(text, end="")

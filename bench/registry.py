@@ -13,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import machine, registry_recovery
+from bench import registry_recovery
+from bench.parts import measure
 from bench.process import cpu_seconds
 from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, commit_for, load_from_processes, output
 from bench.registry_master import WORKER, master_process, open_master
@@ -43,15 +44,6 @@ class Parameters:
     rounds: int = 6  # of the log's cost
     operations: int = 1_000_000
     lookups: int = 50
-
-
-def measure(parameters: Parameters, scratch: Path, parts: Sequence[str]) -> dict[str, Any]:
-    """The figures of some of `PARTS`; each says how busy the machine was in the minute before it."""
-    report: dict[str, Any] = {"machine": machine.facts(), "parameters": asdict(parameters)}
-    for part in parts:
-        load = machine.load()
-        report[part] = {"load_before": load, **PARTS[part](parameters, scratch)}
-    return report
 
 
 def _durable(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -193,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path, parts = given.pop("json"), given.pop("parts")
     known = json.loads(path.read_text()) if path is not None and path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="bench-registry-") as scratch:
-        report = measure(Parameters(**{**given, "modes": tuple(given["modes"])}), Path(scratch), parts)
+        report = measure(Parameters(**{**given, "modes": tuple(given["modes"])}), Path(scratch), parts, PARTS)
     text = json.dumps({**known, **report}, indent=1)
     print(text) if path is None else path.write_text(text + "\n")
 
