@@ -50,7 +50,7 @@ class Account:
             if sum_ < self._gather and sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
                 return None
-            # Consumption is left to the consumer's thread, which may write a grant at once.
+            # Consumption is left to the consumer's thread, which settles it when it has added up.
             earlier, self._arrived = self._settle_arrived(), cost
             return self._settle_arrived() or earlier
 

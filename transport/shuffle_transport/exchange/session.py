@@ -262,7 +262,7 @@ class Session:
 
     def _batch(self, payload: memoryview, parcel: Parcel) -> bool:
         if self.inbox.put_batch(payload, parcel) is not None:
-            self._scribe.soon(self._tell)
+            self.grant_soon()
         return True
 
     def _control(self, control: pb.ExchangeControl) -> bool:
