@@ -206,3 +206,23 @@ def test_a_gate_at_which_somebody_waits_is_hungry() -> None:
         assert gate.hungry
         gate.granted(MIB + MIB // 2)
         large.result(LONG)
+
+
+def test_a_batch_larger_than_the_window_overtakes_none_of_another_thread() -> None:
+    gate = CreditGate("w1", shared=True)
+    gate.acquire(10, 0)  # has its credit, and its thread has not come to sending it
+    gate.granted(MIB + 10)
+    with ThreadPoolExecutor() as pool:
+        large = pool.submit(gate.acquire, 2 * MIB, FOREVER)
+        until(lambda: bool(vars(gate._changed)["_waiters"]))  # it has looked, and sleeps
+        assert gate.statistics().waiting == 1
+        gate.sent()
+        large.result(LONG)
+    gate.sent()
+
+
+def test_batches_within_the_credit_wait_for_no_other_thread() -> None:
+    gate = CreditGate("w1", shared=True)
+    gate.acquire(10, 0)
+    assert gate.try_acquire(MIB - 10)
+    assert gate.try_acquire(0)

@@ -122,6 +122,49 @@ def test_a_keyring_without_a_secret_hands_out_its_token() -> None:
     assert NO_CREDENTIALS.headers() == ()
 
 
+def test_a_keyring_with_a_secret_admits_as_the_server_does() -> None:
+    keys = Keyring(secret=SECRET)
+    for credentials in (keys.for_app("app-a"), keys.for_cluster()):
+        headers = dict(credentials.headers())
+        tokens, apps = (
+            [headers["authorization"]],
+            [headers[name] for name in ("flight-shuffle-app",) if name in headers],
+        )
+        assert keys.admit(tokens, apps) == authenticate(SECRET, tokens, apps)
+    with pytest.raises(Unauthenticated):
+        keys.admit([f"Bearer {app_token(SECRET, 'app-a')}"], ["app-b"])
+
+
+def test_a_keyring_with_a_token_admits_the_same_for_the_application_it_is_shown_for() -> None:
+    assert Keyring(token="t").admit(["Bearer t"], ["app-a"]) == Principal("app-a")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "apps"),
+    [
+        ([], ["app-a"]),
+        (["Bearer u"], ["app-a"]),
+        (["Bearer t"], []),
+        (["Bearer t"], [""]),
+        (["Bearer t"], ["app-a", "app-b"]),
+        (["Bearer t", "Bearer t"], ["app-a"]),
+        (["Basic t"], ["app-a"]),
+        (["Bearer "], ["app-a"]),
+    ],
+)
+def test_a_keyring_with_a_token_admits_nobody_else(tokens: list[str], apps: list[str]) -> None:
+    with pytest.raises(Unauthenticated) as raised:
+        Keyring(token="t").admit(tokens, apps)
+    assert "Bearer" not in str(raised.value)
+
+
+def test_a_keyring_of_nothing_wants_no_token_and_admits_nobody_with_one() -> None:
+    assert not Keyring().wants_tokens
+    with pytest.raises(Unauthenticated):
+        Keyring().admit(["Bearer "], ["app-a"])
+    assert Keyring().for_app("app-a") == Keyring().for_app("app-b")
+
+
 def test_a_short_secret_is_refused_by_name_and_not_shown() -> None:
     assert check_secret(b"x" * 32 + b"\r\n", "file") == b"x" * 32
     with pytest.raises(InvalidArgument, match=r"/etc/secret has 31 bytes.*openssl rand") as refused:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import grpc
@@ -16,7 +17,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
-Reply = TypeVar("Reply", bound=Message)
+Answer = TypeVar("Answer")
 
 _RETRY_FIRST, _RETRY_MOST = 0.05, 1.0  # seconds between attempts to reach a server that is away
 
@@ -65,17 +66,39 @@ class ControlClient:
         Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, ProtocolMismatch when what
         answers is no Flight Shuffle server, or Unauthenticated when its certificate is not to be trusted.
         """
+        return self.attempt(
+            method, lambda: getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
+        )
+
+    def open(self, method: str, requests: Iterator[Message]) -> Any:
+        """A stream of `requests`, without a deadline: gRPC's call, to be iterated over for the replies, which raises
+        grpc.RpcError where it fails (see `attempt`).
+        """
+        return getattr(self._stub, method)(requests, metadata=self._headers)
+
+    def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
+        """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as the server
+        cannot be reached, or `ask` raises ServerUnreachable, it is repeated.
+        """
         give_up = time.monotonic() + self._retry
         pause = _RETRY_FIRST
+        error: ShuffleError
         while True:
             try:
-                return getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
+                return ask()
             except grpc.RpcError as caught:
                 error = self._translate(caught, method)
+            except ServerUnreachable as caught:
+                error = caught
             if not isinstance(error, ServerUnreachable) or time.monotonic() + pause > give_up:
                 raise error
             time.sleep(pause)
             pause = min(2 * pause, _RETRY_MOST)
+
+    def stream(self, method: str, request: Message) -> ControlStream:
+        """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
+        call = getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
+        return ControlStream(call, functools.partial(self._translate, method=method))
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -98,6 +121,26 @@ class ControlClient:
             f"{self.address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",
             remedy="give the address after `control=` in the server's ready line; `data=` is another endpoint",
         )
+
+
+class ControlStream:
+    """The replies of one call, once. Iterating raises what `ControlClient.call` raises."""
+
+    def __init__(self, call: Any, translate: Callable[[grpc.RpcError], ShuffleError]) -> None:
+        self._call, self._translate = call, translate
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._call
+        except grpc.RpcError as caught:
+            if not self._cancelled:
+                raise self._translate(caught) from None
+
+    def cancel(self) -> None:
+        """End it, from any thread: whoever iterates comes to an end. Idempotent."""
+        self._cancelled = True
+        self._call.cancel()
 
 
 def _strange(details: str | None) -> bool:

@@ -48,12 +48,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """Which attempt a push writes, and how."""
+    """Which attempt a push writes, and how; a `copy` is of one that is committed at the worker that pushes it."""
 
     shuffle: ShuffleId
     output: MapAttempt
     partitions: int
     codec: str
+    copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class FlightClient:
             partitions=target.partitions,
             codec=target.codec,
             first_block=first_block,
+            copy=target.copy,
         )
         last = pb.PutControl(end=messages.totals_message(end), commit=commit)
         return self._put(command, blocks, last)
@@ -162,14 +164,19 @@ class FlightClient:
         stream served something else than it says at its end (which of the blocks before is wrong nobody knows),
         StreamBroken when it stops before its end message, and what the worker sent for the call as a whole.
         """
+        stream = self.open_pull(ticket)
+        try:
+            yield from stream
+        finally:
+            stream.cancel()
+
+    def open_pull(self, ticket: pb.GetTicket) -> PullStream:
+        """The same pull, begun: the worker has answered, and another thread may cancel it. Raises as `pull` does."""
         with _Translated(self.address, self._credentials.tls):
             reader = self._client.do_get(
                 fl.Ticket(ticket.SerializeToString()), flight_options(self._credentials, self._timeout)
             )
-            try:
-                yield from self._received(reader)
-            finally:
-                reader.cancel()
+            return PullStream(reader, self.address, self._credentials.tls)
 
     def scrub(self, request: pb.ScrubRequest) -> Iterator[pb.ScrubProgress]:
         """Have the worker read what it holds; how far it is, the last message `done`. Raises as `pull` does."""
@@ -181,33 +188,6 @@ class FlightClient:
                 if progress.done:
                     return
         raise StreamBroken(f"the scrub at {self.address} stopped before its last message")
-
-    def _received(self, reader: Any) -> Iterator[Pulled | ShuffleError]:
-        if not reader.schema.equals(GET_SCHEMA, check_metadata=False):
-            raise ProtocolMismatch(f"{self.address} serves other columns than block batches have")
-        totals = Totals()
-        while True:
-            try:
-                chunk = reader.read_chunk()
-            except StopIteration:
-                raise StreamBroken(
-                    f"the pull from {self.address} stopped after {totals.blocks} blocks without its end message"
-                ) from None
-            if chunk.data is not None and chunk.data.num_rows:
-                batch = parse_batch(chunk.data, GET_SCHEMA)
-                totals = add_rows(totals, batch.rows)
-                yield from _verified(batch)
-            if chunk.app_metadata is not None and chunk.app_metadata.size:
-                control = messages.parse(pb.GetControl, chunk.app_metadata.to_pybytes())
-                if control.HasField("error"):
-                    yield messages.typed_error(control.error)
-                if control.HasField("end"):
-                    if messages.totals(control.end) != totals:
-                        raise BlockCorrupt(
-                            f"{self.address} says it served {messages.totals(control.end)}, received were {totals}",
-                            remedy="drop what was made of this pull, and read all of it again",
-                        )
-                    return
 
     def act(self, action: str, body: bytes) -> bytes:
         """The answer to a Flight action. Raises the typed error that the worker sent, ServerUnreachable,
@@ -223,6 +203,48 @@ class FlightClient:
     def close(self) -> None:
         """Close the connection; idempotent. Calls that are under way are ended first, by their callers."""
         self._client.close()
+
+
+class PullStream:
+    """The items of one pull, once; see `FlightClient.pull`."""
+
+    def __init__(self, reader: Any, address: str, tls: TlsFiles | None) -> None:
+        self._reader, self._address, self._tls = reader, address, tls
+
+    def __iter__(self) -> Iterator[Pulled | ShuffleError]:
+        with _Translated(self._address, self._tls):
+            yield from self._received()
+
+    def cancel(self) -> None:
+        """End it, from any thread: whoever iterates gets StreamBroken. Idempotent; nothing to one that has ended."""
+        self._reader.cancel()
+
+    def _received(self) -> Iterator[Pulled | ShuffleError]:
+        if not self._reader.schema.equals(GET_SCHEMA, check_metadata=False):
+            raise ProtocolMismatch(f"{self._address} serves other columns than block batches have")
+        totals = Totals()
+        while True:
+            try:
+                chunk = self._reader.read_chunk()
+            except StopIteration:
+                raise StreamBroken(
+                    f"the pull from {self._address} stopped after {totals.blocks} blocks without its end message"
+                ) from None
+            if chunk.data is not None and chunk.data.num_rows:
+                batch = parse_batch(chunk.data, GET_SCHEMA)
+                totals = add_rows(totals, batch.rows)
+                yield from _verified(batch)
+            if chunk.app_metadata is not None and chunk.app_metadata.size:
+                control = messages.parse(pb.GetControl, chunk.app_metadata.to_pybytes())
+                if control.HasField("error"):
+                    yield messages.typed_error(control.error)
+                if control.HasField("end"):
+                    if messages.totals(control.end) != totals:
+                        raise BlockCorrupt(
+                            f"{self._address} says it served {messages.totals(control.end)}, received were {totals}",
+                            remedy="drop what was made of this pull, and read all of it again",
+                        )
+                    return
 
 
 def codec_of(schema: pa.Schema) -> str:

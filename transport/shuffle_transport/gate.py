@@ -44,10 +44,12 @@ class CreditGate:
 
     :param peer: who grants, for error messages ("worker w1 at 10.0.0.1:9000, map 3 attempt 0").
     :param announce: sends the peer a backlog in bytes, in stream order; called by the thread that starts to wait.
+    :param shared: several threads send. Then each says `sent` when its batch is on its way, or will not be: a batch
+        larger than the window waits for that, since the peer refuses whatever comes behind it and was not granted.
     """
 
-    def __init__(self, peer: str, announce: Callable[[int], None] | None = None) -> None:
-        self._peer, self._announce = peer, announce
+    def __init__(self, peer: str, announce: Callable[[int], None] | None = None, *, shared: bool = False) -> None:
+        self._peer, self._announce, self._shared = peer, announce, shared
         self._window = SendWindow()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -55,6 +57,7 @@ class CreditGate:
         self._announcing = threading.Lock()
         self._queue: deque[_Waiter] = deque()
         self._error: ShuffleError | None = None
+        self._unsent = 0  # batches that have their credit and are not on their way yet, if `shared`
         self._waits = 0
         self._stalled = 0.0
 
@@ -108,6 +111,13 @@ class CreditGate:
                 self._window = self._window.idle()
             if self._announce is not None:
                 self._announce(0)
+
+    def sent(self) -> None:
+        """A batch that had its credit is on its way, or will never be; if `shared`, once for each `acquire`."""
+        with self._lock:
+            self._unsent -= 1
+            if self._queue and not self._unsent:
+                self._changed.notify_all()
 
     def give_back(self, n: int) -> None:
         """What `acquire` took for a batch of `n` bytes was not spent: the batch was not sent."""
@@ -173,9 +183,10 @@ class CreditGate:
 
     def _pass(self, n: int) -> bool:
         after = self._window.try_send(n)
-        if after is None:
+        if after is None or (self._unsent and n > max(0, self._window.available)):
             return False
         self._window = after
+        self._unsent += self._shared
         return True
 
     def _backlog(self) -> int:

@@ -103,12 +103,24 @@ def map_output(message: pb.MapOutput) -> MapOutput:
 
 def spec_message(spec: ShuffleSpec) -> pb.RegisterShuffleRequest:
     return pb.RegisterShuffleRequest(
-        shuffle=key_of(spec.id), partitions=spec.partitions, maps=spec.maps, codec=spec.codec, content=spec.content
+        shuffle=key_of(spec.id),
+        partitions=spec.partitions,
+        maps=spec.maps,
+        codec=spec.codec,
+        content=spec.content,
+        replicas=spec.replicas,
     )
 
 
 def shuffle_spec(message: pb.RegisterShuffleRequest) -> ShuffleSpec:
-    return ShuffleSpec(shuffle_id(message.shuffle), message.partitions, message.maps, message.codec, message.content)
+    return ShuffleSpec(
+        shuffle_id(message.shuffle),
+        message.partitions,
+        message.maps,
+        message.codec,
+        message.content,
+        message.replicas or 1,
+    )
 
 
 def shortened(text: str, most: int) -> str:

@@ -133,12 +133,39 @@ class Keyring:
     token: str = field(default="", repr=False)
 
     def for_app(self, app: str) -> Credentials:
-        """The credentials to act for `app`."""
+        """The credentials to act for `app`; without a token the same for every application."""
+        if not self.wants_tokens:
+            return Credentials(tls=self.tls)
         return Credentials(app, app_token(self.secret, app) if self.secret else self.token, self.tls)
 
     def for_cluster(self) -> Credentials:
         """The credentials to act for all applications."""
         return Credentials("", cluster_token(self.secret) if self.secret else self.token, self.tls)
+
+    def admit(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+        """Whom a call to this process comes from, as `authenticate`, at a peer that need not have the secret.
+
+        Who has one token knows no other: it admits those who show the same, for the application that they name.
+
+        :raises Unauthenticated: no token, several, or another one.
+        """
+        if self.secret:
+            return authenticate(self.secret, tokens, apps)
+        app = apps[0] if len(apps) == 1 else ""
+        scheme, _, token = tokens[0].partition(" ") if len(tokens) == 1 else ("", "", "")
+        if app and self.token and scheme.lower() == SCHEME.lower() and same_token(self.token, token):
+            return Principal(app)
+        raise Unauthenticated(
+            f"the token is not the one of application {app!r} that this task has"
+            if tokens
+            else "a call without a token",
+            remedy="give all tasks of an application, and its driver, the same token, or the secret that it is made of",
+        )
+
+    @property
+    def wants_tokens(self) -> bool:
+        """Who was given a secret or a token serves nobody without one."""
+        return bool(self.secret or self.token)
 
 
 NO_KEYS = Keyring()

@@ -62,3 +62,9 @@ def test_an_address_that_nobody_has_cuts_nothing(pairs: list[Pair], address: str
     cut_to(address)
     cut_from(address)
     assert [is_open(pair) for pair in pairs] == [True, True]
+
+
+@pytest.mark.parametrize("address", ["ipv4:127.0.0.1:²", "ipv4:127.0.0.1:" + 5000 * "1", "ipv4:", "unix:/a:1", ""])
+def test_what_is_no_address_cuts_nothing(address: str) -> None:
+    cut_from(address)  # the other end said so: it must not end the keeper's thread
+    cut_to(address)

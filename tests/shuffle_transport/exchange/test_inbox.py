@@ -113,3 +113,21 @@ def test_an_end_with_other_totals_than_those_of_what_came_is_a_broken_stream(pla
     with pytest.raises(StreamBroken, match="the sender says"):
         plain.put_end(replace(plain.tally.totals, blocks=2))
     assert not plain.ended
+
+
+def test_items_that_nobody_took_before_the_close_are_not_an_end(plain: Inbox) -> None:
+    plain.put_control(b"a")
+    plain.put_control(b"b")
+    plain.put_end(Totals())
+    assert plain.take(0) is not None
+    plain.close()  # by another thread than the consumer's
+    with pytest.raises(StreamBroken, match="closed"):
+        plain.take(0)
+
+
+def test_the_end_that_was_next_is_the_end_after_the_close_too(plain: Inbox) -> None:
+    plain.put_control(b"a")
+    plain.put_end(Totals())
+    assert plain.take(0) is not None
+    plain.close()
+    assert plain.take(0) == (None, None)

@@ -27,6 +27,7 @@ from shuffle_transport.exchange.wire import (
     record_batch,
 )
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import ANYBODY, Principal
 
 
 class BlockChannel:
@@ -36,6 +37,7 @@ class BlockChannel:
 
     :ivar name: what the client opened it as.
     :ivar peer: the address of the other end.
+    :ivar principal: whom the client acts for, at a server that wants tokens; else, and at the client, anybody.
     :param closing: called by `close`, last.
     """
 
@@ -47,8 +49,9 @@ class BlockChannel:
         squeezer: Squeezer,
         timeout: float,
         closing: Callable[[], None],
+        principal: Principal = ANYBODY,
     ) -> None:
-        self.name, self.peer = name, peer
+        self.name, self.peer, self.principal = name, peer, principal
         self._session, self._inbox, self._outbox = session, session.inbox, session.outbox
         self._squeezer, self._timeout, self._closing = squeezer, timeout, closing
 
@@ -82,10 +85,12 @@ class BlockChannel:
             gate.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
         try:
             self._outbox.put(message, deadline, parcel)
-            self._session.look_for_credit()
         except DeadlineExceeded:
             gate.give_back(parcel.cost)  # it is not sent; or the channel is broken, and nobody counts
             raise
+        finally:
+            gate.sent()
+        self._session.look_for_credit()
 
     def send_control(self, message: bytes, timeout: float) -> None:
         """Send a message of the application's, in its place among the blocks; it needs no credit.

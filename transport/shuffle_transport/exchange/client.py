@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import ShuffleError, ShuttingDown
+from shuffle_api.errors import ShuffleError, ShuttingDown, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.connect import flight_connection, flight_options
@@ -84,7 +84,7 @@ class ExchangeClient:
             keepalive_ms=round(chosen.keepalive * 1000),
         )
         if self._closing.is_set():
-            raise ShuttingDown(f"the exchange client of {self.address} is closed")
+            raise self._shutting_down()
         granter = Granter(self._pool, self._timeout, maximum=chosen.window, announced=True)
         try:
             stream = self._stream(command, self._timeout)
@@ -106,14 +106,21 @@ class ExchangeClient:
         reader = threading.Thread(
             target=self._read, args=(session, stream, command, chosen), name=f"exchange-read-{name}", daemon=True
         )
-        with self._lock:
-            self._channels[channel] = reader
-            self._opened += 1
+        session.attach(stream)
+        with self._lock:  # a channel that `close` does not find would outlive the threads that it needs to end
+            closed = self._closing.is_set()
+            if not closed:
+                self._channels[channel] = reader
+                self._opened += 1
+                reader.start()
+        if closed:
+            stream.abort()
+            stream.close()
+            session.close()
+            raise self._shutting_down()
         self._keeper.watch(session, session.check)
         if chosen.keepalive:
             self._scribe.keep_alive(session, session.ping, chosen.keepalive)
-        session.attach(stream)
-        reader.start()
         return channel
 
     def statistics(self) -> ExchangeStatistics:
@@ -124,8 +131,8 @@ class ExchangeClient:
 
     def close(self) -> None:
         """Close all channels, then the connection. Idempotent."""
-        self._closing.set()
         with self._lock:
+            self._closing.set()
             channels = list(self._channels)
         for channel in channels:
             channel.close()
@@ -141,6 +148,9 @@ class ExchangeClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _shutting_down(self) -> ShuttingDown:
+        return ShuttingDown(f"the exchange client of {self.address} is closed")
 
     def _stream(self, command: pb.ExchangeCommand, timeout: float) -> Stream:
         """A new stream, connected.
@@ -183,9 +193,14 @@ class ExchangeClient:
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 stream = self._stream(command, min(left, self._timeout))
-                session.attach(stream, resumed=True)
             except ShuffleError:
                 continue
+            try:
+                session.attach(stream, resumed=True)
+            except StreamBroken:  # the channel was closed meanwhile
+                stream.abort()
+                stream.close()
+                return None
             with self._lock:
                 self._resumed += 1
             return stream, pause

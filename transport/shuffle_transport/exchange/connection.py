@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 from collections.abc import Callable
 from urllib.parse import unquote
 
+_PORT = re.compile("[0-9]{1,5}")
 Name = Callable[[socket.socket], tuple[str, int]]
 
 
@@ -36,7 +38,7 @@ def cut_from(address: str) -> None:
 def _cut(address: str, name: Name) -> None:
     kind, _, address = unquote(address).partition(":")
     host, _, port = address.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not port.isdigit():
+    if kind not in ("ipv4", "ipv6") or not _PORT.fullmatch(port):
         return
     try:
         descriptors = os.listdir("/proc/self/fd")

@@ -144,9 +144,15 @@ class Inbox:
         return found, self.account.took(found.parcel.size, found.parcel.cost)
 
     def close(self) -> None:
-        """Nobody will take any more: frees the memory and its reservation. Idempotent."""
+        """Nobody will take any more: frees the memory and its reservation. Idempotent.
+
+        Who takes all the same gets StreamBroken, after the end too if items before it were dropped here.
+        """
         self.account.close()
-        self.fail(StreamBroken(f"{self._where}: this end is closed"))
+        closed = StreamBroken(f"{self._where}: this end is closed")
+        if self._arrivals:
+            self._error = self._error or closed
+        self.fail(closed)
         while not self._queue.empty():
             self._queue.get()
         self._queue.put(_MARK)

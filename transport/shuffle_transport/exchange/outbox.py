@@ -25,6 +25,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import SentBlocks
 
 STATE_TIMEOUT = 5.0  # seconds for a message of a few bytes: a transport that does not take it is broken
+_SLOWEST = 1 << 20  # bytes per second of a transport that moves, for what is sent again
 _ABORT_WITHIN = 0.5  # seconds for a write to end that was aborted
 _REASON_WAIT = 1.0  # seconds in which who reads the stream says why it broke
 
@@ -48,7 +49,7 @@ class Outbox:
         *,
         keep: bool,
     ) -> None:
-        self.gate = CreditGate(where, self._announce)
+        self.gate = CreditGate(where, self._announce, shared=True)
         self.tally, self.items, self.ended = Tally(checked=True), 0, False
         self.active = time.monotonic()  # when something was written last
         self._where, self._keeper, self._state, self._waiting, self._keep = where, keeper, state, waiting, keep
@@ -95,7 +96,8 @@ class Outbox:
 
     def tell(self, *, ping: bool = False) -> None:
         """Have the state written, with `ping` to ask for an answer; soon, if another thread writes. Never raises."""
-        self._ping_due |= ping
+        if ping:
+            self._ping_due = True
         self._due = True
         self._flush()
 
@@ -162,7 +164,9 @@ class Outbox:
                 first, kept = self._place.next, list(self._kept)
                 self._place = self._place.send(len(kept))
             for message in ((None, pb.ExchangeControl(first=first).SerializeToString()), *kept):
-                self._write(message, time.monotonic() + STATE_TIMEOUT)
+                # Too short for a large batch, a deadline would break this stream and every one after it.
+                size = 0 if message[0] is None else message[0].nbytes
+                self._write(message, time.monotonic() + STATE_TIMEOUT + size / _SLOWEST)
             self._behind = False
             self._due = True  # what became due meanwhile could not be written
             if self.gate.statistics().backlog:

@@ -7,6 +7,7 @@ has another: so it can outlive a stream that breaks, and nothing stays unread wh
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,9 +29,11 @@ from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Principal
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ class ExchangeService:
         self._squeezer = Squeezer()
         self._changed = threading.Condition()
         self._served: dict[Session, BlockChannel] = {}  # whose handlers run
-        self._known: dict[Session, bytes] = {}  # all, with what names them when they resume
+        self._known: dict[Session, tuple[Principal, bytes]] = {}  # all, with who may resume them, and by what name
         self._opened = self._resumed = 0
         self._closed = False
 
@@ -71,16 +74,14 @@ class ExchangeService:
         stream = FlightStream(peer, reader, writer, None)
         writer.begin(EXCHANGE_SCHEMA)
         try:
-            command = _command(peer, descriptor)
-            session = self._resume(command, stream) or self._open(command, stream)
+            command, principal = _command(peer, descriptor), principal_of(context)
+            session = self._resume(command, stream, principal) or self._open(command, stream, principal)
         except ShuffleError as error:
             log.warning("exchange with %s refused: %s", peer, error)
             self._refuse(stream, error)
             return
-        reason = session.run()
-        if reason is not None and session.resume:
-            session.away(self._options.resume_timeout)
-        elif reason is not None:
+        reason = session.run(away=self._options.resume_timeout if session.resume else math.inf)
+        if reason is not None and not session.resume:
             session.fail(reason)
         self._settle(session)
 
@@ -113,7 +114,7 @@ class ExchangeService:
             except ShuffleError as broken:
                 log.debug("refusing %s: %s", stream.peer, broken)
 
-    def _open(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session:
+    def _open(self, command: pb.ExchangeCommand, stream: FlightStream, principal: Principal) -> Session:
         codec = get_codec(command.codec or "none")
         granter = Granter(self._pool, self._timeout, maximum=self._options.window, announced=True)
         session = Session(
@@ -125,24 +126,27 @@ class ExchangeService:
             silence=3 * command.keepalive_ms / 1000,
             resume=bool(command.session),
         )
-        channel = BlockChannel(command.channel, stream.peer, session, self._squeezer, self._timeout, _nothing)
+        channel = BlockChannel(
+            command.channel, stream.peer, session, self._squeezer, self._timeout, _nothing, principal
+        )
+        session.attach(stream, accepting=True)  # before others know of the session: they end the stream that they find
         with self._changed:
             if self._closed:
                 session.close()
                 raise ShuttingDown("the endpoint is shutting down")
-            self._known[session] = command.session
+            self._known[session] = principal, command.session
             self._served[session] = channel
             self._opened += 1
         self._keeper.watch(session, partial(self._check, session))
-        session.attach(stream, accepting=True)
         name = f"exchange-{command.channel}"
         threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
         return session
 
-    def _resume(self, command: pb.ExchangeCommand, stream: FlightStream) -> Session | None:
+    def _resume(self, command: pb.ExchangeCommand, stream: FlightStream, principal: Principal) -> Session | None:
         """The session that the command names, on its new stream; None if the channel is to be opened."""
+        wanted = principal, command.session
         with self._changed:
-            found = [session for session, name in self._known.items() if name and name == command.session]
+            found = [session for session, known in self._known.items() if command.session and known == wanted]
         if not found and not command.resumed:
             return None
         if not found or found[0].over:

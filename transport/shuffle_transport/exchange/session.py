@@ -29,6 +29,7 @@ ANSWER_WITHIN = 2.0  # seconds for a ping that a consumer waits for beyond its d
 LEAD_FROM = 5 * ANSWER_WITHIN  # who waits for less does not read itself: its deadline could be far exceeded
 _QUIET = 1.0  # seconds without a message after which a sender is idle
 _LONG = 60.0
+_OFTEN = 0.05  # seconds: what a client promises must not keep the keeper, which serves all of them, busy
 
 
 class Session:
@@ -79,29 +80,41 @@ class Session:
 
         :param resumed: this end has had another one.
         :param accepting: it is the other end that opened it, and would know of this one's state.
+        :raises StreamBroken: the channel is over; ending the stream is left to the caller.
         """
-        self._silent, self.heard, self._heard_at = False, False, time.monotonic()
-        self._detached.clear()
-        self._resuming = resumed
-        self._you = stream.peer if accepting else ""
-        self._stream, self._reading = (
-            stream,
-            Reading(
-                stream, self._keeper, self._dispatch, written=lambda: self.outbox.active, needed=self._needs_reading
-            ),
+        reading = Reading(
+            stream, self._keeper, self._dispatch, written=lambda: self.outbox.active, needed=self._needs_reading
         )
+        # Who ends the channel ends the stream that it finds. One that came a moment later nobody would end.
+        with self._deciding:
+            if self._over:
+                raise StreamBroken(
+                    f"{self.where}: it has ended, or was away for too long",
+                    remedy="open a new channel and send everything again",
+                )
+            self._silent, self.heard, self._heard_at = False, False, time.monotonic()
+            self._detached.clear()
+            self._resuming = resumed
+            self._you = stream.peer if accepting else ""
+            self._stream, self._reading = stream, reading
         self.outbox.attach(stream, hello=resumed or accepting, behind=resumed)
 
-    def run(self) -> ShuffleError | None:
-        """Read the attached stream to its end, on a thread of its own. Says why it ended; None: the channel is over."""
+    def run(self, *, away: float = math.inf) -> ShuffleError | None:
+        """Read the attached stream to its end, on a thread of its own. Says why it ended; None: the channel is over.
+
+        :param away: if the stream breaks, the channel fails after this many seconds without another one.
+        """
         stream, reading = self._stream, self._reading
         assert stream is not None
         assert reading is not None
         reason = reading.run()
+        self._away_until = time.monotonic() + away  # first: without a stream, the time of an earlier absence is over
         self._stream = self._reading = None
         self._keeper.end(stream)
         self.outbox.detach(stream)
         self._detached.set()
+        if away < math.inf:
+            self._keeper.hurry()
         if self._silent:
             reason = StreamBroken(f"the other end has been silent for {self._silence:g} s")
         return None if self._over else reason
@@ -116,11 +129,6 @@ class Session:
             stream.abort()
         if not self._detached.wait(timeout):
             raise DeadlineExceeded("the channel's earlier stream has not ended", remedy="try again")
-
-    def away(self, seconds: float) -> None:
-        """The session fails after this many seconds without a stream."""
-        self._away_until = time.monotonic() + seconds
-        self._keeper.hurry()
 
     # ------------------------------------------------------------------------------------------- the caller
 
@@ -173,10 +181,10 @@ class Session:
             self.outbox.refuse(error)
             self.fail(error)
 
-    def fail(self, error: ShuffleError) -> None:
+    def fail(self, error: ShuffleError, *, unless_attached: bool = False) -> None:
         """Whoever uses this end, now or later, gets `error` (the first one); the stream, if any, ends soon."""
         with self._deciding:
-            if self._over:
+            if self._over or (unless_attached and self._stream is not None):
                 return
             self._over = self._failed = True
         error.message = f"{self.where}: {error.message}"
@@ -204,13 +212,15 @@ class Session:
         """Is the other end alive? Returns when to ask again."""
         stream = self._stream
         if stream is None:
-            if now > self._away_until:
-                self.fail(StreamBroken("the other end did not come back in time"))
+            if not self._over and now > self._away_until:
+                self.fail(StreamBroken("the other end did not come back in time"), unless_attached=True)
+            if self._over:
+                return now + _LONG
             return min(now + _LONG, max(now, self._away_until))
         if self._silence and now - self._heard_at > self._silence:
             self._silent = True
             stream.abort()
-        return now + (self._silence or _LONG) / 4
+        return now + max((self._silence or _LONG) / 4, _OFTEN)
 
     def ping(self, silence: float) -> None:
         """Say something and ask the other end to, unless something was said `silence` seconds ago or less."""
@@ -300,10 +310,11 @@ class Session:
     def _lead(self, reading: Reading, deadline: float) -> bool:
         """Read on the consumer's thread until there is something for it, or its time is up."""
         me = object()
-        self._leads_until[me] = deadline  # one each: who finds the lead taken must not end the leader's
-        if self._nudge_at > deadline:
-            self._nudge_at = deadline
-            self._keeper.begin(self._nudge, deadline, self._nudge)
+        with self._deciding:  # else the keeper, just looking, may neither see this deadline nor be called for it
+            self._leads_until[me] = deadline  # one each: who finds the lead taken must not end the leader's
+            if self._nudge_at > deadline:
+                self._nudge_at = deadline
+                self._keeper.begin(self._nudge, deadline, self._nudge)
         try:
             return reading.lead(lambda: self.inbox.ready or time.monotonic() >= deadline)
         finally:
@@ -314,12 +325,13 @@ class Session:
 
         A consumer's time is up in the middle of a read: the answer to a ping ends that.
         """
-        self._nudge_at = until = min(list(self._leads_until.values()), default=math.inf)
-        if until > time.monotonic():
-            if until < math.inf:
-                self._keeper.begin(self._nudge, until, self._nudge)
-            return
-        self._nudge_at = math.inf
+        with self._deciding:
+            self._nudge_at = until = min(list(self._leads_until.values()), default=math.inf)
+            if until > time.monotonic():
+                if until < math.inf:
+                    self._keeper.begin(self._nudge, until, self._nudge)
+                return
+            self._nudge_at = math.inf
         self._scribe.soon(self._ask)
         asked, stream = time.monotonic(), self._stream
 

@@ -101,7 +101,7 @@ class Totals(_message.Message):
     def __init__(self, blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., raw_bytes: _Optional[int] = ..., records: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class PutCommand(_message.Message):
-    __slots__ = ("protocol", "shuffle", "output", "partitions", "codec", "first_block", "relay")
+    __slots__ = ("protocol", "shuffle", "output", "partitions", "codec", "first_block", "relay", "copy")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class PutCommand(_message.Message):
     CODEC_FIELD_NUMBER: _ClassVar[int]
     FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     shuffle: ShuffleKey
     output: MapAttempt
@@ -116,7 +117,8 @@ class PutCommand(_message.Message):
     codec: str
     first_block: int
     relay: bool
-    def __init__(self, protocol: _Optional[int] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., partitions: _Optional[int] = ..., codec: _Optional[str] = ..., first_block: _Optional[int] = ..., relay: _Optional[bool] = ...) -> None: ...
+    copy: bool
+    def __init__(self, protocol: _Optional[int] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., partitions: _Optional[int] = ..., codec: _Optional[str] = ..., first_block: _Optional[int] = ..., relay: _Optional[bool] = ..., copy: _Optional[bool] = ...) -> None: ...
 
 class PutControl(_message.Message):
     __slots__ = ("backlog", "end", "commit", "abort", "ends")
@@ -437,18 +439,20 @@ class UnregisterAppReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("shuffle", "partitions", "maps", "codec", "content")
+    __slots__ = ("shuffle", "partitions", "maps", "codec", "content", "replicas")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MAPS_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     partitions: int
     maps: int
     codec: str
     content: str
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+    replicas: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
     __slots__ = ("epoch", "workers")
@@ -497,7 +501,7 @@ class LocateRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
 
 class LocateReply(_message.Message):
-    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "serial")
+    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "serial", "replicas")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_MAP_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
@@ -508,6 +512,7 @@ class LocateReply(_message.Message):
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[MapOutput]
     next_map: int
     more: bool
@@ -518,7 +523,8 @@ class LocateReply(_message.Message):
     content: str
     lost: _containers.RepeatedCompositeFieldContainer[MapOutput]
     serial: int
-    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., serial: _Optional[int] = ...) -> None: ...
+    replicas: int
+    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., serial: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class MapOutput(_message.Message):
     __slots__ = ("output", "worker", "totals", "copies")
@@ -547,6 +553,34 @@ class ReportLostReply(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     lost: _containers.RepeatedCompositeFieldContainer[MapAttempt]
     def __init__(self, lost: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("shuffle",)
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ...) -> None: ...
+
+class WatchReply(_message.Message):
+    __slots__ = ("epoch", "serial", "lost", "moved")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    serial: int
+    lost: _containers.RepeatedCompositeFieldContainer[LostMapOutput]
+    moved: _containers.RepeatedCompositeFieldContainer[MapOutput]
+    def __init__(self, epoch: _Optional[int] = ..., serial: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostMapOutput, _Mapping]]] = ..., moved: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ...) -> None: ...
+
+class LostMapOutput(_message.Message):
+    __slots__ = ("output", "worker", "reason")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    output: MapAttempt
+    worker: Worker
+    reason: str
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("app",)
@@ -633,15 +667,19 @@ class AppStatus(_message.Message):
     def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., idle_seconds: _Optional[float] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class ShuffleStatus(_message.Message):
-    __slots__ = ("shuffle", "partitions", "maps", "committed", "totals")
+    __slots__ = ("shuffle", "partitions", "maps", "committed", "totals", "replicas", "degraded")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MAPS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     partitions: int
     maps: int
     committed: int
     totals: Totals
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., committed: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
+    replicas: int
+    degraded: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., committed: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., replicas: _Optional[int] = ..., degraded: _Optional[int] = ...) -> None: ...

@@ -82,6 +82,11 @@ class ShuffleControlStub:
                 request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostRequest.SerializeToString,
                 response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/flight_shuffle.v1.ShuffleControl/Watch',
+                request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchRequest.SerializeToString,
+                response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/flight_shuffle.v1.ShuffleControl/Status',
                 request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusRequest.SerializeToString,
@@ -149,6 +154,12 @@ class ShuffleControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -202,6 +213,11 @@ def add_ShuffleControlServicer_to_server(servicer, server):
                     servicer.ReportLost,
                     request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostRequest.FromString,
                     response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchRequest.FromString,
+                    response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -455,6 +471,33 @@ class ShuffleControl:
             '/flight_shuffle.v1.ShuffleControl/ReportLost',
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostRequest.SerializeToString,
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.ReportLostReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/flight_shuffle.v1.ShuffleControl/Watch',
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchRequest.SerializeToString,
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.WatchReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,52 @@
+"""A Flight endpoint's doorman: every verb passes it before anything is read (docs/protocol.md, Who may)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow.flight as fl
+
+from shuffle_api.errors import ShuffleError, Unauthenticated
+from shuffle_transport import messages
+from shuffle_transport.security import ANYBODY, APP_HEADER, TOKEN_HEADER, Principal
+
+MIDDLEWARE = "token"
+
+Authenticate = Callable[[Sequence[str], Sequence[str]], Principal]
+"""Whom a call comes from, by the values of its headers `authorization` and `flight-shuffle-app`, or Unauthenticated."""
+
+
+class TokenMiddleware(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    """Goes with one call and says whom it comes from."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+
+
+class TokenMiddlewareFactory(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Refuses calls that `authenticate` refuses; `refused` hears of each."""
+
+    def __init__(self, authenticate: Authenticate, refused: Callable[[ShuffleError], None]) -> None:
+        super().__init__()
+        self._authenticate, self._refused = authenticate, refused
+
+    def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[Any]]) -> TokenMiddleware:
+        """Raises FlightUnauthenticatedError with the Error message as its extra info."""
+        try:
+            principal = self._authenticate(_texts(headers, TOKEN_HEADER), _texts(headers, APP_HEADER))
+        except Unauthenticated as error:
+            self._refused(error)
+            extra = messages.error_message(error).SerializeToString()
+            raise fl.FlightUnauthenticatedError(str(error), extra_info=extra) from None
+        return TokenMiddleware(principal)
+
+
+def principal_of(context: fl.ServerCallContext) -> Principal:
+    """Whom a call comes from; anybody at an endpoint that wants no tokens."""
+    middleware = context.get_middleware(MIDDLEWARE)
+    return ANYBODY if middleware is None else middleware.principal
+
+
+def _texts(headers: Mapping[str, Sequence[Any]], name: str) -> list[str]:
+    return [value if isinstance(value, str) else "" for value in headers.get(name, ())]
