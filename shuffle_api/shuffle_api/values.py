@@ -14,6 +14,8 @@ CONTENTS = ("records", "opaque", "arrow", "spark")
 """What the payloads of a shuffle are: framed records (see `shuffle_api.records`), bytes that only the
 engine understands, Arrow IPC messages, Spark's serialized rows."""
 
+MAX_REPLICAS = 2
+
 MAX_COUNT = 2**31 - 1
 """Most partitions or maps of a shuffle: they travel as int32."""
 
@@ -81,12 +83,25 @@ class MapOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LostMapOutput:
+    """A committed map output is gone: which, at which worker it lay, and why. Its map has to run again.
+
+    Of a worker that is gone too, `host` and `port` may be unknown: empty and 0.
+    """
+
+    output: MapAttempt
+    worker: WorkerInfo
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleSpec:
-    """What a shuffle is: `maps` tasks write, `partitions` are read.
+    """What a shuffle is: `maps` tasks write, `partitions` are read, `replicas` workers hold each map output.
 
     The `check_` methods are the argument checks every plugin needs, with the same words everywhere.
 
-    :raises InvalidArgument: partitions < 1, maps < 0, either above 2**31 - 1, or an unknown content.
+    :raises InvalidArgument: partitions < 1, maps < 0, either above 2**31 - 1, an unknown content, or replicas other
+        than 1 and 2.
     """
 
     id: ShuffleId
@@ -94,6 +109,7 @@ class ShuffleSpec:
     maps: int
     codec: str = "lz4"
     content: str = "records"
+    replicas: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.partitions <= MAX_COUNT:
@@ -104,6 +120,8 @@ class ShuffleSpec:
             raise InvalidArgument(
                 f"content {self.content!r} is not known", remedy=f"use one of: {', '.join(CONTENTS)}", shuffle=self.id
             )
+        if not 1 <= self.replicas <= MAX_REPLICAS:
+            raise InvalidArgument(f"replicas {self.replicas} is not in [1, {MAX_REPLICAS}]", shuffle=self.id)
 
     def check_partition(self, partition: int) -> None:
         """:raises InvalidArgument: `partition` is not in [0, partitions)."""

@@ -35,3 +35,11 @@ def check_arrow(spec: ShuffleSpec, instead: str) -> None:
             remedy=f"open the driver's plugin with the option content=arrow, or {instead}",
             shuffle=spec.id,
         )
+
+
+def check_records(spec: ShuffleSpec, instead: str) -> None:
+    """:raises InvalidArgument: the shuffle's content is not `records`."""
+    if spec.content != "records":
+        raise InvalidArgument(
+            f"a shuffle of content {spec.content!r} has no records", remedy=f"use {instead}", shuffle=spec.id
+        )

@@ -109,6 +109,10 @@ class ShuffleOutputs:
         """The last lost output of each map in [first, end) that has no winner since, ascending."""
         return [self.lost[map][-1] for map in self._known(first, end) if map not in self.winners]
 
+    def losses(self) -> list[LostOutput]:
+        """Every loss there was, ascending by map; those of one map in their order."""
+        return [event for map in sorted(self.lost) for event in self.lost[map]]
+
     def _known(self, first: int, end: int | None) -> Iterator[int]:
         stop = len(self.maps) if end is None else bisect_left(self.maps, end)
         return (self.maps[at] for at in range(bisect_left(self.maps, first), stop))

@@ -222,6 +222,10 @@ class Registry:
         """What was lost of maps [first, end) and not written again, ascending. Raises what `spec` raises."""
         return self._outputs(id).lost_now(first, end)
 
+    def losses(self, id: ShuffleId) -> list[LostOutput]:
+        """Everything that was lost of a shuffle, also what was written again since. Raises what `spec` raises."""
+        return self._outputs(id).losses()
+
     def worker(self, id: str) -> WorkerInfo:
         """:raises InvalidArgument: no such worker is registered."""
         if id not in self._workers:

@@ -38,6 +38,11 @@ class ReaderState:
     positions: Mapping[int, Position]
     blocks: tuple[InFlight, ...] = ()
 
+    @classmethod
+    def beginning(cls, partitions: range, maps: range) -> ReaderState:
+        """A reader that has had nothing: it goes on from the very first block, if that is still kept."""
+        return cls(-1, {map: Position(dict.fromkeys(partitions, 0)) for map in maps})
+
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
@@ -46,6 +51,7 @@ class WriterState:
     `records` were written before the barrier, by this writer and those it goes on from: where its source stands.
     `blocks` are those that the barrier overtook: a restored writer sends them first, under their old numbers, and who
     has them already drops them.
+    `log` is where what was sent before is kept on disk, to be replayed to consumers that go back further; "": nowhere.
     """
 
     checkpoint: int
@@ -54,6 +60,15 @@ class WriterState:
     markers: int
     records: int = 0
     blocks: tuple[InFlight, ...] = ()
+    log: str = ""
+
+    @property
+    def begin(self) -> Position:
+        """Where the writer goes on: the first block of each partition that it sends, and the next marker."""
+        first = dict(enumerate(self.numbers))
+        for block in self.blocks:
+            first[block.partition] = min(first[block.partition], block.number)
+        return Position(first, self.markers)
 
 
 def redistribute(states: Iterable[ReaderState], partitions: range) -> ReaderState:
