@@ -25,13 +25,13 @@ class ClusterProcesses:
             self._stack.close()
             raise
 
-    def add_worker(self, name: str = "") -> ServerProcess:
+    def add_worker(self, name: str = "", *options: str) -> ServerProcess:
         name = name or f"worker-{len(list(self.root.glob('worker-*.log')))}"
-        return self._start(name, ("--master", self.master.control), "worker")
+        return self._start(name, ("--master", self.master.control, *options), "worker")
 
     def _start(self, name: str, options: Sequence[str], role: str) -> ServerProcess:
         process = ServerProcess(self.root / name, self.root / f"{name}.log", options, role=role)
-        self._stack.callback(_end, process)
+        self._stack.callback(end, process)
         return process
 
     def worker(self, id: str) -> ServerProcess:
@@ -59,6 +59,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLI
         time.sleep(0.05)
 
 
-def _end(process: ServerProcess) -> None:
+def end(process: ServerProcess) -> None:
+    """Stop it, unless it was killed."""
     if process.running:
         process.stop()

@@ -15,22 +15,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.cluster import ClusterProcesses, wait_until
+from bench.cluster_writers import write_all
 from bench.server import ServerProcess
-from shuffle_api.errors import MapOutputLost, MapOutputNotWritten
-from shuffle_api.ids import MapAttempt
+from shuffle_api.errors import MapOutputNotWritten
 from shuffle_api.interfaces import OptionValue
-from shuffle_api.testing.oracle import Workload, problems, read, write
-from shuffle_api.values import ShuffleHandle
+from shuffle_api.testing.oracle import Workload, problems, read
 from shuffle_plugins.remote import RemoteShuffle
 
 VICTIMS = ("worker", "master", "both")
 MOMENTS = ("write", "read")
-WRITERS, ATTEMPTS = 4, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +64,10 @@ def run(cluster: ClusterProcesses, seed: int, *, workers: int, maps: int = 12, r
         if moment == "write":
             killer = threading.Thread(target=_kill, args=(processes, delay), name="killer")
             killer.start()
-            winners = _write_all(plugin, handle, workload)
+            winners = write_all(plugin, handle, workload)
             killer.join()
         else:
-            winners = _write_all(plugin, handle, workload)
+            winners = write_all(plugin, handle, workload)
         expected = workload.expected(winners, range(workload.partitions))
         if moment == "read":
             killer = threading.Thread(target=_kill, args=(processes, delay / 4), name="killer")
@@ -100,21 +97,6 @@ def _kill(processes: Sequence[ServerProcess], delay: float) -> None:
         process.kill()
     for process in processes:
         process.restart()
-
-
-def _write_all(plugin: RemoteShuffle, handle: ShuffleHandle, workload: Workload) -> list[MapAttempt]:
-    """The attempts that were told they have won, in the order of the maps."""
-
-    def write_map(map_id: int) -> MapAttempt:
-        for attempt in range(ATTEMPTS):
-            try:
-                return write(plugin, handle, workload, MapAttempt(map_id, attempt)).output
-            except MapOutputLost:  # what the worker held of it went with the process
-                continue
-        raise TimeoutError(f"map {map_id} was lost {ATTEMPTS} times")
-
-    with ThreadPoolExecutor(WRITERS) as pool:
-        return list(pool.map(write_map, range(workload.maps)))
 
 
 def _files(cluster: ClusterProcesses, app: str) -> list[Path]:

@@ -16,10 +16,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.cluster import wait_until
 from bench.ingest_plain import flight_of_files, receive_files, write_files
 from bench.parts import measure
 from bench.server import ServerProcess
@@ -155,25 +158,37 @@ def _pull(worker: str, ticket: pb.GetTicket) -> int:
 
 
 def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    """One partition out of many small outputs, beside as many blocks of one output: what a merge could save at best."""
+    """One partition out of many small outputs, file by file and out of merged regions, beside as many blocks of one
+    output, which is the best that a merge can do."""
     count, size = parameters.small_outputs, parameters.small_block_bytes
-    pulls: dict[str, list[float]] = {"many_outputs": [], "one_output": []}
-    with (
-        ServerProcess(scratch / "small", scratch / "small.log") as server,
-        RemoteShuffle({"server": server.control, "codec": "none"}) as plugin,
-        plugin.master(APP) as master,
-    ):
-        many, one = (master.register_shuffle(partitions, maps) for partitions, maps in ((1, count), (count, 1)))
-        client = FlightClient(server.data, timeout=TIMEOUT)
-        for map_id in range(count):
-            _push(client, many.spec.id, map_id, 1, _blocks(1, size))
-        _push(client, one.spec.id, 0, count, _blocks(count, size))
-        client.close()
-        for _ in range(parameters.rounds + 1):
-            for name, handle in (("many_outputs", many), ("one_output", one)):
-                ticket = pb.GetTicket(shuffle=_key(handle.spec.id), end_partition=handle.spec.partitions)
+    sides = {"many_outputs": 0, "merged": 1 << 20, "one_output": 0}
+    pulls: dict[str, list[float]] = {name: [] for name in sides}
+    merging = 0.0
+    with ExitStack() as stack:
+        tickets: dict[str, tuple[str, pb.GetTicket]] = {}
+        for name, merge_below in sides.items():
+            log = scratch / f"{name}.log"
+            arguments = ["--merge-below", str(merge_below)]
+            server = stack.enter_context(ServerProcess(scratch / name, log, arguments))
+            plugin = stack.enter_context(RemoteShuffle({"server": server.control, "codec": "none"}))
+            master = stack.enter_context(plugin.master(APP))
+            partitions, maps = (count, 1) if name == "one_output" else (1, count)
+            shuffle = master.register_shuffle(partitions, maps).spec.id
+            with closing(FlightClient(server.data, timeout=TIMEOUT)) as client:
+                for map_id in range(maps):
+                    _push(client, shuffle, map_id, partitions, _blocks(partitions, size))
+            ticket = pb.GetTicket(shuffle=_key(shuffle), end_partition=partitions)
+            tickets[name] = server.data, ticket
+            if merge_below:
+                for _ in range(2):
+                    _pull(server.data, ticket)
                 started = time.perf_counter()
-                if _pull(server.data, ticket) != count * size:
+                wait_until(partial(_says, log, "into a region"), "the outputs are merged")
+                merging = time.perf_counter() - started
+        for _ in range(parameters.rounds + 1):
+            for name, (address, ticket) in tickets.items():
+                started = time.perf_counter()
+                if _pull(address, ticket) != count * size:
                     raise AssertionError("other bytes came back than were written")
                 pulls[name].append(round(time.perf_counter() - started, 4))
     medians = {name: statistics.median(values[1:]) for name, values in pulls.items()}
@@ -181,7 +196,13 @@ def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
         "seconds": pulls,
         "microseconds_per_output": round((medians["many_outputs"] - medians["one_output"]) / count * 1e6, 1),
         "ratio": round(medians["many_outputs"] / medians["one_output"], 2),
+        "ratio_merged": round(medians["merged"] / medians["one_output"], 2),
+        "merging_s": round(merging, 3),
     }
+
+
+def _says(log: Path, text: str) -> bool:
+    return text in log.read_text()
 
 
 def _memory(parameters: Parameters, scratch: Path) -> dict[str, Any]:

@@ -24,9 +24,10 @@ def document(text: str) -> str:
 def metrics() -> str:
     """The table, in the order of the list."""
     rows = [
-        f"| `{family.name}` | {family.kind} | {labels(family)} | {escaped(family.help)} |" for family in families.ALL
+        f"| `{family.name}` | {family.kind} | {', '.join(family.parts)} | {labels(family)} | {escaped(family.help)} |"
+        for family in families.ALL
     ]
-    return table(("metric", "type", "labels", "what"), rows)
+    return table(("metric", "type", "of", "labels", "what"), rows)
 
 
 def labels(family: Family) -> str:

@@ -30,7 +30,7 @@ class ServerProcess:
 
     ``control``, ``data`` and ``metrics`` (empty without ``--metrics-listen``) are its addresses; ``log`` takes its
     standard error; ``credentials`` are for `status`. ``role`` may be ``master``, which has no ``data``, or ``worker``,
-    which has no ``control`` and a ``worker`` id.
+    which has no ``control`` and a ``worker`` id. ``prefix`` goes before the command, to run it elsewhere.
     Raises ServerFailed if it is not ready within a minute.
     """
 
@@ -42,12 +42,14 @@ class ServerProcess:
         *,
         credentials: Credentials = NO_CREDENTIALS,
         role: str = "server",
+        listen: str = "127.0.0.1:0",
+        prefix: Sequence[str] = (),
     ) -> None:
-        self._role = role
+        self._role, self._prefix = role, tuple(prefix)
         self._client: ControlClient | None = None
         self.data_dir, self.log, self._credentials = data_dir, log, credentials
         self._arguments = tuple(arguments)
-        self._start("127.0.0.1:0")
+        self._start(listen)
 
     def kill(self) -> None:
         """``kill -9``: the process has no chance to do anything."""
@@ -59,7 +61,7 @@ class ServerProcess:
         self._start(self.control)
 
     def _start(self, listen: str) -> None:
-        command = [sys.executable, "-m", "shuffle_server", self._role]
+        command = [*self._prefix, sys.executable, "-m", "shuffle_server", self._role]
         command += ["--listen", listen] if self._role != "worker" else []
         with self.log.open("ab") as errors:
             self._process = subprocess.Popen(

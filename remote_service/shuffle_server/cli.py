@@ -6,14 +6,16 @@ import argparse
 import functools
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
-from shuffle_api.errors import ShuffleError
+from shuffle_api.errors import ShuffleError, ShuttingDown
 from shuffle_api.options import parse_options
 from shuffle_server import __version__
+from shuffle_server.drain_command import add_drain
 from shuffle_server.options import ServerOptions, options_of
 from shuffle_server.print_token import add_token
 from shuffle_server.scrub_command import add_scrub
@@ -37,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_role(commands, "worker", "run a worker of a master elsewhere", "Run a worker, which joins a master.")
     add_status(commands)
     add_scrub(commands)
+    add_drain(commands)
     add_token(commands)
     for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda p: p.name):
         point.load()(commands)
@@ -69,11 +72,6 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.observe.logs import set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
 
-    roles: dict[str, Callable[[ServerOptions], Running]] = {
-        "server": Server,
-        "master": MasterServer,
-        "worker": WorkerServer,
-    }
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
     options = parse_options(ServerOptions, given)
     set_up_logging(options.log_format, options.log_level)
@@ -84,9 +82,26 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     signal.set_wakeup_fd(wakeup)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server = roles[role](options)
+
+    def stopping() -> bool:
+        return bool(select.select([signals], [], [], 0)[0])
+
+    roles: dict[str, Callable[[ServerOptions], Running]] = {
+        "server": Server,
+        "master": functools.partial(MasterServer, stopping=stopping),
+        "worker": WorkerServer,
+    }
+    try:
+        server = roles[role](options)
+    except ShuttingDown:
+        return 0
     print("ready " + " ".join(f"{name}={address}" for name, address in server.ready), flush=True)
-    os.read(signals, 1)
+    if isinstance(server, WorkerServer):
+        server.when_left(lambda: os.write(wakeup, b"\0"))
+    asked = os.read(signals, 1) != b"\0"
+    if asked and options.drain and isinstance(server, WorkerServer):
+        server.begin_drain()
+        select.select([signals], [], [], options.drain)  # until it has left, or another signal comes
     if not server.stop():
         logging.shutdown()
         os._exit(0)  # threads of cut streams are still inside Arrow; everything that must be closed is

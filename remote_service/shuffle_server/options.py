@@ -20,6 +20,12 @@ class ServerOptions:
         "127.0.0.1:9110", help="HOST:PORT of the control endpoint, the address users give; port 0 takes any free one"
     )
     master: str = option("", help="HOST:PORT of the master's control endpoint, which a worker joins; for a worker only")
+    metadata: str = option(
+        "",
+        secret=True,
+        help="postgresql://USER@HOST/DATABASE: keep the registry there, not in --data-dir; of several masters with the"
+        " same one leads and the others stand by",
+    )
     data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
     advertise: str = option("", help="host name under which clients reach this server; default: the host it listens on")
     metrics_listen: str = option(
@@ -50,6 +56,13 @@ class ServerOptions:
         minimum=0,
         help="files of removed shuffles kept for a minute to be written over by the same application; 0 keeps none",
     )
+    merge_below: int = option(
+        1 << 20,
+        unit="bytes",
+        minimum=0,
+        help="where pulls take little of many map outputs that are no larger than this, these are copied into larger"
+        " files ordered by partition; 0: never",
+    )
     tier: str = option(
         "",
         secret=True,
@@ -78,6 +91,13 @@ class ServerOptions:
         unit="seconds",
         minimum=1.0,
         help="a worker silent for longer is given up; a restart of a worker must take less",
+    )
+    drain: float = option(
+        0.0,
+        unit="seconds",
+        minimum=0.0,
+        help="on SIGTERM hand all map outputs over to other workers before stopping, for so long at most; a second"
+        " signal stops at once; 0: stop at once",
     )
     staged_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
@@ -114,16 +134,15 @@ FOR_WORKERS = frozenset(
         "app_max_bytes",
         "tier",
         "tier_after",
+        "merge_below",
         "recycle",
         "window",
         "overload_timeout",
         "staged_timeout",
-        "metrics_listen",
+        "drain",
     )
 )
-FOR_MASTERS = frozenset(
-    ("listen", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads", "metrics_listen")
-)
+FOR_MASTERS = frozenset(("listen", "metadata", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads"))
 
 
 def options_of(role: str) -> list[OptionRow]:
@@ -137,7 +156,7 @@ def options_of(role: str) -> list[OptionRow]:
             for row in rows
             if row.name not in FOR_MASTERS
         ]
-    return [row for row in rows if row.name != "master"]
+    return [row for row in rows if row.name not in ("master", "metadata")]
 
 
 def split_address(text: str, what: str) -> tuple[str, int]:

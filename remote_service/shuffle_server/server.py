@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
+from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.part import MasterPart
-from shuffle_server.observe.figures import Sources
-from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.families import MASTER, WORKER
+from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.log_context import log_context
 from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, split_address
@@ -21,10 +23,12 @@ from shuffle_server.security import load_security, peer_credentials, warn_of_str
 from shuffle_server.store.directories import lock_directories, split_directories
 from shuffle_server.worker.announce import announce, announce_local
 from shuffle_server.worker.coordinator import LocalCoordinator
+from shuffle_server.worker.draining import Drain
 from shuffle_server.worker.member import Member
 from shuffle_server.worker.part import Housekeeper, WorkerPart, data_address
 from shuffle_server.worker.remote_coordinator import RemoteCoordinator
 from shuffle_server.worker.serials import ShuffleSerials
+from shuffle_server.worker.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -70,23 +74,20 @@ class Server:
             self._control.membership.join(WorkerInfo(self._data.id, options.advertise or data_host, 0), local=True)
             announce_local(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
-            self.worker = self._data.serve(LocalCoordinator(master, self._data.id), security)
+            self.worker = self._data.serve(LocalCoordinator(master, self._data.id), security, self._control.place)
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
             self.data_address = self.worker.info.address
-            self.metrics_address = self._observation.address
             period = min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4)
             self._housekeeper = Housekeeper(period, self._control, self._data)
-            sources = Sources(
-                self._data.id, self._data.pool, self._data.store, master, self._data.relay, self._control.journal_dir
-            )
+            absent = partial(absent_from, master, self._data.id)
+            sources = Sources(self._control.sources(), self._data.sources(absent))
             self._observation.attach(sources, options.window, self._housekeeper.thread)
             undo.pop_all()
 
     @property
     def ready(self) -> Sequence[tuple[str, str]]:
-        metrics = [("metrics", self.metrics_address)] if self.metrics_address else []
-        return [("control", self.control_address), ("data", self.data_address), *metrics]
+        return [("control", self.control_address), ("data", self.data_address), *self._observation.ready]
 
     def stop(self) -> bool:
         self._observation.stopping()
@@ -102,26 +103,31 @@ class Server:
 
 
 class MasterServer:
-    """A master without a worker. Raises as `Server` does."""
+    """A master without a worker. Raises as `Server` does; ShuttingDown if it was to stop before it led (`stopping`)."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, stopping: Callable[[], bool] = lambda: False) -> None:
         security = load_security(options)
         warn_of_strangers({split_address(options.listen, "--listen")[0]}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
-            self._control = MasterPart(options, Instruments())
+            self._observation = Observation(options.metrics_listen, MASTER)
+            undo.callback(self._observation.close)
+            self._control = MasterPart(options, self._observation.instruments, stopping)
             self.control_address = self._control.serve(security)
             self._housekeeper = Housekeeper(min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4), self._control)
+            self._observation.attach(Sources(self._control.sources(), None), 0, self._housekeeper.thread)
             undo.pop_all()
 
     @property
     def ready(self) -> Sequence[tuple[str, str]]:
-        return [("control", self.control_address)]
+        return [("control", self.control_address), *self._observation.ready]
 
     def stop(self) -> bool:
+        self._observation.stopping()
         self._control.stop()
         self._housekeeper.stop()
+        self._observation.close()
         self._control.close()
         _unlock(self._locks)
         return True
@@ -139,7 +145,9 @@ class WorkerServer:
         raise_file_limit()
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
-            self._data = WorkerPart(options, Instruments())
+            self._observation = Observation(options.metrics_listen, WORKER)
+            undo.callback(self._observation.close)
+            self._data = WorkerPart(options, self._observation.instruments)
             store = self._data.store
             serials = ShuffleSerials(root / "serials", self._data.remove_shuffle, sync=options.durability == "fsynced")
             for shuffle in store.shuffles():
@@ -158,22 +166,53 @@ class WorkerServer:
             undo.callback(self._member.close)
             self._coordinator = RemoteCoordinator(options.master, self._member, serials, credentials)
             undo.callback(self._coordinator.close)
-            self.worker = self._data.serve(self._coordinator, security)
+            self.worker = self._data.serve(self._coordinator, security, self._coordinator.place)
             undo.callback(self._data.stop)
+            self._serials = serials
+            self._when_left: Callable[[], object] = lambda: None
+            self._drain = Drain(self.worker, store, self._data.replication, self._member, lambda: self._when_left())
+            undo.callback(self._drain.close)
+            self._upkeep = Upkeep(self.worker, self._data.replication, self._member)
+            undo.callback(self._upkeep.close)
+            self._member.when_drained(self._drain.begin)
             self._member.join(JOIN_SECONDS)
             announce(store, self._member, self._coordinator, found)
             self._member.start()
+            self._upkeep.start()
             self._housekeeper = Housekeeper(HOUSEKEEPING_SECONDS, self._data)
+            sources = self._data.sources(self._member.absent, self._member.is_alive)
+            self._observation.attach(Sources(None, sources), options.window, self._housekeeper.thread)
             undo.pop_all()
 
     @property
     def ready(self) -> Sequence[tuple[str, str]]:
-        return [("worker", self.worker.info.id), ("data", self.worker.info.address)]
+        return [("worker", self.worker.info.id), ("data", self.worker.info.address), *self._observation.ready]
+
+    def when_left(self, call: Callable[[], object]) -> None:
+        """Have `call` called when this worker was drained and has left its master: it is of no use any more."""
+        self._when_left = call
+        if self._drain.done:
+            call()
+
+    def begin_drain(self) -> None:
+        """Hand over what is held, then leave."""
+        try:
+            self._member.drain()
+        except ShuffleError as error:
+            log.warning("the master was not told that this worker leaves: %s", error)
+        self._drain.begin()
 
     def stop(self) -> bool:
+        self._observation.stopping()
         self.worker.stopping = True
+        self._upkeep.close()
+        self._drain.close()
         ended = self._data.stop()
         self._housekeeper.stop()
+        self._observation.close()
+        if self._drain.done:
+            for shuffle, serial in self._serials.all():
+                self._serials.end(shuffle, serial)
         self._member.close()
         self._coordinator.close()
         self._data.close()

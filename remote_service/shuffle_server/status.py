@@ -98,9 +98,11 @@ def _workers(reply: pb.StatusReply) -> str:
                 f"{state.staged_outputs} ({_size(state.staged_bytes)})",
                 _size(state.spare_bytes),
             )
-        rows.append((worker.id, f"{worker.host}:{worker.port}", _size(worker.free_bytes), *told))
+        address, kind = f"{worker.host}:{worker.port}", "draining" if worker.draining else "in use"
+        rows.append((worker.id, address, kind, _size(worker.free_bytes), *told))
     return _table(
-        ("WORKER", "ADDRESS", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "BEING WRITTEN", "SPARE"), rows
+        ("WORKER", "ADDRESS", "STATE", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "BEING WRITTEN", "SPARE"),
+        rows,
     )
 
 
@@ -124,7 +126,7 @@ def _apps(reply: pb.StatusReply) -> str:
 
 def _shuffles(reply: pb.StatusReply) -> str:
     return _table(
-        ("SHUFFLE", "PARTITIONS", "MAPS", "COMMITTED", "RECORDS", "BYTES"),
+        ("SHUFFLE", "PARTITIONS", "MAPS", "COMMITTED", "RECORDS", "BYTES", "REPLICAS", "DEGRADED"),
         [
             (
                 f"{s.shuffle.app}/{s.shuffle.shuffle}",
@@ -133,6 +135,8 @@ def _shuffles(reply: pb.StatusReply) -> str:
                 s.committed,
                 s.totals.records,
                 _size(s.totals.bytes),
+                s.replicas,
+                s.degraded,
             )
             for s in reply.shuffles
         ],

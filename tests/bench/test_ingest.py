@@ -21,7 +21,7 @@ SMALL = [
     "--rounds",
     "1",
     "--small-outputs",
-    "5",
+    "40",
 ]
 SMALL += ["--small-block-bytes", "100", "--memory-partitions", "20", "--memory-maps", "3"]
 
@@ -38,5 +38,6 @@ def test_every_part_has_figures(tmp_path: Path) -> None:
     assert throughput["ratio_ingest"] > 0
     assert throughput["ratio_read_back"] > 0
     assert report["small"]["ratio"] > 0
+    assert report["small"]["ratio_merged"] > 0
     assert 0 < report["memory"]["start_bytes"] <= report["memory"]["peak_bytes"]
     assert list(tmp_path.iterdir()) == [path]

@@ -9,6 +9,8 @@ import pytest
 
 from bench.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.options import ServerOptions
+from shuffle_server.server import MasterServer
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
@@ -19,6 +21,14 @@ from tests.shuffle_server.secured import Secured
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path / "data", tmp_path / "server.log") as process:
         yield process
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[MasterServer]:
+    """A master without a worker, in this process."""
+    server = MasterServer(ServerOptions(data_dir=str(tmp_path / "m"), listen="127.0.0.1:0"))
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -64,6 +64,11 @@ def _control(method: str, request: Callable[[str], Any]) -> Verb:
     return call
 
 
+def _watch(scene: Secured, credentials: Credentials, app: str) -> Any:
+    with closing(scene.control(credentials)) as client:
+        return next(iter(client.stream("Watch", pb.WatchRequest(shuffle=key(app)))))
+
+
 def _flight(action: Callable[[Any, Any, str], Any]) -> Verb:
     def call(scene: Secured, credentials: Credentials, app: str) -> Any:
         with flight_connection(scene.server.data, credentials.tls) as client:
@@ -120,6 +125,7 @@ CONTROL: dict[str, Verb] = {
     "Place": _control("Place", lambda app: pb.PlaceRequest(shuffle=key(app))),
     "Locate": _control("Locate", lambda app: pb.LocateRequest(shuffle=key(app))),
     "ReportLost": _control("ReportLost", lambda app: pb.ReportLostRequest(shuffle=key(app), reason="test")),
+    "Watch": _watch,
     "Status": _control("Status", lambda app: pb.StatusRequest(app=app)),
 }
 DATA: dict[str, Verb] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -231,3 +233,17 @@ def test_a_list_of_directories_is_claimed_whole_or_not_at_all(tmp_path: Path) ->
     for wrong in ("a,,b", "a,a", "a,./a"):
         with pytest.raises(InvalidArgument, match="--data-dir"):
             split_directories(wrong)
+
+
+def test_want_of_descriptors_takes_no_directory_out(tmp_path: Path) -> None:
+    store = Store(tmp_path / "only")
+    next_one = os.dup(0)
+    os.close(next_one)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, limits[1]))
+    try:
+        store.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert write(store, 0, b"still in use")
+    store.close()

@@ -129,6 +129,17 @@ def hand_over(client: Client, request: pb.PutCommand, payloads: list[bytes]) -> 
     return sorted((b.partition, bytes(memoryview(b.payload)[4:])) for b in blocks)
 
 
+def test_a_copy_is_not_handed_over(client: Client, handle: ShuffleHandle) -> None:
+    """Nobody reads what is handed over, and a copy must be what was committed elsewhere."""
+    request, blocks = command(handle), blocks_of([b"x"])
+    hand_over(client, request, [b"x"])
+    request.copy = True
+    for act in (lambda: client.lend(request), lambda: client.adopt(request, blocks)):
+        with pytest.raises(fl.FlightError, match="a copy of a map output") as error:
+            act()
+        assert code_of(error) is ErrorCode.INVALID_ARGUMENT
+
+
 def test_adopted_file_is_read_like_a_push_and_located_blocks_are_its_bytes(
     client: Client, plugin: RemoteShuffle, handle: ShuffleHandle, server: ServerProcess
 ) -> None:

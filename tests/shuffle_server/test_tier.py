@@ -17,10 +17,11 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
+from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.part import WorkerPart
-from shuffle_server.worker.serve import OutputRange, serve
+from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shuffle_api.errors import DeadlineExceeded, MapOutputLost, ShuffleError
+from shuffle_api.errors import AttemptSuperseded, DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
+from shuffle_server.store import staged as staged_module
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
+from shuffle_server.worker import replication
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.pool import BufferPool
@@ -161,3 +164,86 @@ def test_a_commit_that_is_recorded_while_its_output_is_dropped_is_not_acknowledg
     with pytest.raises(MapOutputLost, match="was dropped"):
         worker.commit(*staged(store, FIRST))
     assert registry.lost == [FIRST]
+
+
+def test_a_copy_that_is_held_but_not_recorded_is_recorded_when_it_comes_again(
+    store: Store, registry: Registry, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.publish(*staged(store, FIRST))  # its loss was told after it had come back
+    recorded = []
+
+    def record(shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+        recorded.append(output)
+        return output
+
+    monkeypatch.setattr(registry, "commit", record)
+    registry.won = MapOutput(FIRST, "elsewhere", store.describe(SPEC.id, 0).totals)
+    assert worker.commit(*staged(store, FIRST), copy=True).worker == "w"
+    assert [(each.output, each.worker) for each in recorded] == [(FIRST, "w")]
+    assert store.catalog.holds(SPEC.id, FIRST)
+
+
+class Copies:
+    """Workers that say they took a copy, of which the registry never hears."""
+
+    def __init__(self) -> None:
+        self.to: list[str] = []
+
+    def copy(self, shuffle: ShuffleId, output: MapAttempt, to: WorkerInfo) -> Totals:
+        self.to.append(to.id)
+        return Totals()
+
+    def ask(self, worker: WorkerInfo, shuffle: ShuffleId, output: MapAttempt) -> None:
+        raise AssertionError("who holds an output copies it")
+
+
+def test_a_copy_that_the_registry_never_hears_of_is_not_made_for_ever(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "LOOK_SECONDS", 0.001)
+    copies, own, other = Copies(), WorkerInfo("w", "h", 1), WorkerInfo("v", "i", 1)
+    registry.won = MapOutput(FIRST, "w", Totals())
+    made = replication.Replication(lambda: own, registry, lambda *_: [own, other], copies)
+    assert made.ensure(replace(SPEC, replicas=2), registry.won)
+    assert copies.to == ["v"] * replication.MOST_COPIES
+
+
+def test_a_copy_of_what_is_held_already_is_answered_without_copying_it_on(store: Store, registry: Registry) -> None:
+    """Two workers that wait for each other's copies would not come to an end."""
+    own, copies = WorkerInfo("w", "h", 1), Copies()
+    two = replace(SPEC, replicas=2)
+    registry.opening = lambda shuffle, map_id: (two, registry.won)  # type: ignore[method-assign]
+    made = replication.Replication(lambda: own, registry, lambda *_: [WorkerInfo("v", "i", 1)], copies)
+    worker = Worker(own, store, registry, BufferPool(1 << 20), Instruments(), made)
+    registry.won = MapOutput(FIRST, "w", Totals())
+    command = pb.PutCommand(
+        protocol=messages.PROTOCOL,
+        shuffle=messages.key_of(SPEC.id),
+        output=messages.attempt_of(FIRST),
+        partitions=SPEC.partitions,
+        codec="none",
+        copy=True,
+    )
+    assert worker.open_attempt(command) == registry.won
+    assert copies.to == []
+
+
+def test_a_copy_does_not_take_the_place_of_the_sender_that_pushes_the_same_attempt(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was cut off from the worker that committed its push, and needs an answer from this one."""
+    written, turn = staged(store, FIRST)
+    with pytest.raises(Overloaded, match="is pushing it here"):
+        written.take_turn(copy=True)
+    written.append(turn, batch([block(1, b"more")]))
+    monkeypatch.setattr(staged_module, "SENDER_SECONDS", 0.0)
+    copying = written.take_turn(copy=True)  # the sender is gone
+    with pytest.raises(AttemptSuperseded):
+        written.append(turn, batch([block(1, b"late")]))
+    written.append(copying, batch([block(2, b"copied")]))
+    assert written.take_turn(copy=True) == copying + 1
+    sender = written.take_turn()
+    with pytest.raises(AttemptSuperseded):
+        written.append(copying + 1, batch([block(2, b"copied")]))
+    written.append(sender, batch([block(3, b"sent")]))
+    assert written.totals.blocks == 4

@@ -26,13 +26,6 @@ from tests.shuffle_server.helpers import read_all, write_map
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[MasterServer]:
-    server = MasterServer(ServerOptions(data_dir=str(tmp_path / "m"), listen="127.0.0.1:0"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def plugin(master: MasterServer) -> Iterator[RemoteShuffle]:
     with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 30}) as remote:
         yield remote
@@ -163,10 +156,10 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
         write_map(plugin, handle, 0)
         other = start_worker(master, tmp_path / "other")
         try:
-            master._control.membership.drain(worker.worker.info.id)
             worker._member._closing.set()  # it hears of nothing any more
             worker._member._wake.set()
             worker._member._thread.join()
+            master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             handle = job.register_shuffle(4, 1, shuffle=0)
             write_map(plugin, handle, 0)  # at the other worker: the same attempt of the same map

@@ -9,6 +9,7 @@ import grpc
 
 from shuffle_api.errors import PermissionDenied, ShuffleError, Unauthenticated
 from shuffle_server.master.refusal import refuse
+from shuffle_server.master.wrapping import Serve, behavior_of, wrapped
 from shuffle_transport.security import APP_HEADER, TOKEN_HEADER, Principal, authenticate
 
 # Which application a request is about. A method that is not in here is served to the cluster's token only.
@@ -21,11 +22,10 @@ APP_OF: dict[str, Callable[[Any], str]] = {
     "Place": lambda request: request.shuffle.app,
     "Locate": lambda request: request.shuffle.app,
     "ReportLost": lambda request: request.shuffle.app,
+    "Watch": lambda request: request.shuffle.app,
 }
 FOR_ANY_TOKEN = "Hello"
 FOR_OWN_APP = "Status"
-
-Handler = Callable[[Any, grpc.ServicerContext], Any]
 
 
 class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
@@ -39,21 +39,19 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gen
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[Any, Any] | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        handler: Any = continuation(handler_call_details)
         try:
             principal = self._principal(handler_call_details)
         except Unauthenticated as error:
-            return _refusing(error)
-        handler: Any = continuation(handler_call_details)
+            return _refusing(error, handler)
         if handler is None:
             return None
         method = str(handler_call_details.method).rpartition("/")[2]
-        if handler.unary_unary is None:
-            return _refusing(PermissionDenied(f"{method} is a stream, which no token allows"))
-        return grpc.unary_unary_rpc_method_handler(
-            _checked(handler.unary_unary, method, principal),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        inner = behavior_of(handler)
+        if inner is None:
+            # Nothing that a stream asks for is looked at here, so it needs the token that may ask for anything.
+            return handler if principal.app is None else _refusing(_for_the_cluster(method), handler)
+        return wrapped(handler, _checked(inner, method, principal))
 
     def _principal(self, details: grpc.HandlerCallDetails) -> Principal:
         found: dict[str, list[str]] = {TOKEN_HEADER: [], APP_HEADER: []}
@@ -63,7 +61,7 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gen
         return authenticate(self._secret, found[TOKEN_HEADER], found[APP_HEADER])
 
 
-def _checked(inner: Handler, method: str, principal: Principal) -> Handler:
+def _checked(inner: Serve, method: str, principal: Principal) -> Serve:
     def serve(request: Any, context: grpc.ServicerContext) -> Any:
         try:
             check(method, request, principal)
@@ -87,11 +85,19 @@ def check(method: str, request: Any, principal: Principal) -> None:
     elif method in APP_OF:
         principal.check(APP_OF[method](request))
     else:
-        raise PermissionDenied(f"{method} is for the cluster's token only")
+        raise _for_the_cluster(method)
 
 
-def _refusing(error: ShuffleError) -> grpc.RpcMethodHandler[Any, Any]:
+def _for_the_cluster(method: str) -> PermissionDenied:
+    return PermissionDenied(f"{method} is for the cluster's token only")
+
+
+def _refusing(error: ShuffleError, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    """In place of `handler`, which may be a stream's, and None where there is no such method."""
+
     def serve(request: Any, context: grpc.ServicerContext) -> Any:
         refuse(context, error)
 
+    if handler is not None and handler.stream_stream is not None:
+        return grpc.stream_stream_rpc_method_handler(serve)
     return grpc.unary_unary_rpc_method_handler(serve)

@@ -9,6 +9,7 @@ from shuffle_api.errors import ProtocolMismatch, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput
 from shuffle_api.values import MapOutput
+from shuffle_server.master.commit_stream import CommitStream
 from shuffle_server.master.grouping import Batcher
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
@@ -69,6 +70,7 @@ class RegistryClient:
             credentials=credentials,
             stub=rpc.ShuffleRegistryStub,
         )
+        self._stream = CommitStream(self._client, timeout)
         self._identity = identity
         self._batcher: Batcher[_Commit, MapOutput | ShuffleError] = Batcher(
             self._send, timeout=2 * (timeout + retry), what="the commit at the master", linger=LINGER_SECONDS
@@ -100,7 +102,8 @@ class RegistryClient:
         return [self._batcher.wait(ticket) for ticket in tickets]
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
+        """Close the connection; idempotent. Who waits for a commit gets ShuttingDown."""
+        self._stream.close()
         self._client.close()
 
     def _send(self, commits: list[_Commit]) -> list[MapOutput | ShuffleError]:
@@ -111,7 +114,7 @@ class RegistryClient:
 
     def _request(self, commits: list[_Commit]) -> list[MapOutput | ShuffleError]:
         request = pb.CommitRequest(identity=self._identity().message(), commits=map(_message, commits))
-        reply: pb.CommitReply = self._client.call("Commit", request)
+        reply = self._stream.ask(request)
         if len(reply.results) != len(commits):
             raise ProtocolMismatch(
                 f"{self._client.address} answered {len(commits)} commits with {len(reply.results)} results",

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import grpc
 
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import ShuffleId
-from shuffle_api.registry.operations import CommitMapOutput, Operation
+from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import MapOutput, WorkerInfo
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership, check_present
 from shuffle_server.master.refusal import guard
+from shuffle_server.master.streams import OpenStreams
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
 
 MAX_COMMITS = 10_000
 PAGE = 5_000  # outputs in one reply of Held
-BEATS_PER_TIMEOUT = 6
-SLOWEST_BEAT = 2.0
+RELEASED = "it was moved to another worker"
 
 
 class CommitService(rpc.ShuffleRegistryServicer):
     """`flight_shuffle.registry.v1.ShuffleRegistry`."""
 
-    def __init__(self, master: Master, membership: Membership) -> None:
-        self._master, self._membership = master, membership
+    def __init__(self, master: Master, membership: Membership, streams: OpenStreams) -> None:
+        self._master, self._membership, self._streams = master, membership, streams
 
     def Join(self, request: pb.JoinRequest, context: grpc.ServicerContext) -> pb.JoinReply:
         def reply() -> pb.JoinReply:
             worker = request.worker
             info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
             return pb.JoinReply(
-                known=self._membership.join(info),
+                known=self._membership.join(info, draining=worker.draining),
                 epoch=self._master.epoch,
-                beat_seconds=min(SLOWEST_BEAT, self._membership.silent_seconds / BEATS_PER_TIMEOUT),
+                beat_seconds=self._membership.beat_seconds,
             )
 
         return guard(context, reply)
@@ -46,11 +47,57 @@ class CommitService(rpc.ShuffleRegistryServicer):
         def reply() -> pb.BeatReply:
             who = request.identity
             check_epoch(who.epoch, self._master.epoch)
-            self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
+            draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
             with self._master.lock:
                 gone = [held for held in request.shuffles if not _goes_on(self._master.registry, held)]
             self._master.settle()  # what is told to be over stays so
-            return pb.BeatReply(gone=gone)
+            return pb.BeatReply(gone=gone, draining=draining)
+
+        return guard(context, reply)
+
+    def Release(self, request: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
+        def reply() -> pb.ReleaseReply:
+            who = request.identity
+            check_epoch(who.epoch, self._master.epoch)
+            with self._master.lock:
+                check_present(self._master, who.worker, who.incarnation)
+            operations = [
+                LoseMapOutput(messages.shuffle_id(o.shuffle), messages.map_attempt(o.output), RELEASED, who.worker)
+                for o in request.outputs
+            ]
+            sure = self._membership.heard_of() - {who.worker}
+            outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
+            pairs = zip(request.outputs, outcomes, strict=True)
+            return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
+
+        return guard(context, reply)
+
+    def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
+        def reply() -> pb.DrainReply:
+            if self._membership.has_left(request.worker):
+                return pb.DrainReply(left=True)
+            self._membership.drain(request.worker)
+            status = self._membership.member(request.worker).status
+            with self._master.lock:
+                held = self._master.registry.held_by(request.worker)
+            only = [output.totals.bytes for _, output in held if len(output.workers) == 1]
+            others = len(self._membership.place())
+            return pb.DrainReply(
+                outputs=len(only),
+                bytes=sum(only),
+                staged=status.staged_outputs,
+                pushes=status.open_pushes,
+                others=others,
+            )
+
+        return guard(context, reply)
+
+    def Leave(self, request: pb.LeaveRequest, context: grpc.ServicerContext) -> pb.LeaveReply:
+        def reply() -> pb.LeaveReply:
+            who = request.identity
+            check_epoch(who.epoch, self._master.epoch)
+            self._membership.leave_empty(who.worker, who.incarnation)
+            return pb.LeaveReply()
 
         return guard(context, reply)
 
@@ -82,8 +129,11 @@ class CommitService(rpc.ShuffleRegistryServicer):
 
         return guard(context, reply)
 
-    def Commit(self, request: pb.CommitRequest, context: grpc.ServicerContext) -> pb.CommitReply:
-        return guard(context, lambda: self._commit(request))
+    def Commits(
+        self, request_iterator: Iterator[pb.CommitRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.CommitReply]:
+        for request in self._streams.requests(request_iterator, context):
+            yield guard(context, partial(self._commit, request))
 
     def _commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         who = request.identity
@@ -112,6 +162,17 @@ class CommitService(rpc.ShuffleRegistryServicer):
                 )
 
         return pb.CommitReply(results=map(_result, commit_all(self._master, commits, check)))
+
+
+def _check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:
+    """Raises MapOutputLost, MapOutputNotWritten, UnknownShuffle, InvalidArgument: it is not to be given up here.
+
+    :param sure: other workers, which are there.
+    """
+    assert isinstance(operation, LoseMapOutput)
+    held = registry.map_output(operation.shuffle, operation.output.map)
+    if held.output != operation.output or not any(worker in sure for worker in held.workers):
+        raise InvalidArgument(f"{operation.output} lies only at {held.worker}, as {held.output}")
 
 
 def _goes_on(registry: Registry, held: pb.HeldShuffle) -> bool:

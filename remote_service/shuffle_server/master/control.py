@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.refusal import guard
+from shuffle_server.master.streams import ControlServer, OpenStreams, StreamThreads
+from shuffle_server.master.watching import Watchers
 from shuffle_server.proto import registry_pb2_grpc as registry_rpc
 from shuffle_server.security import OPEN, ServerSecurity, ServerTls
 from shuffle_transport import messages
@@ -77,6 +79,7 @@ class ControlService(rpc.ShuffleControlServicer):
         self._states, self._max_shuffles = states, max_shuffles
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
+        self.watchers = Watchers(master, workers.workers)
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
         def reply() -> pb.HelloReply:
@@ -182,6 +185,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 content=spec.content,
                 lost=(messages.output_message(event.output) for event in lost),
                 serial=serial,
+                replicas=spec.replicas,
             )
 
         return guard(context, reply)
@@ -235,6 +239,9 @@ class ControlService(rpc.ShuffleControlServicer):
                 return ()
         return found.workers if found.output == output else ()
 
+    def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
+        return self.watchers.answer(request, context)
+
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         def reply() -> pb.StatusReply:
             pushed, pulled = self._workers.traffic()
@@ -280,6 +287,8 @@ class ControlService(rpc.ShuffleControlServicer):
                                 raw_bytes=sum(o.totals.raw_bytes for o in outputs),
                                 records=sum(o.totals.records for o in outputs),
                             ),
+                            replicas=spec.replicas,
+                            degraded=sum(len(o.workers) < spec.replicas for o in outputs),
                         )
                     )
                 apps.append(
@@ -317,15 +326,22 @@ def start_control(
     *,
     around: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]  # generic in the stubs only
     inside: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]
-) -> tuple[grpc.Server, int]:
+) -> tuple[ControlServer, int]:
     """Listen; the server and its port. Raises InvalidArgument when it cannot listen there.
 
     Interceptors `around` see every call as it came, those `inside` the requests that were decoded and let in.
     """
     server = grpc.server(
         futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
-        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 << 20)],
+        options=[
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", 16 << 20),
+            # A peer that has vanished must not hold a stream's thread for ever.
+            ("grpc.keepalive_time_ms", 60_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+        ],
         interceptors=[
+            StreamThreads(),
             *around,
             DecodingInterceptor(),
             *([TokenInterceptor(security.secret)] if security.secret else []),
@@ -333,7 +349,8 @@ def start_control(
         ],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)
-    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master, membership), server)
+    streams = OpenStreams()
+    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master, membership, streams), server)
     address, tls = f"{host}:{port}", security.tls
     try:
         bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))
@@ -343,7 +360,7 @@ def start_control(
             remedy="choose another --listen address, or port 0 for any free one",
         ) from error
     server.start()
-    return server, bound
+    return ControlServer(server, streams, service.watchers), bound
 
 
 def _speaking(tls: ServerTls) -> grpc.ServerCredentials:

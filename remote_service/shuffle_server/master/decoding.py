@@ -5,7 +5,7 @@ gRPC would decode before any handler of ours runs, answer what it cannot decode 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -13,12 +13,13 @@ from google.protobuf.message import DecodeError
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.master.refusal import refuse
+from shuffle_server.master.wrapping import behavior_of, wrapped
 
 
 class DecodingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Hands raw bytes to the handlers behind it, decoded, and refuses with InvalidArgument what is no request.
 
-    The first interceptor of a server: those behind it see messages. Methods are unary, as all of the service's are.
+    The first interceptor of a server: those behind it see messages.
     """
 
     def intercept_service(
@@ -30,9 +31,9 @@ class DecodingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # 
         if handler is None or handler.request_deserializer is None:
             return handler  # type: ignore[no-any-return]
 
-        def serve(data: bytes, context: grpc.ServicerContext) -> Any:
+        def decode(data: bytes, context: grpc.ServicerContext) -> Any:
             try:
-                request = handler.request_deserializer(data)
+                return handler.request_deserializer(data)
             except DecodeError:
                 method = str(handler_call_details.method).rpartition("/")[2]
                 refuse(
@@ -42,6 +43,12 @@ class DecodingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # 
                         remedy="speak flight_shuffle.v1 (docs/protocol.md)",
                     ),
                 )
-            return handler.unary_unary(request, context)
 
-        return grpc.unary_unary_rpc_method_handler(serve, response_serializer=handler.response_serializer)
+        inner = behavior_of(handler)
+        if inner is not None:
+            return wrapped(handler, lambda data, context: inner(decode(data, context), context), decodes=True)
+
+        def serve_stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+            return handler.stream_stream((decode(data, context) for data in requests), context)
+
+        return grpc.stream_stream_rpc_method_handler(serve_stream, None, handler.response_serializer)

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from shuffle_api.errors import ShuttingDown, StorageFailed
 from shuffle_server.master.files import AppendFile, Directory
-from shuffle_server.master.frames import LOG, FileHeader, encode_frame
 from shuffle_server.master.grouping import Batcher, Ticket
+from shuffle_transport.frames import LOG, FileHeader, encode_frame
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from shuffle_api.registry.operations import (
 )
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory, LocalDirectory
-from shuffle_server.master.frames import SNAPSHOT, FileHeader, FrameFile
 from shuffle_server.master.log import Log, NoLog, OperationLog, Place
 from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
 from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
+from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Master:
     :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
     :param sync: an acknowledged operation survives the machine; else it survives the process.
     :param snapshot_every: operations after which the state is written down and the log before it dropped.
+    :param sure: raises when another master may have taken this one's place: then nothing is acknowledged or told.
     :raises StorageFailed: a file of the registry is damaged (it is named), or the disk is failing.
     :raises InvalidArgument: a file is in a format that this release does not read.
     """
@@ -54,8 +55,14 @@ class Master:
     """`snapshot` and `restore` work. (A registry that keeps its state elsewhere may leave that to others.)"""
 
     def __init__(
-        self, directory: Path | Directory | None, *, sync: bool = False, snapshot_every: int = EVERY_OPERATIONS
+        self,
+        directory: Path | Directory | None,
+        *,
+        sync: bool = False,
+        snapshot_every: int = EVERY_OPERATIONS,
+        sure: Callable[[], None] = lambda: None,
     ) -> None:
+        self._sure = sure
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._closing = threading.Event()
@@ -111,6 +118,7 @@ class Master:
             # What is repeated, or the reason for a refusal, may still be on its way to the disk on behalf of others.
             place = self._append(changes) if changes else self._log.barrier() if wait else None
         self._log.wait(place)
+        self._sure()
         if self._listeners:
             for outcome in outcomes:
                 self._tell(outcome)
@@ -259,9 +267,13 @@ class Master:
         return self._log.given_up
 
     def settle(self) -> None:
-        """Return when all that a query could have seen until now is durable; at once when the disk is failing."""
+        """Return when all that a query could have seen until now is durable; at once when the disk is failing.
+
+        :raises StorageFailed: another master may have taken this one's place.
+        """
         if not self._log.failing:
             self._log.wait(self._log.barrier())
+        self._sure()
 
     def close(self) -> None:
         """Write what is queued and close; call once."""

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from shuffle_api.errors import ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory
-from shuffle_server.master.frames import SNAPSHOT, FileHeader
 from shuffle_server.master.log import Log, Place
 from shuffle_server.master.recovery import Recovered, file_lsns
 from shuffle_server.master.snapshots import SnapshotInfo, snapshot_name, write_snapshot
+from shuffle_transport.frames import SNAPSHOT, FileHeader
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
-from shuffle_api.registry.operations import LoseWorker, RegisterWorker
+from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
+from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.master import Master
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -20,6 +21,13 @@ its next sign of life."""
 LOOK_SHARE = 0.5
 """Of the same time: so much silence counts between two looks at most. A master that stood still for longer has heard of
 nobody, and the signs of life that came meanwhile are yet to be read."""
+
+BEATS_PER_TIMEOUT = 6
+SLOWEST_BEAT = 2.0
+SURE_BEATS = 3
+"""A worker that was heard of in so many of them is there: others may delete what they hold as well as it."""
+
+DRAINED_REMEMBERED = 1000
 
 FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is no other
 
@@ -55,9 +63,12 @@ class Membership:
         # A master that was away has heard of nobody: that is not held against the workers.
         self._members = {info.id: Member(info, clock()) for info in master.registry.workers()}
         self._looked = clock()
+        self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
-    def join(self, info: WorkerInfo, *, local: bool = False) -> bool:
+    def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
         """A worker is there, or back; whether the registry counted on it until now.
+
+        :param draining: it is about to leave, as it was told by an earlier life of the master.
 
         :raises StaleEpoch: a later life of this worker has joined.
         """
@@ -71,15 +82,16 @@ class Membership:
                     worker=info.id,
                 )
             self._master.apply(RegisterWorker(info))
-            member = Member(info, self._clock(), local=local)
+            member = Member(info, self._clock(), local=local, draining=draining)
             if former is not None and former.info.incarnation == info.incarnation:
-                member.draining = former.draining
+                member.draining |= former.draining
+            self._drained.pop(info.id, None)
             with self._lock:
                 self._members[info.id] = member
             return former is not None
 
-    def beat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> None:
-        """A sign of life.
+    def beat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
+        """A sign of life; whether the worker is to hand over what it holds, and leave.
 
         :raises StaleEpoch: the worker has not joined, or a later life of it has.
         """
@@ -89,6 +101,7 @@ class Membership:
                 raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
             member.info = replace(member.info, free_bytes=free_bytes)
             member.seen, member.status, member.placed = self._clock(), status, 0
+            return member.draining
 
     def expire(self) -> list[str]:
         """Give up the workers that have been silent for too long; their ids.
@@ -118,15 +131,68 @@ class Membership:
         with self._changes:
             self._lose(id, reason)
 
+    @property
+    def beat_seconds(self) -> float:
+        """How often workers show a sign of life."""
+        return min(SLOWEST_BEAT, self.silent_seconds / BEATS_PER_TIMEOUT)
+
+    def heard_of(self) -> set[str]:
+        """The workers of which nobody need doubt that they are there: the last copy of an output may be theirs."""
+        with self._lock:
+            since = self._clock() - SURE_BEATS * self.beat_seconds
+            return {member.info.id for member in self._members.values() if member.local or member.seen >= since}
+
+    def leave_empty(self, id: str, incarnation: int) -> None:
+        """A drained worker goes.
+
+        :raises StaleEpoch: it has not joined, or a later life of it has.
+        :raises InvalidArgument: map outputs lie there and nowhere else, or where nobody has been heard of just now.
+        """
+        sure = self.heard_of() - {id}
+
+        def check(registry: Registry, operation: Operation) -> None:
+            only = sum(sure.isdisjoint(output.workers) for _, output in registry.held_by(id))
+            if only:
+                raise InvalidArgument(
+                    f"{only} map outputs lie only at worker {id}, or at workers that are silent now",
+                    remedy="hand them over first, or wait until the others are heard of, or given up",
+                )
+
+        with self._changes:
+            with self._master.lock:
+                check_present(self._master, id, incarnation)
+            (outcome,) = self._master.apply_all([LoseWorker(id, "it was drained")], check)
+            if isinstance(outcome, ShuffleError):
+                raise outcome
+            with self._lock:
+                self._members.pop(id, None)
+                self._drained[id] = None
+                while len(self._drained) > DRAINED_REMEMBERED:
+                    del self._drained[next(iter(self._drained))]
+
+    def has_left(self, id: str) -> bool:
+        """Whether a worker was drained, and has not come back."""
+        with self._lock:
+            return id in self._drained
+
     def _lose(self, id: str, reason: str) -> None:
         self._master.apply(LoseWorker(id, reason))
         with self._lock:
             self._members.pop(id, None)
 
-    def drain(self, id: str, draining: bool = True) -> None:
-        """Have a worker take nothing new, or take it again. Raises InvalidArgument: there is none of this name."""
+    def drain(self, id: str) -> None:
+        """Have a worker take nothing new, hand over what it holds, and leave.
+
+        :raises InvalidArgument: there is none of this name, or it is the one in the master's process.
+        """
         with self._lock:
-            self._member(id).draining = draining
+            member = self._member(id)
+            if member.local:
+                raise InvalidArgument(
+                    f"worker {id} is in the master's process",
+                    remedy="run `flight-shuffle master`, and workers",
+                )
+            member.draining = True
 
     def member(self, id: str) -> Member:
         """A worker. Raises InvalidArgument: there is none of this name."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable, Collection
+from functools import partial
 
-import grpc
-
-from shuffle_api.errors import ShuffleError
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.postgres.session import SURE_SECONDS
+from shuffle_server.master.storage import open_storage
+from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.calls import CallObserver, RequestFields
+from shuffle_server.observe.figures import MasterSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, split_address
 from shuffle_server.security import ServerSecurity, peer_credentials
-from shuffle_server.store.directories import split_directories
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +32,24 @@ CONTROL_GRACE = 5.0
 class MasterPart:
     """A registry from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
+    :param stopping: asked while it stands by for another master (`--metadata`).
     :raises StorageFailed: the registry's files are damaged.
+    :raises ShuttingDown: `stopping` said so.
     """
 
-    def __init__(self, options: ServerOptions, instruments: Instruments) -> None:
+    def __init__(
+        self, options: ServerOptions, instruments: Instruments, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         self._options, self._instruments = options, instruments
-        self.journal_dir = split_directories(options.data_dir)[0] / "master"
-        self.master = Master(self.journal_dir, sync=options.durability == "fsynced")
+        self._storage = open_storage(options, stopping)
+        try:
+            self.master = Master(self._storage.directory, sync=options.durability == "fsynced", sure=self._storage.sure)
+        except BaseException:
+            self._storage.close()
+            raise
         self.master.subscribe(instruments.happened)
         self.membership = Membership(self.master, options.worker_timeout)
-        self._server: grpc.Server | None = None
+        self._server: ControlServer | None = None
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
@@ -47,7 +61,8 @@ class MasterPart:
         cluster = Cluster(self.membership, local, peer_credentials(options))
         heartbeat = max(1, int(options.app_timeout / 4))
         service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, options.app_max_shuffles)
-        self._server, bound = start_control(
+        listen = partial(
+            start_control,
             service,
             self.membership,
             host,
@@ -57,7 +72,16 @@ class MasterPart:
             around=[CallObserver(self._instruments)],
             inside=[RequestFields()],
         )
+        self._server, bound = _patiently(listen) if options.metadata else listen()
         return f"{options.advertise or host}:{bound}"
+
+    def sources(self) -> MasterSources:
+        """What monitoring asks."""
+        return MasterSources(self.master, self._storage.writable, self._storage.bytes)
+
+    def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
+        """For the worker in this process: the workers that take map outputs, best first."""
+        return self.membership.place(avoid=avoid)
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
@@ -75,4 +99,19 @@ class MasterPart:
 
     def close(self) -> None:
         """Close the registry's files."""
-        self.master.close()
+        try:
+            self.master.close()
+        finally:
+            self._storage.close()
+
+
+def _patiently(listen: Callable[[], tuple[ControlServer, int]]) -> tuple[ControlServer, int]:
+    """A master on this machine that does not lead any more may have the address until it has noticed."""
+    give_up = time.monotonic() + SURE_SECONDS
+    while True:
+        try:
+            return listen()
+        except InvalidArgument:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(0.2)

@@ -15,8 +15,8 @@ from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation
 from shuffle_server.master.files import AppendFile, Directory
-from shuffle_server.master.frames import FileHeader, FrameFile, encode_frame
 from shuffle_server.master.log import NEW
+from shuffle_transport.frames import FileHeader, FrameFile, encode_frame
 
 FRAME_OPERATIONS = 500
 # A thread that only computes keeps the interpreter for 5 ms whenever somebody else wants it. Half a millisecond of work

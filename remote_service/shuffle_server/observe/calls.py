@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
+from shuffle_server.master.wrapping import behavior_of, wrapped
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.proto import registry_pb2 as registry_pb
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class CallObserver(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """The outermost interceptor: it sees what the others refuse as well. Methods are unary, as all of the service's."""
+    """The outermost of those that look at calls: it sees what the others refuse as well. To it each request of a stream
+    is a call."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -30,8 +32,8 @@ class CallObserver(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler: Any = continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
-            return handler  # type: ignore[no-any-return]
+        if handler is None:
+            return None
         name = str(handler_call_details.method).rpartition("/")[2]
         method = name if name in METHODS else "unknown"
 
@@ -44,9 +46,39 @@ class CallObserver(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic
                     self._instruments.control_call(method, time.monotonic() - started)
                     self._note_refusal(context)
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
-        )
+        def serve_stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            # It lasts as long as the caller likes, which is no measure of anything.
+            with log_context(peer=context.peer(), method=method):
+                try:
+                    yield from handler.unary_stream(request, context)
+                finally:
+                    self._note_refusal(context)
+
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(
+                self._watching(handler.stream_stream, method), handler.request_deserializer, handler.response_serializer
+            )
+        return wrapped(handler, serve_stream if handler.unary_stream else serve)
+
+    def _watching(self, stream: Callable[..., Iterator[Any]], method: str) -> Callable[..., Iterator[Any]]:
+        def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            asked = 0.0
+
+            def noted() -> Iterator[Any]:
+                nonlocal asked
+                for request in requests:
+                    asked = time.monotonic()
+                    yield request
+
+            with log_context(peer=context.peer(), method=method):
+                try:
+                    for reply in stream(noted(), context):
+                        self._instruments.control_call(method, time.monotonic() - asked)
+                        yield reply
+                finally:
+                    self._note_refusal(context)
+
+        return serve
 
     def _note_refusal(self, context: Any) -> None:
         for key, value in context.trailing_metadata() or ():
@@ -66,7 +98,8 @@ class RequestFields(grpc.ServerInterceptor):  # type: ignore[type-arg]
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler: Any = continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
+        inner = None if handler is None else behavior_of(handler)
+        if inner is None:
             return handler  # type: ignore[no-any-return]
 
         def serve(request: Any, context: grpc.ServicerContext) -> Any:
@@ -75,11 +108,9 @@ class RequestFields(grpc.ServerInterceptor):  # type: ignore[type-arg]
                 add_log_fields(app=shuffle.app, shuffle=shuffle.shuffle)
             elif app:
                 add_log_fields(app=app)
-            return handler.unary_unary(request, context)
+            return inner(request, context)
 
-        return grpc.unary_unary_rpc_method_handler(
-            serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
-        )
+        return wrapped(handler, serve)
 
 
 METHODS = frozenset(

@@ -19,8 +19,9 @@ from shuffle_api.errors import DeadlineExceeded
 from shuffle_server import __version__
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
-from shuffle_server.observe.figures import Figures
+from shuffle_server.observe.figures import Figures, MasterFigures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
+from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
@@ -32,11 +33,14 @@ Values = float | Mapping[tuple[str, ...], float]
 class ServerCollector(Collector):
     """Exposes what is counted elsewhere.
 
+    :param traffic: of the worker in this process, None when there is none.
     :param figures: the server's state, None while it starts; may raise DeadlineExceeded, then it is left out.
     :param ready: whether the server accepts work.
     """
 
-    def __init__(self, traffic: Traffic, figures: Callable[[], Figures | None], ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, traffic: Traffic | None, figures: Callable[[], Figures | None], ready: Callable[[], bool]
+    ) -> None:
         self._traffic, self._figures, self._ready = traffic, figures, ready
 
     def describe(self) -> Iterable[Metric]:
@@ -47,16 +51,19 @@ class ServerCollector(Collector):
         versions = {"version": __version__, "python": platform.python_version(), "pyarrow": pa.__version__}
         yield InfoMetricFamily(f.BUILD.name.removesuffix("_info"), f.BUILD.help, versions)
         yield _metric(f.READY, float(self._ready()))
-        yield from _traffic(self._traffic.totals())
+        if self._traffic is not None:
+            yield from _traffic(self._traffic.totals())
         try:
             figures = self._figures()
         except DeadlineExceeded as error:
             log.warning("this scrape goes without the server's state: %s", error)
             return
-        if figures is not None:
-            yield from _pool(figures.pool)
-            yield from _state(figures)
-            yield from _relay(figures.relay)
+        if figures is not None and figures.worker is not None:
+            yield from _pool(figures.worker.pool)
+            yield from _store(figures.worker.store)
+            yield from _relay(figures.worker.relay)
+        if figures is not None and figures.master is not None:
+            yield from _registry(figures.master)
 
 
 def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
@@ -85,16 +92,21 @@ def _pool(pool: PoolStatistics) -> Iterator[Metric]:
     yield _metric(f.POOL_REFUSALS, pool.refused)
 
 
-def _state(figures: Figures) -> Iterator[Metric]:
-    registry, store = figures.registry, figures.store
+def _registry(figures: MasterFigures) -> Iterator[Metric]:
+    registry = figures.registry
     yield _metric(f.APPS, registry.apps)
     yield _metric(f.SHUFFLES, registry.shuffles)
     yield _metric(f.WORKERS, registry.workers)
     yield _metric(f.MAP_OUTPUTS, {("committed",): registry.committed, ("lost",): registry.lost})
+    yield _metric(f.MAP_OUTPUT_BYTES, registry.bytes)
     yield _metric(f.EPOCH, figures.epoch)
     yield _metric(f.JOURNAL_BYTES, figures.journal_bytes)
-    stored = {"committed": registry.bytes, "staged": store.staged_bytes, "spare": store.spare_bytes}
+
+
+def _store(store: StoreStatistics) -> Iterator[Metric]:
+    stored = {"committed": store.committed_bytes, "staged": store.staged_bytes, "spare": store.spare_bytes}
     yield _metric(f.STORED_BYTES, {(state,): count for state, count in stored.items()})
+    yield _metric(f.MERGED_BYTES, store.merged_bytes)
     yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
     yield _metric(f.INDEX_CACHE, store.index_bytes)
     yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})

@@ -1,4 +1,4 @@
-"""Every metric family of the server: name, kind, labels, help. docs/operations.md is written from this list.
+"""Every metric family of a server: name, kind, labels, help, who has it. docs/operations.md is written from this list.
 
 Names follow Prometheus: base units in the name, counters end in `_total`. No label names an application, a shuffle or a
 peer: those come and go without bound, and each would leave a series behind. `flight-shuffle status` shows them.
@@ -13,6 +13,11 @@ from typing import Literal
 from shuffle_api.errors import ErrorCode
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
+Part = Literal["master", "worker"]
+Parts = tuple[Part, ...]
+MASTER: Parts = ("master",)
+WORKER: Parts = ("worker",)
+BOTH: Parts = ("master", "worker")
 
 PREFIX = "flight_shuffle_"
 
@@ -40,29 +45,31 @@ SECONDS = (
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric family. `name` is the one exposed, but for what the exposition adds to histograms."""
+    """One metric family. `name` is the one exposed, but for what the exposition adds to histograms; a process has it
+    when it runs one of the `parts`."""
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()  # per label the values there can be; empty when they are not known before
+    parts: Parts = WORKER
 
     def combinations(self) -> list[tuple[str, ...]]:
         """Every combination of label values: each is exposed from the start, so that a rate sees its first increase."""
         return list(itertools.product(*self.values)) if self.labels else []
 
 
-def _counter(name: str, help: str, **labels: tuple[str, ...]) -> Family:
-    return Family(f"{PREFIX}{name}_total", "counter", help, tuple(labels), tuple(labels.values()))
+def _counter(name: str, help: str, parts: Parts = WORKER, /, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}_total", "counter", help, tuple(labels), tuple(labels.values()), parts)
 
 
-def _gauge(name: str, help: str, **labels: tuple[str, ...]) -> Family:
-    return Family(f"{PREFIX}{name}", "gauge", help, tuple(labels), tuple(labels.values()))
+def _gauge(name: str, help: str, parts: Parts = WORKER, /, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}", "gauge", help, tuple(labels), tuple(labels.values()), parts)
 
 
-def _histogram(name: str, help: str, **labels: tuple[str, ...]) -> Family:
-    return Family(f"{PREFIX}{name}", "histogram", help, tuple(labels), tuple(labels.values()))
+def _histogram(name: str, help: str, parts: Parts = WORKER, /, **labels: tuple[str, ...]) -> Family:
+    return Family(f"{PREFIX}{name}", "histogram", help, tuple(labels), tuple(labels.values()), parts)
 
 
 CODES = tuple(code.name for code in ErrorCode)
@@ -74,8 +81,8 @@ STORED_STATES = ("committed", "staged", "spare")
 OUTPUT_STATES = ("committed", "lost")
 REMOVALS = ("unregistered", "expired")
 
-BUILD = Family(f"{PREFIX}build_info", "info", "Versions of this server.", ("version", "python", "pyarrow"))
-READY = _gauge("ready", "1 when the server accepts work, 0 when /ready says why not.")
+BUILD = Family(f"{PREFIX}build_info", "info", "Versions of this server.", ("version", "python", "pyarrow"), parts=BOTH)
+READY = _gauge("ready", "1 when the server accepts work, 0 when /ready says why not.", BOTH)
 
 PUSHED_BYTES = _counter("pushed_bytes", "Payload taken in and kept, as it was sent (compressed).")
 PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks taken in and kept.")
@@ -106,8 +113,8 @@ CREDIT_STALLS = _counter(
 CREDIT_STALL_SECONDS = _counter(
     "credit_stall_seconds", "From the message before such a one to the grant, at this end, summed."
 )
-REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", endpoint=ENDPOINTS, code=CODES)
-CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", method=())
+REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", BOTH, endpoint=ENDPOINTS, code=CODES)
+CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", MASTER, method=())
 
 POOL_BUDGET = _gauge("pool_budget_bytes", "Memory budget for data in flight (--memory).")
 POOL_USED = _gauge("pool_used_bytes", "Of the memory budget reserved now.")
@@ -119,20 +126,29 @@ POOL_OLDEST_WAIT = _gauge("pool_oldest_wait_seconds", "How long the first of the
 POOL_WAIT_SECONDS = _counter("pool_wait_seconds", "Waits for memory that have ended, summed.")
 POOL_REFUSALS = _counter("pool_refusals", "Waits for memory that ended at their deadline (--overload-timeout).")
 
-APPS = _gauge("apps", "Applications registered.")
-APPS_REMOVED = _counter("apps_removed", "Applications that ended, or expired: silent for too long.", reason=REMOVALS)
-SHUFFLES = _gauge("shuffles", "Shuffles registered.")
-WORKERS = _gauge("workers", "Workers registered.")
-MAP_OUTPUTS = _gauge("map_outputs", "Maps with a committed output, and maps whose output is lost.", state=OUTPUT_STATES)
-OUTPUTS_LOST = _counter("map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.")
-EPOCH = _gauge("epoch", "Number of this start of the master; a rise is a restart.")
-JOURNAL_BYTES = _gauge("journal_bytes", "The registry's files: journal and snapshots.")
+APPS = _gauge("apps", "Applications registered.", MASTER)
+APPS_REMOVED = _counter(
+    "apps_removed", "Applications that ended, or expired: silent for too long.", MASTER, reason=REMOVALS
+)
+SHUFFLES = _gauge("shuffles", "Shuffles registered.", MASTER)
+WORKERS = _gauge("workers", "Workers registered.", MASTER)
+MAP_OUTPUTS = _gauge(
+    "map_outputs", "Maps with a committed output, and maps whose output is lost.", MASTER, state=OUTPUT_STATES
+)
+OUTPUTS_LOST = _counter(
+    "map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.", MASTER
+)
+MAP_OUTPUT_BYTES = _gauge("map_output_bytes", "Payload of committed map outputs, at all workers.", MASTER)
+EPOCH = _gauge("epoch", "Number of this start of the master; a rise is a restart.", MASTER)
+JOURNAL_BYTES = _gauge("journal_bytes", "The registry's files: journal and snapshots.", MASTER)
 
 STORED_BYTES = _gauge(
     "stored_bytes",
-    "Payload of committed map outputs and of attempts being written (staged); files kept to be written over (spare).",
+    "At this worker: payload of committed map outputs, and of attempts being written (staged); files kept to be written"
+    " over (spare).",
     state=STORED_STATES,
 )
+MERGED_BYTES = _gauge("merged_bytes", "Copies of small map outputs in merged regions, out of which pulls read them.")
 STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
 INDEX_CACHE = _gauge("index_cache_bytes", "Indexes of committed map outputs that are kept in memory.")
 DISK_SIZE = _gauge(

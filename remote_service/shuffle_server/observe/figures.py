@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,41 +22,83 @@ LOCK_SECONDS = 5.0  # how long a question waits for the master; it holds its loc
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The parts of a server that are asked. `journal_dir` has the registry's files."""
+class Writable:
+    """Whether something can be written: `reason` is empty when it can, `full` when only room is missing."""
 
-    worker_id: str
-    pool: BufferPool
-    store: Store
-    master: Master
-    relay: Relay
-    journal_dir: Path
+    reason: str = ""
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What they answered. `journal_bytes` is the size of the registry's files."""
+class MasterSources:
+    """A master that is asked; whether its journal can be written, and how large it is."""
 
-    pool: PoolStatistics
-    store: StoreStatistics
-    relay: RelayStatistics
+    master: Master
+    writable: Callable[[], Writable]
+    journal_bytes: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSources:
+    """The parts of a worker that are asked. `absent` says why its master does not count on it, empty when it does, and
+    may raise DeadlineExceeded; `tells`: whether a thread goes on to tell a master elsewhere that it is alive.
+    """
+
+    pool: BufferPool
+    store: Store
+    relay: Relay
+    absent: Callable[[], str]
+    tells: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What runs in this process: one of the two, or both."""
+
+    master: MasterSources | None
+    worker: WorkerSources | None
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFigures:
+    """`journal_bytes` is the size of the registry's files."""
+
     registry: RegistryFigures
     epoch: int
     journal_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    pool: PoolStatistics
+    store: StoreStatistics
+    relay: RelayStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What they answered."""
+
+    master: MasterFigures | None
+    worker: WorkerFigures | None
+
+
 def gather(sources: Sources) -> Figures:
     """Ask all of them. Raises DeadlineExceeded when the master does not answer."""
+    return Figures(
+        master=None if sources.master is None else _of_master(sources.master),
+        worker=None if sources.worker is None else _of_worker(sources.worker),
+    )
+
+
+def _of_master(sources: MasterSources) -> MasterFigures:
     with asking(sources.master) as registry:
         counted = registry.figures()
-    return Figures(
-        pool=sources.pool.statistics(),
-        store=sources.store.statistics(),
-        relay=sources.relay.statistics(),
-        registry=counted,
-        epoch=sources.master.epoch,
-        journal_bytes=_files_bytes(sources.journal_dir),
-    )
+    return MasterFigures(counted, sources.master.epoch, sources.journal_bytes())
+
+
+def _of_worker(sources: WorkerSources) -> WorkerFigures:
+    return WorkerFigures(sources.pool.statistics(), sources.store.statistics(), sources.relay.statistics())
 
 
 @contextmanager
@@ -73,17 +115,18 @@ def asking(master: Master) -> Iterator[Registry]:
         master.lock.release()
 
 
-def is_registered(sources: Sources) -> bool:
-    """Whether the master knows this worker. Raises DeadlineExceeded."""
-    with asking(sources.master) as registry:
+def absent_from(master: Master, worker: str) -> str:
+    """Why the master in this process does not count on a worker, empty when it does. Raises DeadlineExceeded."""
+    with asking(master) as registry:
         try:
-            registry.worker(sources.worker_id)
+            registry.worker(worker)
         except InvalidArgument:
-            return False
-    return True
+            return f"the master does not know worker {worker}"
+    return ""
 
 
-def _files_bytes(directory: Path) -> int:
+def files_bytes(directory: Path) -> int:
+    """The size of the files in a directory; 0 when it cannot be read."""
     total = 0
     try:
         with os.scandir(directory) as entries:

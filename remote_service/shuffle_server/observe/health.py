@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError
-from shuffle_server.observe.figures import Sources, is_registered
+from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources, Writable, asking
 
 PROBE_SECONDS = 1.0  # what was found out about the disk holds so long: asking often must not load it
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
@@ -30,14 +30,6 @@ class Check:
     name: str
     ok: bool
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Writable:
-    """Whether a file can be written in a directory: `reason` is empty when it can, `full` when only room is missing."""
-
-    reason: str = ""
-    full: bool = False
 
 
 class WriteProbe:
@@ -58,48 +50,67 @@ class WriteProbe:
 
 
 class Health:
-    """Answers both questions.
+    """Answers both questions for what runs in this process.
 
     :param need_bytes: room without which no push is worth beginning.
     :param housekeeper: the thread that expires applications and empties the trash.
     """
 
     def __init__(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
-        self._sources, self._need, self._housekeeper = sources, need_bytes, housekeeper
-        self._probe = WriteProbe(sources.journal_dir)
+        self._master = None if sources.master is None else _MasterHealth(sources.master)
+        self._worker = None if sources.worker is None else _WorkerHealth(sources.worker, need_bytes)
+        self._housekeeper = housekeeper
 
     def alive(self) -> list[Check]:
         """The checks of `/health`."""
-        writable, given_up = self._probe.look(), self._sources.master.given_up
         return [
-            Check("journal", given_up is None and (writable.full or not writable.reason), _reason(given_up, writable)),
-            self._registered(must_know=False),
-            Check(
-                "housekeeping",
-                self._housekeeper.is_alive(),
-                "" if self._housekeeper.is_alive() else "its thread has ended; see the log, and restart",
-            ),
+            *([] if self._master is None else self._master.alive()),
+            *([] if self._worker is None else self._worker.alive()),
+            _runs("housekeeping", self._housekeeper.is_alive()),
         ]
 
     def ready(self) -> list[Check]:
         """The checks of `/ready`, for a server that is not stopping."""
-        writable, master = self._probe.look(), self._sources.master
-        reason = _reason(master.given_up, writable)
-        if master.failing and not reason:
-            reason = "the last write failed; it is tried again with the next operation"
         return [
-            Check("journal", not reason, reason),
-            self._room(),
-            self._registered(must_know=True),
+            *([] if self._master is None else self._master.ready()),
+            *([] if self._worker is None else self._worker.ready()),
         ]
 
-    def _registered(self, *, must_know: bool) -> Check:
-        name = "registered" if must_know else "registry"
+
+class _MasterHealth:
+    def __init__(self, sources: MasterSources) -> None:
+        self._master, self._writable = sources.master, sources.writable
+
+    def alive(self) -> list[Check]:
+        writable, given_up = self._writable(), self._master.given_up
+        return [
+            Check("journal", given_up is None and (writable.full or not writable.reason), _reason(given_up, writable)),
+            self._answers(),
+        ]
+
+    def _answers(self) -> Check:
         try:
-            known = is_registered(self._sources) or not must_know
+            with asking(self._master):
+                return Check("registry", True)
         except DeadlineExceeded as error:
-            return Check(name, False, str(error))
-        return Check(name, known, "" if known else f"the master does not know worker {self._sources.worker_id}")
+            return Check("registry", False, str(error))
+
+    def ready(self) -> list[Check]:
+        reason = _reason(self._master.given_up, self._writable())
+        if self._master.failing and not reason:
+            reason = "the last write failed; it is tried again with the next operation"
+        return [Check("journal", not reason, reason)]
+
+
+class _WorkerHealth:
+    def __init__(self, sources: WorkerSources, need_bytes: int) -> None:
+        self._sources, self._need = sources, need_bytes
+
+    def alive(self) -> list[Check]:
+        return [_runs("membership", self._sources.tells())]
+
+    def ready(self) -> list[Check]:
+        return [self._room(), self._registered()]
 
     def _room(self) -> Check:
         store = self._sources.store.statistics()
@@ -109,6 +120,17 @@ class Health:
         return Check(
             "disk", False, f"{store.room_bytes} bytes are free in {paths}, fewer than {self._need}; free space there"
         )
+
+    def _registered(self) -> Check:
+        try:
+            reason = self._sources.absent()
+        except DeadlineExceeded as error:
+            reason = str(error)
+        return Check("registered", not reason, reason)
+
+
+def _runs(name: str, alive: bool) -> Check:
+    return Check(name, alive, "" if alive else "its thread has ended; see the log, and restart")
 
 
 def _reason(given_up: ShuffleError | None, writable: Writable) -> str:

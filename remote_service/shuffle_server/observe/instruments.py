@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput
 from shuffle_server.observe import families
-from shuffle_server.observe.families import Family
+from shuffle_server.observe.families import BOTH, Family, Parts
 from shuffle_server.observe.traffic import Traffic
 
 T = TypeVar("T")
@@ -32,9 +32,11 @@ class Push:
 
 
 class Instruments:
-    """Counters and histograms that are fed where things happen. Thread-safe. `registry` has them all."""
+    """Counters and histograms that are fed where things happen. Thread-safe. `registry` has those of `parts`, the parts
+    of a server that run in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts = BOTH) -> None:
+        self.parts = parts
         self.registry = CollectorRegistry()
         self.traffic = Traffic()
         self.commit_seconds = self._histogram(families.COMMIT_SECONDS)
@@ -98,13 +100,18 @@ class Instruments:
             self._apps_removed.labels(event.reason).inc()
 
     def _counter(self, family: Family) -> Counter:
-        counter = Counter(family.name, family.help, family.labels, registry=self.registry)
+        counter = Counter(family.name, family.help, family.labels, registry=self._registry_of(family))
         for values in family.combinations():
             counter.labels(*values)
         return counter
 
     def _histogram(self, family: Family) -> Histogram:
-        histogram = Histogram(family.name, family.help, family.labels, registry=self.registry, buckets=families.SECONDS)
+        histogram = Histogram(
+            family.name, family.help, family.labels, registry=self._registry_of(family), buckets=families.SECONDS
+        )
         for values in family.combinations():
             histogram.labels(*values)
         return histogram
+
+    def _registry_of(self, family: Family) -> CollectorRegistry | None:
+        return self.registry if set(family.parts) & set(self.parts) else None

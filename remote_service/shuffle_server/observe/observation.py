@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 from shuffle_server.observe.collector import ServerCollector
+from shuffle_server.observe.families import BOTH, Parts
 from shuffle_server.observe.figures import Figures, Sources, gather
 from shuffle_server.observe.health import Check, Health
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
@@ -27,11 +28,12 @@ class Observation:
     """Answers from its constructor on: first that the server starts, after `attach` how it is, until `close`.
 
     :param listen: HOST:PORT, or empty for no endpoint.
+    :param parts: of a server that run in this process.
     :raises InvalidArgument: the address is none, or in use.
     """
 
-    def __init__(self, listen: str) -> None:
-        self.instruments = Instruments()
+    def __init__(self, listen: str, parts: Parts = BOTH) -> None:
+        self.instruments = Instruments(parts)
         self.address = ""
         self._sources: Sources | None = None
         self._health: Health | None = None
@@ -45,7 +47,8 @@ class Observation:
         # They would be series of their own in the text format, and say nothing but when the server started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.instruments.registry
-        registry.register(ServerCollector(self.instruments.traffic, self._figures, self._is_ready))
+        traffic = self.instruments.traffic if "worker" in self.instruments.parts else None
+        registry.register(ServerCollector(traffic, self._figures, self._is_ready))
         ProcessCollector(registry=registry)
         self._http = HttpEndpoint(
             host, port, {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
@@ -53,6 +56,11 @@ class Observation:
         self.address = f"{host}:{self._http.port}"
         if not is_loopback(host):
             log.warning("metrics on %s are shown to whoever asks; they name no application", self.address)
+
+    @property
+    def ready(self) -> Sequence[tuple[str, str]]:
+        """What the ready line says of it."""
+        return [("metrics", self.address)] if self.address else []
 
     def attach(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
         """The server has started; this is what to look at."""

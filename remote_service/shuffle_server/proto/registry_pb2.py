@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shuffle_transport.proto import flight_shuffle_pb2 as shuffle__transport_dot_proto_dot_flight__shuffle__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#shuffle_server/proto/registry.proto\x12\x1a\x66light_shuffle.registry.v1\x1a,shuffle_transport/proto/flight_shuffle.proto\">\n\x08Identity\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\"|\n\rCommitRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x33\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\".flight_shuffle.registry.v1.Commit\"v\n\x06\x43ommit\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12,\n\x06output\x18\x02 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\x0e\n\x06serial\x18\x03 \x01(\x04\"H\n\x0b\x43ommitReply\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.flight_shuffle.registry.v1.CommitResult\"e\n\x0c\x43ommitResult\x12,\n\x06winner\x18\x01 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.flight_shuffle.v1.Error\"M\n\x0bJoinRequest\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.flight_shuffle.v1.Worker\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\"?\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\r\n\x05known\x18\x02 \x01(\x08\x12\x14\n\x0c\x62\x65\x61t_seconds\x18\x03 \x01(\x01\"\xc5\x01\n\x0b\x42\x65\x61tRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12/\n\x06status\x18\x03 \x01(\x0b\x32\x1f.flight_shuffle.v1.WorkerStatus\x12\x39\n\x08shuffles\x18\x04 \x03(\x0b\x32\'.flight_shuffle.registry.v1.HeldShuffle\"M\n\x0bHeldShuffle\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12\x0e\n\x06serial\x18\x02 \x01(\x04\"B\n\tBeatReply\x12\x35\n\x04gone\x18\x01 \x03(\x0b\x32\'.flight_shuffle.registry.v1.HeldShuffle\",\n\x0bHeldRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\"R\n\tHeldReply\x12\x37\n\x07outputs\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\x12\x0c\n\x04more\x18\x02 \x01(\x08\"k\n\nHeldOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\"\'\n\x08Verified\x12\x0b\n\x03\x62\x61\x64\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"~\n\x0bLoseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.LostOutput\"{\n\nLostOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0b\n\tLoseReply2\xcf\x03\n\x0fShuffleRegistry\x12\\\n\x06\x43ommit\x12).flight_shuffle.registry.v1.CommitRequest\x1a\'.flight_shuffle.registry.v1.CommitReply\x12V\n\x04Join\x12\'.flight_shuffle.registry.v1.JoinRequest\x1a%.flight_shuffle.registry.v1.JoinReply\x12V\n\x04\x42\x65\x61t\x12\'.flight_shuffle.registry.v1.BeatRequest\x1a%.flight_shuffle.registry.v1.BeatReply\x12V\n\x04Held\x12\'.flight_shuffle.registry.v1.HeldRequest\x1a%.flight_shuffle.registry.v1.HeldReply\x12V\n\x04Lose\x12\'.flight_shuffle.registry.v1.LoseRequest\x1a%.flight_shuffle.registry.v1.LoseReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#shuffle_server/proto/registry.proto\x12\x1a\x66light_shuffle.registry.v1\x1a,shuffle_transport/proto/flight_shuffle.proto\">\n\x08Identity\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\"|\n\rCommitRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x33\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\".flight_shuffle.registry.v1.Commit\"v\n\x06\x43ommit\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12,\n\x06output\x18\x02 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\x0e\n\x06serial\x18\x03 \x01(\x04\"H\n\x0b\x43ommitReply\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.flight_shuffle.registry.v1.CommitResult\"e\n\x0c\x43ommitResult\x12,\n\x06winner\x18\x01 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.flight_shuffle.v1.Error\"M\n\x0bJoinRequest\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.flight_shuffle.v1.Worker\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\"?\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\r\n\x05known\x18\x02 \x01(\x08\x12\x14\n\x0c\x62\x65\x61t_seconds\x18\x03 \x01(\x01\"\xc5\x01\n\x0b\x42\x65\x61tRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12/\n\x06status\x18\x03 \x01(\x0b\x32\x1f.flight_shuffle.v1.WorkerStatus\x12\x39\n\x08shuffles\x18\x04 \x03(\x0b\x32\'.flight_shuffle.registry.v1.HeldShuffle\"M\n\x0bHeldShuffle\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12\x0e\n\x06serial\x18\x02 \x01(\x04\"T\n\tBeatReply\x12\x35\n\x04gone\x18\x01 \x03(\x0b\x32\'.flight_shuffle.registry.v1.HeldShuffle\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\",\n\x0bHeldRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\"R\n\tHeldReply\x12\x37\n\x07outputs\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\x12\x0c\n\x04more\x18\x02 \x01(\x08\"k\n\nHeldOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\"\'\n\x08Verified\x12\x0b\n\x03\x62\x61\x64\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"~\n\x0bLoseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.LostOutput\"{\n\nLostOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0b\n\tLoseReply\"\x81\x01\n\x0eReleaseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"H\n\x0cReleaseReply\x12\x38\n\x08released\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"\x1e\n\x0c\x44rainRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"j\n\nDrainReply\x12\x0c\n\x04left\x18\x01 \x01(\x08\x12\x0f\n\x07outputs\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0e\n\x06staged\x18\x04 \x01(\x05\x12\x0e\n\x06pushes\x18\x05 \x01(\x05\x12\x0e\n\x06others\x18\x06 \x01(\x05\"F\n\x0cLeaveRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\"\x0c\n\nLeaveReply2\xeb\x05\n\x0fShuffleRegistry\x12\x61\n\x07\x43ommits\x12).flight_shuffle.registry.v1.CommitRequest\x1a\'.flight_shuffle.registry.v1.CommitReply(\x01\x30\x01\x12V\n\x04Join\x12\'.flight_shuffle.registry.v1.JoinRequest\x1a%.flight_shuffle.registry.v1.JoinReply\x12V\n\x04\x42\x65\x61t\x12\'.flight_shuffle.registry.v1.BeatRequest\x1a%.flight_shuffle.registry.v1.BeatReply\x12V\n\x04Held\x12\'.flight_shuffle.registry.v1.HeldRequest\x1a%.flight_shuffle.registry.v1.HeldReply\x12V\n\x04Lose\x12\'.flight_shuffle.registry.v1.LoseRequest\x1a%.flight_shuffle.registry.v1.LoseReply\x12_\n\x07Release\x12*.flight_shuffle.registry.v1.ReleaseRequest\x1a(.flight_shuffle.registry.v1.ReleaseReply\x12Y\n\x05\x44rain\x12(.flight_shuffle.registry.v1.DrainRequest\x1a&.flight_shuffle.registry.v1.DrainReply\x12Y\n\x05Leave\x12(.flight_shuffle.registry.v1.LeaveRequest\x1a&.flight_shuffle.registry.v1.LeaveReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,21 +51,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELDSHUFFLE']._serialized_start=944
   _globals['_HELDSHUFFLE']._serialized_end=1021
   _globals['_BEATREPLY']._serialized_start=1023
-  _globals['_BEATREPLY']._serialized_end=1089
-  _globals['_HELDREQUEST']._serialized_start=1091
-  _globals['_HELDREQUEST']._serialized_end=1135
-  _globals['_HELDREPLY']._serialized_start=1137
-  _globals['_HELDREPLY']._serialized_end=1219
-  _globals['_HELDOUTPUT']._serialized_start=1221
-  _globals['_HELDOUTPUT']._serialized_end=1328
-  _globals['_VERIFIED']._serialized_start=1330
-  _globals['_VERIFIED']._serialized_end=1369
-  _globals['_LOSEREQUEST']._serialized_start=1371
-  _globals['_LOSEREQUEST']._serialized_end=1497
-  _globals['_LOSTOUTPUT']._serialized_start=1499
-  _globals['_LOSTOUTPUT']._serialized_end=1622
-  _globals['_LOSEREPLY']._serialized_start=1624
-  _globals['_LOSEREPLY']._serialized_end=1635
-  _globals['_SHUFFLEREGISTRY']._serialized_start=1638
-  _globals['_SHUFFLEREGISTRY']._serialized_end=2101
+  _globals['_BEATREPLY']._serialized_end=1107
+  _globals['_HELDREQUEST']._serialized_start=1109
+  _globals['_HELDREQUEST']._serialized_end=1153
+  _globals['_HELDREPLY']._serialized_start=1155
+  _globals['_HELDREPLY']._serialized_end=1237
+  _globals['_HELDOUTPUT']._serialized_start=1239
+  _globals['_HELDOUTPUT']._serialized_end=1346
+  _globals['_VERIFIED']._serialized_start=1348
+  _globals['_VERIFIED']._serialized_end=1387
+  _globals['_LOSEREQUEST']._serialized_start=1389
+  _globals['_LOSEREQUEST']._serialized_end=1515
+  _globals['_LOSTOUTPUT']._serialized_start=1517
+  _globals['_LOSTOUTPUT']._serialized_end=1640
+  _globals['_LOSEREPLY']._serialized_start=1642
+  _globals['_LOSEREPLY']._serialized_end=1653
+  _globals['_RELEASEREQUEST']._serialized_start=1656
+  _globals['_RELEASEREQUEST']._serialized_end=1785
+  _globals['_RELEASEREPLY']._serialized_start=1787
+  _globals['_RELEASEREPLY']._serialized_end=1859
+  _globals['_DRAINREQUEST']._serialized_start=1861
+  _globals['_DRAINREQUEST']._serialized_end=1891
+  _globals['_DRAINREPLY']._serialized_start=1893
+  _globals['_DRAINREPLY']._serialized_end=1999
+  _globals['_LEAVEREQUEST']._serialized_start=2001
+  _globals['_LEAVEREQUEST']._serialized_end=2071
+  _globals['_LEAVEREPLY']._serialized_start=2073
+  _globals['_LEAVEREPLY']._serialized_end=2085
+  _globals['_SHUFFLEREGISTRY']._serialized_start=2088
+  _globals['_SHUFFLEREGISTRY']._serialized_end=2835
 # @@protoc_insertion_point(module_scope)

@@ -88,10 +88,12 @@ class HeldShuffle(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., serial: _Optional[int] = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone",)
+    __slots__ = ("gone", "draining")
     GONE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedCompositeFieldContainer[HeldShuffle]
-    def __init__(self, gone: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ...) -> None: ...
+    draining: bool
+    def __init__(self, gone: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class HeldRequest(_message.Message):
     __slots__ = ("worker", "first")
@@ -144,5 +146,51 @@ class LostOutput(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapAttempt, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class LoseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("identity", "outputs")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    outputs: _containers.RepeatedCompositeFieldContainer[HeldOutput]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[HeldOutput, _Mapping]]] = ...) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ("released",)
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    released: _containers.RepeatedCompositeFieldContainer[HeldOutput]
+    def __init__(self, released: _Optional[_Iterable[_Union[HeldOutput, _Mapping]]] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ("left", "outputs", "bytes", "staged", "pushes", "others")
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    PUSHES_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    left: bool
+    outputs: int
+    bytes: int
+    staged: int
+    pushes: int
+    others: int
+    def __init__(self, left: _Optional[bool] = ..., outputs: _Optional[int] = ..., bytes: _Optional[int] = ..., staged: _Optional[int] = ..., pushes: _Optional[int] = ..., others: _Optional[int] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("identity",)
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    identity: Identity
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ...) -> None: ...
+
+class LeaveReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

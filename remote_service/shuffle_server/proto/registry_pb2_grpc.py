@@ -35,8 +35,8 @@ class ShuffleRegistryStub:
         Args:
             channel: A grpc.Channel.
         """
-        self.Commit = channel.unary_unary(
-                '/flight_shuffle.registry.v1.ShuffleRegistry/Commit',
+        self.Commits = channel.stream_stream(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Commits',
                 request_serializer=shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.SerializeToString,
                 response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.CommitReply.FromString,
                 _registered_method=True)
@@ -60,14 +60,30 @@ class ShuffleRegistryStub:
                 request_serializer=shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.SerializeToString,
                 response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LoseReply.FromString,
                 _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Release',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.ReleaseReply.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Drain',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.DrainRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.DrainReply.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/flight_shuffle.registry.v1.ShuffleRegistry/Leave',
+                request_serializer=shuffle__server_dot_proto_dot_registry__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LeaveReply.FromString,
+                _registered_method=True)
 
 
 class ShuffleRegistryServicer:
     """On the master's control endpoint. Calls fail as those of ShuffleControl do, and are for the cluster's token only.
     """
 
-    def Commit(self, request, context):
-        """Several commits at once, in order; all of them are durable when the reply comes.
+    def Commits(self, request_iterator, context):
+        """A worker's commits, for as long as it likes: one reply to each request, in their order. Several commits may be in a
+        request; all of them are durable when its reply comes. A refusal of a request ends the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,11 +117,32 @@ class ShuffleRegistryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Release(self, request, context):
+        """A worker that is short of room wants to delete map outputs that lie at other workers too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """A worker is to hand over what it holds and to leave, and how far it is; said again and again by whoever waits for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """A worker that has handed over everything goes. Refused as long as something lies there only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShuffleRegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Commit': grpc.unary_unary_rpc_method_handler(
-                    servicer.Commit,
+            'Commits': grpc.stream_stream_rpc_method_handler(
+                    servicer.Commits,
                     request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.FromString,
                     response_serializer=shuffle__server_dot_proto_dot_registry__pb2.CommitReply.SerializeToString,
             ),
@@ -129,6 +166,21 @@ def add_ShuffleRegistryServicer_to_server(servicer, server):
                     request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.FromString,
                     response_serializer=shuffle__server_dot_proto_dot_registry__pb2.LoseReply.SerializeToString,
             ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.ReleaseRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.ReleaseReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.DrainRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.DrainReply.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=shuffle__server_dot_proto_dot_registry__pb2.LeaveRequest.FromString,
+                    response_serializer=shuffle__server_dot_proto_dot_registry__pb2.LeaveReply.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'flight_shuffle.registry.v1.ShuffleRegistry', rpc_method_handlers)
@@ -142,7 +194,7 @@ class ShuffleRegistry:
     """
 
     @staticmethod
-    def Commit(request,
+    def Commits(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -152,10 +204,10 @@ class ShuffleRegistry:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
-            '/flight_shuffle.registry.v1.ShuffleRegistry/Commit',
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Commits',
             shuffle__server_dot_proto_dot_registry__pb2.CommitRequest.SerializeToString,
             shuffle__server_dot_proto_dot_registry__pb2.CommitReply.FromString,
             options,
@@ -266,6 +318,87 @@ class ShuffleRegistry:
             '/flight_shuffle.registry.v1.ShuffleRegistry/Lose',
             shuffle__server_dot_proto_dot_registry__pb2.LoseRequest.SerializeToString,
             shuffle__server_dot_proto_dot_registry__pb2.LoseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Release',
+            shuffle__server_dot_proto_dot_registry__pb2.ReleaseRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.ReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Drain',
+            shuffle__server_dot_proto_dot_registry__pb2.DrainRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.registry.v1.ShuffleRegistry/Leave',
+            shuffle__server_dot_proto_dot_registry__pb2.LeaveRequest.SerializeToString,
+            shuffle__server_dot_proto_dot_registry__pb2.LeaveReply.FromString,
             options,
             channel_credentials,
             insecure,

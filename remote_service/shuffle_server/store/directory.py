@@ -245,6 +245,8 @@ class DataDirectory:
                 probe.unlink(missing_ok=True)
             os.stat(self.paths.apps)
         except OSError as error:
+            if error.errno in _BUSY:
+                return False  # this process lacks descriptors or memory, which says nothing about the disk
             if error.errno not in _FULL:
                 self._take_out(error)
                 return False

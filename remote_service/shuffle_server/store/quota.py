@@ -18,6 +18,11 @@ class AppQuota:
     def used(self, app: str) -> int:
         return self._used.get(app, 0)
 
+    def total(self) -> int:
+        """What all applications hold."""
+        with self._lock:
+            return sum(self._used.values())
+
     def take(self, app: str, count: int) -> None:
         """`app` is about to hold `count` bytes more. Raises QuotaExceeded, then nothing is taken."""
         with self._lock:

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, ShuffleError, StorageFull
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, Overloaded, ShuffleError, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.directory import SPARE_BYTES, DataDirectory
 from shuffle_server.store.format import Description, build_index, encode_tail
 from shuffle_server.store.quota import AppQuota
 from shuffle_transport.blocks import BlockBatch, add_rows
+
+SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
 
 
 class StagedOutput:
@@ -45,16 +47,31 @@ class StagedOutput:
         self._size = 0  # of the file as it was given: to write over it needs no room
         self._tables: list[np.ndarray] = []
         self._turn = 0
+        self._copying = False
         self._open = True
         self._lent = False
         self.totals = Totals()
         self._touched = time.monotonic()
         home.writer(1)
 
-    def take_turn(self) -> int:
-        """The number under which this stream may append from now on; earlier numbers are void."""
+    def take_turn(self, *, copy: bool = False) -> int:
+        """The number under which this stream may append from now on; earlier numbers are void.
+
+        :param copy: another worker pushes it, which holds it already.
+        :raises Overloaded: such a one may not take the place of the sender, which needs an answer.
+        """
         with self._lock:
-            self._turn += 1
+            sender = self._turn and not self._copying
+            if copy and sender and time.monotonic() - self._touched < SENDER_SECONDS:
+                raise Overloaded(
+                    f"the sender of {self.output} is pushing it here",
+                    remedy="its push makes the copy; else try again later",
+                    shuffle=self.shuffle,
+                    output=self.output,
+                )
+            if not copy:
+                self._touched = time.monotonic()
+            self._turn, self._copying = self._turn + 1, copy
             return self._turn
 
     def append(self, turn: int, batch: BlockBatch) -> Totals:

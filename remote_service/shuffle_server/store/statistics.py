@@ -24,6 +24,8 @@ class StoreStatistics:
 
     staged_outputs: int  # attempts that are being written
     staged_bytes: int  # payload they hold
+    committed_bytes: int  # payload of committed outputs
+    merged_bytes: int  # copies of small outputs in regions
     spare_bytes: int  # files of removed outputs, kept to be written over
     index_bytes: int  # indexes of committed outputs in memory
     room_bytes: int  # what new outputs may take, in all directories together

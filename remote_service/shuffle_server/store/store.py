@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, StorageFull
@@ -23,7 +23,9 @@ from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.quota import AppQuota
+from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.recovery import recover_files
+from shuffle_server.store.regions import Regions, Run
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tier import Tier
@@ -48,6 +50,7 @@ class Store:
         floor: float = 0.0,
         app_max_bytes: int = 0,
         tier: Tier | None = None,
+        merge_below: int = 0,
     ) -> None:
         """
         :param sync: what is published survives the machine.
@@ -55,6 +58,7 @@ class Store:
         :param floor: the part of each file system, 0 to 1, that stays free.
         :param app_max_bytes: payload that one application may hold; 0: any.
         :param tier: where cold outputs go, None: nowhere.
+        :param merge_below: many outputs with no more payload than this are merged when they are read; 0: none are.
         """
         self._sync = sync
         self._directories = Directories(
@@ -65,6 +69,7 @@ class Store:
         self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
+        self.regions = Regions(self.catalog, self._directories, self.open_output, merge_below)
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
 
@@ -86,6 +91,10 @@ class Store:
                 remedy="keep one codec per attempt",
             )
         return staged
+
+    def is_staged(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
+        """Whether this attempt is being written."""
+        return (shuffle, output) in self._staged
 
     def _new(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
         if spec.id not in self.catalog:
@@ -218,9 +227,18 @@ class Store:
             (shuffle, held)
             for shuffle in self.catalog.shuffles()
             if self._used.setdefault(shuffle, time.monotonic()) <= before
-            for held in self.catalog.outputs(shuffle)
+            for held in self._cold_outputs(shuffle)
         )
         return self._cold.move_all(chosen, stopping)
+
+    def _cold_outputs(self, shuffle: ShuffleId) -> list[Held]:
+        self.regions.forget(lambda s: s == shuffle)  # it is their space that is to come back
+        return self.catalog.outputs(shuffle)
+
+    def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[Run | OutputRange]:
+        """What a pull asks for, in its order, and what of it can be read out of merged regions."""
+        self._used[shuffle] = time.monotonic()
+        return self.regions.runs(shuffle, ranges)
 
     # ------------------------------------------------------------------ remove
 
@@ -271,6 +289,7 @@ class Store:
         if self._cold is not None:
             self._cold.removed()
         self._indexes.forget(lambda s, _: concerned(s))
+        self.regions.forget(concerned)
 
     def empty_trash(self) -> None:
         """Really delete what was removed; takes as long as the file system needs."""
@@ -340,9 +359,12 @@ class Store:
     def statistics(self) -> StoreStatistics:
         with self._lock:
             staged = list(self._staged.values())
+        staged_bytes = sum(output.totals.bytes for output in staged)
         return StoreStatistics(
             staged_outputs=len(staged),
-            staged_bytes=sum(output.totals.bytes for output in staged),
+            staged_bytes=staged_bytes,
+            committed_bytes=max(0, self._quota.total() - staged_bytes),
+            merged_bytes=self.regions.bytes(),
             spare_bytes=sum(directory.spares.bytes for directory in self._directories),
             index_bytes=self._indexes.bytes,
             room_bytes=self.free_bytes(),
@@ -357,6 +379,7 @@ class Store:
             self.drop_staged(shuffle, output)
         for directory in self._directories:
             directory.spares.drop()
+        self.regions.forget(lambda _: True)
 
 
 def _lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:

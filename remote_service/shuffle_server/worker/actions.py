@@ -15,12 +15,14 @@ from shuffle_transport import messages
 from shuffle_transport.security import Principal
 
 VERIFY = "verify"
+REPLICATE = "replicate"
 
 
 class Acting(Protocol):
     """What a worker can be told to do."""
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None: ...
+    def replicate(self, shuffle: ShuffleId, output: MapAttempt) -> None: ...
 
 
 def act(worker: Acting, principal: Principal, action: str, body: bytes) -> bytes:
@@ -38,4 +40,10 @@ def _verify(worker: Acting, body: bytes) -> bytes:
     return pb.Verified(bad=reason is not None, reason=reason or "").SerializeToString()
 
 
-_ACTIONS: dict[str, Callable[[Acting, bytes], bytes]] = {VERIFY: _verify}
+def _replicate(worker: Acting, body: bytes) -> bytes:
+    asked = messages.parse(pb.HeldOutput, body)
+    worker.replicate(messages.shuffle_id(asked.shuffle), messages.map_attempt(asked.output))
+    return b""
+
+
+_ACTIONS: dict[str, Callable[[Acting, bytes], bytes]] = {VERIFY: _verify, REPLICATE: _replicate}

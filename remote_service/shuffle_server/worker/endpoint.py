@@ -24,14 +24,15 @@ from shuffle_server.observe.log_context import add_log_fields, fields_of_error, 
 from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing
 from shuffle_server.worker.actions import act
-from shuffle_server.worker.auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
 from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
+from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import authenticate
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +62,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
         refused = functools.partial(_note_refusal, worker.instruments, "call")
+        doorman = TokenMiddlewareFactory(functools.partial(authenticate, security.secret), refused)
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{host}:{port}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,
-            middleware={MIDDLEWARE: TokenMiddlewareFactory(security.secret, refused)} if security.secret else None,
+            middleware={MIDDLEWARE: doorman} if security.secret else None,
         )
         self.worker, self._options, self._hand_over, self._relay = worker, options, hand_over, relay
 
@@ -91,6 +93,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 command = messages.parse(pb.PutCommand, descriptor.command)
                 principal_of(context).check(command.shuffle.app)
                 add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
+                if command.copy and principal_of(context).app is not None:
+                    raise PermissionDenied("copies of map outputs are for the cluster's token only")
                 if command.relay:
                     self._relayed().push(command, _chunks(reader), reply, context.is_cancelled)
                 else:

@@ -29,8 +29,8 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
+from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.serve import OutputRange
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import MAX_SUM, parse_table, totals_of
@@ -102,6 +102,7 @@ class HandOver:
     def _lend(self, command: pb.PutCommand) -> pb.LendReply:
         if command.first_block:
             raise InvalidArgument("a file for the rest of an attempt", remedy="a file holds a whole map output")
+        _check_no_copy(command)
         target = self._worker.open_attempt(command)
         if isinstance(target, MapOutput):
             return pb.LendReply(committed=messages.committed_message(target))
@@ -110,6 +111,7 @@ class HandOver:
     def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)
         _check_partitions(rows, request.command.partitions)
+        _check_no_copy(request.command)
         target = self._worker.open_attempt(request.command)
         if isinstance(target, MapOutput):
             return messages.committed_message(target)
@@ -152,6 +154,12 @@ class HandOver:
         file, fd = self._store.open_output(shuffle, wanted.output)
         os.close(fd)
         return file.path, file.entries(wanted.first, wanted.end)
+
+
+def _check_no_copy(command: pb.PutCommand) -> None:
+    """What is handed over is not read: a copy of what another worker holds would be taken unseen."""
+    if command.copy:
+        raise InvalidArgument("a copy of a map output, handed over", remedy="workers push copies; leave `copy` out")
 
 
 def _check_partitions(rows: np.ndarray, partitions: int) -> None:

@@ -49,8 +49,12 @@ class Ingest:
         with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
             if isinstance(target, MapOutput):
                 self._drain(chunks, granter, target)
-            else:
-                self._take(chunks, granter, target)
+                return
+            turn = target.take_turn(copy=self._command.copy)
+            control = self._take(chunks, granter, target, turn)
+        # Its memory is given back: the commit may wait for a copy at another worker, whose commits wait for this one.
+        if control is not None:
+            self._end(target, turn, control, granter.granted)
 
     def _drain(self, chunks: Iterable[Any], granter: Granter, winner: MapOutput) -> None:
         """The map has been committed: let the sender come to its end, then name the winner."""
@@ -69,8 +73,8 @@ class Ingest:
                 return
         raise _unfinished()
 
-    def _take(self, chunks: Iterable[Any], granter: Granter, staged: StagedOutput) -> None:
-        turn = staged.take_turn()
+    def _take(self, chunks: Iterable[Any], granter: Granter, staged: StagedOutput, turn: int) -> pb.PutControl | None:
+        """Append what comes; the sender's statement at the end, None when it has aborted."""
         place = HeldBlocks(staged.totals.blocks).open(self._command.first_block)
         for control, batch in put_messages(self._worker, chunks):
             if batch is not None:
@@ -85,10 +89,9 @@ class Ingest:
             if control.abort:
                 self._worker.abort(staged)
                 self._reply(pb.PutReply())
-                return
+                return None
             if control.HasField("end"):
-                self._end(staged, turn, control, granter)
-                return
+                return control
         raise _unfinished()
 
     def _append(self, staged: StagedOutput, turn: int, batch: BlockBatch) -> None:
@@ -106,7 +109,7 @@ class Ingest:
             self._worker.abort(staged)  # its space is needed, and this attempt will not commit
             raise
 
-    def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granter: Granter) -> None:
+    def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granted: int) -> None:
         stated = messages.totals(control.end)
         if stated != staged.totals:
             self._worker.abort(staged)
@@ -117,8 +120,10 @@ class Ingest:
                 output=staged.output,
             )
         held = staged.totals.blocks
-        committed = messages.committed_message(self._worker.commit(staged, turn)) if control.commit else None
-        self._reply(pb.PutReply(granted=granter.granted, blocks_held=held, committed=committed))
+        committed = None
+        if control.commit:
+            committed = messages.committed_message(self._worker.commit(staged, turn, copy=self._command.copy))
+        self._reply(pb.PutReply(granted=granted, blocks_held=held, committed=committed))
 
     def _grant(self, granted: int | None, held: int) -> None:
         if granted is not None:

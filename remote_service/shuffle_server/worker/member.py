@@ -63,6 +63,9 @@ class Member:
         self._incarnation = _next_incarnation(incarnation_file)
         self._identity = Identity()
         self._taking = self._doubt = False
+        self._draining = False
+        self._on_drain: Callable[[], None] = lambda: None
+        self._away = ""  # why the last sign of life was none
         self._joining = threading.Lock()
         self._telling = threading.Lock()
         self._lock = threading.Lock()  # of the losses
@@ -128,7 +131,7 @@ class Member:
     def _join(self) -> tuple[Identity, bool]:
         """Who this worker is now, and whether the master counted on it until now."""
         worker = messages.worker_message(self._info())
-        worker.free_bytes = self._free_bytes()
+        worker.free_bytes, worker.draining = self._free_bytes(), self._draining
         reply: pb.JoinReply = self._client.call("Join", pb.JoinRequest(worker=worker, incarnation=self._incarnation))
         self._seconds = reply.beat_seconds
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
@@ -171,30 +174,69 @@ class Member:
                     for key, _ in batch:
                         self._losses.pop(key, None)
 
+    def when_drained(self, begin: Callable[[], None]) -> None:
+        """Have `begin` called when the master wants this worker to hand over what it holds and to leave. Call before
+        `start`."""
+        self._on_drain = begin
+
+    def drain(self) -> None:
+        """Ask the master to want that: it sends nobody here any more. Raises what a call raises."""
+        self._client.call("Drain", pb.DrainRequest(worker=self._identity.worker))
+
+    def release(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
+        """Have the master send nobody here for an output; whether it does: another worker holds it, too.
+
+        Raises what a call raises; then it may have been done.
+        """
+        held = pb.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
+        request = pb.ReleaseRequest(identity=self._identity.message(), outputs=[held])
+        reply: pb.ReleaseReply = self._client.call("Release", request)
+        return bool(reply.released)
+
+    def leave(self) -> None:
+        """Leave the master: nothing is committed here any more, and no sign of life is shown.
+
+        Raises InvalidArgument while map outputs lie here and nowhere else, and what a call raises: then all is as
+        before.
+        """
+        with self._joining:
+            taking, self._taking = self._taking, False
+            try:
+                self._client.call("Leave", pb.LeaveRequest(identity=self._identity.message()))
+                self._closing.set()
+            finally:
+                self._taking = taking and not self._closing.is_set()
+        self._wake.set()
+
     def start(self) -> None:
         """Take outputs, and show signs of life in a thread of its own, from now on. What is held has been announced."""
         self._taking = True
         self._thread.start()
 
     def is_alive(self) -> bool:
+        """Whether the thread that shows the signs of life runs."""
         return self._thread.is_alive()
 
+    def absent(self) -> str:
+        """Why the master may not count on this worker, empty while it does."""
+        return self._away if self._taking else "it has not joined its master"
+
     def _run(self) -> None:
-        away = False
         while not self._closing.is_set():
             self._wake.wait(self._seconds)
             self._wake.clear()
             identity = self._identity
             try:
                 self._beat(identity)
-                away = False
+                self._away = ""
             except StaleEpoch as error:
                 log.warning("%s", error)
+                self._away = str(error)
                 self._try_to_rejoin(identity)
             except ShuffleError as error:
-                if not away:
+                if not self._away:
                     log.warning("the master is told nothing now: %s", error)
-                away = True
+                self._away = str(error)
                 self._closing.wait(self._seconds)  # a loss that waits to be told must not make this spin
             except Exception:  # without signs of life the worker is given up, with all that it holds
                 log.exception("a sign of life failed; it goes on with the next")
@@ -219,6 +261,9 @@ class Member:
         reply: pb.BeatReply = self._client.call("Beat", request)
         for gone in reply.gone:
             self._serials.end(messages.shuffle_id(gone.shuffle), gone.serial)
+        if reply.draining and not self._draining:
+            self._draining = True
+            self._on_drain()
 
     def close(self) -> None:
         """Stop; idempotent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,18 +13,21 @@ import pyarrow as pa
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
+from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, split_address
-from shuffle_server.security import ServerSecurity
+from shuffle_server.security import ServerSecurity, peer_credentials
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.coordinator import Coordinator
+from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.relay import Relay, RelayStreams
+from shuffle_server.worker.replication import Place, Replication
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
 
@@ -31,6 +35,7 @@ log = logging.getLogger(__name__)
 
 DATA_GRACE = 10.0
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
+MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
 class WorkerPart:
@@ -51,18 +56,25 @@ class WorkerPart:
             floor=options.free_floor / 100,
             app_max_bytes=options.app_max_bytes,
             tier=Tier(options.tier, self.id) if options.tier else None,
+            merge_below=options.merge_below,
         )
         self.pool = BufferPool(options.memory)
         self.relay = Relay(options.relay_timeout)
         self._stop = threading.Event()
         self._mover: threading.Thread | None = None
+        self._merger: threading.Thread | None = None
 
-    def serve(self, coordinator: Coordinator, security: ServerSecurity) -> Worker:
-        """Listen. Raises InvalidArgument when it cannot."""
+    def serve(self, coordinator: Coordinator, security: ServerSecurity, place: Place) -> Worker:
+        """Listen. Raises InvalidArgument when it cannot.
+
+        :param place: where copies of map outputs go.
+        """
         options = self._options
         host, port = data_address(options)
         info = WorkerInfo(self.id, options.advertise or host, port)
-        self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments)
+        self._copier = Copier(self.store, peer_credentials(options))
+        self.replication = Replication(lambda: self.worker.info, coordinator, place, self._copier)
+        self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments, self.replication)
         put = PutOptions(options.window, options.overload_timeout)
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
@@ -76,6 +88,9 @@ class WorkerPart:
         if options.tier:
             self._mover = threading.Thread(target=self._move_cold, name="cold", daemon=True)
             self._mover.start()
+        if options.merge_below:
+            self._merger = threading.Thread(target=self._merge, name="merge", daemon=True)
+            self._merger.start()
         return self.worker
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
@@ -90,6 +105,21 @@ class WorkerPart:
                 self.store.move_cold(self._options.tier_after, self._stop.is_set)
             except Exception:  # the disks fill up if this thread ends
                 log.exception("moving cold map outputs failed; it goes on with the next round")
+
+    def _merge(self) -> None:
+        """In a thread of its own: pulls go on meanwhile."""
+        regions = self.store.regions
+        while not self._stop.is_set():
+            if not regions.wanted.wait(MERGE_SECONDS):
+                continue
+            try:
+                regions.merge(self._stop.is_set)
+            except Exception:  # pulls are slower without it, and right
+                log.exception("merging small map outputs failed; it goes on with the next")
+
+    def sources(self, absent: Callable[[], str], tells: Callable[[], bool] = lambda: True) -> WorkerSources:
+        """What monitoring asks; the arguments are those of WorkerSources."""
+        return WorkerSources(self.pool, self.store, self.relay, absent, tells)
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
@@ -112,8 +142,11 @@ class WorkerPart:
         if ending.is_alive():
             log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
         self.pool.close()
+        self._copier.close()
         if self._mover is not None:
             self._mover.join(DATA_GRACE)  # an upload that is cut is repeated after the next start
+        if self._merger is not None:
+            self._merger.join(DATA_GRACE)
         return not ending.is_alive()
 
     def close(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from shuffle_api.errors import ShuffleError, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import RegistryClient
 from shuffle_server.worker.member import Member
 from shuffle_server.worker.serials import ShuffleSerials
@@ -112,6 +112,12 @@ class RemoteCoordinator:
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         self._member.lose(shuffle, output, reason)
 
+    def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
+        """The workers that take map outputs, best first; those to avoid come last."""
+        request = pb.PlaceRequest(shuffle=messages.key_of(shuffle), avoid=avoid)
+        reply: pb.PlaceReply = self._control.call("Place", request)
+        return [messages.worker_info(worker) for worker in reply.workers]
+
     def close(self) -> None:
         """Close the connections; idempotent."""
         self._registry.close()
@@ -121,7 +127,7 @@ class RemoteCoordinator:
         """The shuffle, its serial, a page of its outputs and where the next one begins."""
         request = pb.LocateRequest(shuffle=messages.key_of(shuffle), first_map=first, end_map=end)
         reply: pb.LocateReply = self._control.call("Locate", request)
-        spec = ShuffleSpec(shuffle, reply.partitions, reply.maps, reply.codec, reply.content)
+        spec = ShuffleSpec(shuffle, reply.partitions, reply.maps, reply.codec, reply.content, reply.replicas or 1)
         with self._lock:
             if len(self._specs) >= KEPT_SPECS:
                 self._specs.clear()

@@ -25,11 +25,13 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_server.observe.worker_state import worker_status
 from shuffle_server.store.format import Description
+from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import Coordinator
-from shuffle_server.worker.serve import OutputRange, serve
+from shuffle_server.worker.replication import Replication
+from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
 from shuffle_transport.pool import BufferPool
@@ -44,11 +46,19 @@ class Worker:
     """One worker's rules. Thread-safe; every method may raise a ShuffleError, with this worker's name in it."""
 
     def __init__(
-        self, info: WorkerInfo, store: Store, coordinator: Coordinator, pool: BufferPool, instruments: Instruments
+        self,
+        info: WorkerInfo,
+        store: Store,
+        coordinator: Coordinator,
+        pool: BufferPool,
+        instruments: Instruments,
+        replication: Replication | None = None,
     ) -> None:
+        """`replication`: for shuffles with several replicas; None: there are none."""
         self.info, self.pool, self.instruments = info, pool, instruments
-        self._store, self._coordinator = store, coordinator
+        self._store, self._coordinator, self._replication = store, coordinator, replication
         self.stopping = False
+        self.draining = False  # what is being written is taken to its end, nothing new is begun
 
     # ------------------------------------------------------------------ push
 
@@ -85,8 +95,17 @@ class Worker:
         shuffle, output = spec.id, messages.map_attempt(command.output)
         if spec.content != "spark":
             spec.check_map(output.map)
-        if winner is not None:
-            return winner
+        if command.copy and (winner is None or winner.output != output):
+            raise MapOutputLost(
+                f"a copy of {output}, which is not committed, or not any more", shuffle=shuffle, output=output
+            )
+        if winner is not None and not self._takes_copy(spec, command, winner):
+            # Who pushes a copy sees to the others itself: two that wait for each other would not come to an end.
+            enough = command.copy or self._replicate(spec, winner)
+            if enough:
+                return winner
+        if self.draining and not self._store.is_staged(shuffle, output):
+            raise ShuttingDown(f"worker {self.info.id} is about to leave", remedy="ask Place for another worker")
         self._store.add_shuffle(shuffle)
         staged = self._store.stage(spec, output, command.codec)
         try:
@@ -104,12 +123,47 @@ class Worker:
             )
         return staged
 
-    def commit(self, staged: StagedOutput, turn: int) -> MapOutput:
+    def _takes_copy(self, spec: ShuffleSpec, command: pb.PutCommand, winner: MapOutput) -> bool:
+        """Whether this worker is to hold a copy of what has won: from another worker, or from a sender that was cut off
+        from the one that it had committed at, before that could make one."""
+        if winner.output != messages.map_attempt(command.output) or self.info.id in winner.workers:
+            return False
+        return command.copy or len(winner.workers) < spec.replicas
+
+    def _replicate(self, spec: ShuffleSpec, winner: MapOutput) -> bool:
+        """Return when the winner of a map may be named to who wrote it: there are as many copies as there can be.
+
+        False when it does not stand any more: it was lost.
+        Raises MapOutputLost, UnknownShuffle, UnknownApp, AppExpired.
+        """
+        if spec.replicas == 1 or self._replication is None:
+            return True
+        try:
+            return self._replication.ensure(spec, winner)
+        except MapOutputLost as error:
+            self.give_up(spec.id, winner.output, error.message)
+            raise
+
+    def replicate(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+        """See to it that an output that is held here has its copies, if it stands. Raises as `_replicate`."""
+        winner = self._coordinator.winner(shuffle, output.map)
+        if winner is not None and winner.output == output:
+            self._replicate(self._coordinator.spec(shuffle), winner)
+
+    def commit(self, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
         """Make the attempt visible; the output that won its map."""
         started = time.monotonic()
         winner = self._commit(staged, turn)
         self.instruments.commit_seconds.observe(time.monotonic() - started)
-        self.instruments.committed("won" if winner.output == staged.output else "superseded")
+        if not copy:
+            self.instruments.committed("won" if winner.output == staged.output else "superseded")
+            if not self._replicate(self._coordinator.spec(staged.shuffle), winner):
+                raise MapOutputLost(
+                    f"{winner.output} was lost when it was committed",
+                    remedy="write this map again as a new attempt",
+                    shuffle=staged.shuffle,
+                    output=winner.output,
+                )
         return winner
 
     def _commit(self, staged: StagedOutput, turn: int) -> MapOutput:
@@ -122,9 +176,10 @@ class Worker:
             description = None  # the same commit, said twice: the other one has published it
         if description is None:
             winner = self._coordinator.winner(staged.shuffle, staged.output.map)
-            if winner is not None:
+            if winner is not None and not self._unrecorded(staged, winner):
                 return winner
-            # The other attempt holds the name and is about to be recorded; to record it twice is a no-op.
+            # What is held here is about to be recorded, or its loss was told after it came back; to record it twice is
+            # a no-op.
             description = self._describe_held(staged)
         output = MapOutput(description.output, self.info.id, description.totals)
         try:
@@ -154,6 +209,11 @@ class Worker:
             winner.totals.bytes,
         )
         return winner
+
+    def _unrecorded(self, staged: StagedOutput, winner: MapOutput) -> bool:
+        """Whether this worker has the winner's blocks, and the registry does not know that."""
+        held = self._store.catalog.find(staged.shuffle, staged.output.map)
+        return held is not None and held.output == winner.output and self.info.id not in winner.workers
 
     def _describe_held(self, staged: StagedOutput) -> Description:
         """What is held of a map, whose file another attempt has published. Raises MapOutputLost, Overloaded."""
@@ -240,6 +300,8 @@ class Worker:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""
         wrong = check_one(self._store, shuffle, output)
         if not wrong:
+            # Who says that it is bad may have read a copy of it.
+            self._store.regions.forget(lambda each: each == shuffle)
             return None
         self._store.remove_output(shuffle, output)
         return wrong
@@ -252,6 +314,14 @@ class Worker:
         """A committed output cannot be served: nobody is sent to it any more, and its file goes."""
         self._coordinator.lose(shuffle, output, reason)
         self._store.remove_output(shuffle, output)
+
+    def drop_released(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+        """Delete an output that the registry knows to be at other workers only."""
+        self._store.remove_output(shuffle, output)
+
+    def held_shuffles(self) -> list[ShuffleId]:
+        """The shuffles of which something is on the disks here."""
+        return self._store.catalog.shuffles()
 
     def shuffles(self) -> list[ShuffleSpec]:
         return self._coordinator.shuffles()

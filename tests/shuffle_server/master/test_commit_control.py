@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -23,61 +23,21 @@ from shuffle_api.errors import (
     Unauthenticated,
     UnknownShuffle,
 )
-from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import MapOutput
 from shuffle_server.master.client import Identity, RegistryClient
 from shuffle_server.master.commit_control import MAX_COMMITS
-from shuffle_server.master.control import ControlService, start_control
-from shuffle_server.master.master import Master
-from shuffle_server.master.membership import Membership
-from shuffle_server.master.recovery import recover
 from shuffle_server.proto import registry_pb2 as pb
-from shuffle_server.security import OPEN, ServerSecurity
+from shuffle_server.security import ServerSecurity
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
 from shuffle_transport.security import Credentials, app_token, cluster_token
-from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
-from tests.shuffle_server.master.simulated import SimulatedDirectory
+from tests.shuffle_server.master.scene import SHUFFLE, commit
+from tests.shuffle_server.master.served import Scene
 
 TIMEOUT = 20.0
-METHOD = "/flight_shuffle.registry.v1.ShuffleRegistry/Commit"
-
-
-class NoWorkers:
-    def workers(self) -> Sequence[WorkerInfo]:
-        return ()
-
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
-    def draining(self) -> Collection[str]:
-        return ()
-
-    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
-        return ()
-
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
-        return None
-
-
-class Scene:
-    """A master behind gRPC, and its directory, which is simulated."""
-
-    def __init__(self, security: ServerSecurity = OPEN) -> None:
-        self.directory = SimulatedDirectory()
-        self.master = Master(self.directory, sync=True)
-        self.master.apply_all(BEGIN)
-        service = ControlService(self.master, NoWorkers(), "0", 1)
-        self._server, port = start_control(service, Membership(self.master, 60), "127.0.0.1", 0, 16, security)
-        self.address = f"127.0.0.1:{port}"
-
-    def close(self) -> None:
-        self._server.stop(5).wait()
-        self.master.close()
-
-    def durable(self) -> list[MapOutput]:
-        return recover(self.directory.after_power_cut()).registry.map_outputs(SHUFFLE)[0]
+METHOD = "/flight_shuffle.registry.v1.ShuffleRegistry/Commits"
 
 
 @pytest.fixture
@@ -146,7 +106,8 @@ def message(output: MapOutput) -> pb.Commit:
 
 def raw_call(address: str, data: bytes) -> bytes:
     with grpc.insecure_channel(address) as channel:
-        reply: bytes = channel.unary_unary(METHOD, None, None)(data, timeout=TIMEOUT)
+        (reply,) = channel.stream_stream(METHOD, None, None)(iter([data]), timeout=TIMEOUT)
+        assert isinstance(reply, bytes)
         return reply
 
 

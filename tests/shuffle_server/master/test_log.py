@@ -12,8 +12,8 @@ from shuffle_api.errors import ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation, RegisterApp
 from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
-from shuffle_server.master.frames import LOG, FrameFile
 from shuffle_server.master.log import OperationLog, log_name
+from shuffle_transport.frames import LOG, FrameFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.simulated import SimulatedDirectory
 

@@ -31,9 +31,9 @@ from shuffle_api.registry import (
     UnregisterShuffle,
 )
 from shuffle_api.values import Totals, WorkerInfo
-from shuffle_server.master.frames import DamagedFile
 from shuffle_server.master.master import Master
 from shuffle_server.master.recovery import recover
+from shuffle_transport.frames import DamagedFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, SHUFFLE, commit, registry_after
 from tests.shuffle_server.master.simulated import SimulatedDirectory

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
-from shuffle_api.errors import MapOutputLost, StaleEpoch
-from shuffle_api.registry import RegisterApp, RegisterShuffle
+from shuffle_api.errors import InvalidArgument, MapOutputLost, StaleEpoch
+from shuffle_api.registry import CommitMapOutput, LoseMapOutput, RegisterApp, RegisterShuffle, RegisterWorker
 from shuffle_api.registry.operations import Operation
 from shuffle_api.values import ShuffleSpec, WorkerInfo
+from shuffle_server.master.commit_control import _check_held_elsewhere
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import FULL_BYTES, Membership, check_present
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -149,5 +151,70 @@ def test_full_silent_and_draining_workers_are_the_last_choice_or_none(membership
     assert order(membership, host="x") == ["good", "full", "late"]
     membership.beat("late", 1, ROOM, pb.WorkerStatus())
     assert order(membership, host="x")[0] == "late"
-    membership.drain("going", draining=False)
+    membership.join(worker("going", host="x", incarnation=2))  # another life, which was not told to leave
     assert "going" in order(membership)
+
+
+def test_a_drained_worker_may_leave_when_nothing_lies_there_only(master: Master, membership: Membership) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    master.apply(commit(0))
+    membership.drain("w")
+    assert membership.beat("w", 1, ROOM, pb.WorkerStatus())
+    assert not membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    with pytest.raises(InvalidArgument, match="1 map outputs lie only at worker w"):
+        membership.leave_empty("w", 1)
+    assert membership.member("w").draining
+    output = commit(0).output
+    master.apply(CommitMapOutput(SHUFFLE, output.at("v")))
+    with pytest.raises(StaleEpoch):
+        membership.leave_empty("w", 2)
+    membership.leave_empty("w", 1)
+    assert master.registry.map_output(SHUFFLE, 0) == output.at("v")
+    assert membership.has_left("w")
+    with pytest.raises(InvalidArgument, match="no worker 'w'"):
+        membership.drain("w")
+    membership.join(worker("w", incarnation=2))
+    assert not membership.has_left("w")
+
+
+def test_a_worker_does_not_leave_what_it_holds_to_one_that_may_be_dead(
+    master: Master, membership: Membership, clock: Clock
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    output = commit(0).output
+    master.apply_all([CommitMapOutput(SHUFFLE, output.at(id)) for id in ("w", "v")])
+    clock.now += 10.0  # v was killed for good, and is not given up before 60 s
+    membership.beat("w", 1, ROOM, pb.WorkerStatus())
+    assert membership.heard_of() == {"w"}
+    with pytest.raises(InvalidArgument, match="1 map outputs lie only at worker w, or at workers that are silent"):
+        membership.leave_empty("w", 1)
+    assert master.registry.map_output(SHUFFLE, 0).workers == ("w", "v")
+    membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    membership.leave_empty("w", 1)
+    assert master.registry.map_output(SHUFFLE, 0).workers == ("v",)
+
+
+@pytest.mark.parametrize("sure", [set(), {"x"}, {"v"}])
+def test_an_output_is_released_only_where_one_that_is_heard_of_holds_it(master: Master, sure: set[str]) -> None:
+    output = commit(0).output
+    for id in ("w", "v"):
+        master.apply(RegisterWorker(worker(id)))
+        master.apply(CommitMapOutput(SHUFFLE, output.at(id)))
+    release = LoseMapOutput(SHUFFLE, output.output, "released", "w")
+    (outcome,) = master.apply_all([release], partial(_check_held_elsewhere, sure))
+    assert isinstance(outcome, InvalidArgument) == ("v" not in sure)
+    assert master.registry.map_output(SHUFFLE, 0).workers == (("v",) if "v" in sure else ("w", "v"))
+
+
+def test_who_drains_is_remembered_by_the_worker_where_the_master_forgot(membership: Membership) -> None:
+    membership.join(worker("w"), draining=True)
+    assert order(membership) == []
+    assert membership.beat("w", 1, ROOM, pb.WorkerStatus())
+
+
+def test_the_worker_in_the_masters_process_is_not_drained(membership: Membership) -> None:
+    membership.join(worker("w"), local=True)
+    with pytest.raises(InvalidArgument, match="in the master's process"):
+        membership.drain("w")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.registry import Operation, RegisterApp
 from shuffle_api.registry.state import Registry
-from shuffle_server.master.frames import FILE_SIZE, DamagedFile
 from shuffle_server.master.master import Master
 from shuffle_server.master.recovery import recover
+from shuffle_transport.frames import FILE_SIZE, DamagedFile
 from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, commit, registry_after
 from tests.shuffle_server.master.simulated import Crash, Inode, SimulatedDirectory
 

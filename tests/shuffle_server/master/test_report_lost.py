@@ -17,7 +17,7 @@ from shuffle_server.master.master import Master
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
-from tests.shuffle_server.master.test_commit_control import NoWorkers
+from tests.shuffle_server.master.served import NoWorkers
 
 DEADLINE = 60.0
 REPORT = pb.ReportLostRequest(

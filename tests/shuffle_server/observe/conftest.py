@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.files import Directory
 from shuffle_server.master.master import Master
-from shuffle_server.observe.figures import Sources
+from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources, absent_from, files_bytes
+from shuffle_server.observe.health import WriteProbe
 from shuffle_server.observe.observation import Observation
 from shuffle_server.store.store import Store
 from shuffle_server.worker.relay import Relay
@@ -22,8 +24,18 @@ from shuffle_transport.pool import BufferPool
 WORKER = WorkerInfo("w-1", "localhost", 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A server's parts, and what monitoring is given of them."""
+
+    master: Master
+    journal_dir: Path
+    worker_id: str
+    sources: Sources
+
+
 @contextmanager
-def parts_in(root: Path, log: Directory | None = None) -> Iterator[Sources]:
+def parts_in(root: Path, log: Directory | None = None) -> Iterator[Parts]:
     """A store, a master that knows the worker, and a pool of a megabyte; `log`: where the master's files lie."""
     with ExitStack() as stack:
         store = Store(root / "worker")
@@ -33,13 +45,16 @@ def parts_in(root: Path, log: Directory | None = None) -> Iterator[Sources]:
         master = Master(log or root / "master", sync=log is not None)
         stack.callback(master.close)
         master.apply(RegisterWorker(WORKER))
-        yield Sources(WORKER.id, BufferPool(1 << 20), store, master, Relay(60), root / "master")
+        worker = WorkerSources(BufferPool(1 << 20), store, Relay(60), lambda: absent_from(master, WORKER.id))
+        journal = root / "master"
+        in_files = MasterSources(master, WriteProbe(journal).look, lambda: files_bytes(journal))
+        yield Parts(master, journal, WORKER.id, Sources(in_files, worker))
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Iterator[Sources]:
-    with parts_in(tmp_path) as sources:
-        yield sources
+def parts(tmp_path: Path) -> Iterator[Parts]:
+    with parts_in(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -61,11 +76,11 @@ def observation() -> Iterator[Observation]:
 
 
 @pytest.fixture
-def attach(observation: Observation, housekeeper: threading.Thread) -> Callable[[Sources], Observation]:
+def attach(observation: Observation, housekeeper: threading.Thread) -> Callable[[Parts], Observation]:
     """Has the endpoint show these parts."""
 
-    def show(sources: Sources) -> Observation:
-        observation.attach(sources, need_bytes=1 << 20, housekeeper=housekeeper)
+    def show(parts: Parts) -> Observation:
+        observation.attach(parts.sources, need_bytes=1 << 20, housekeeper=housekeeper)
         return observation
 
     return show

@@ -12,15 +12,14 @@ import pytest
 from shuffle_api.errors import StorageFailed
 from shuffle_api.registry.operations import LoseWorker, RegisterApp
 from shuffle_server.observe import figures, health
-from shuffle_server.observe.figures import Sources
 from shuffle_server.observe.health import Health, WriteProbe
 from shuffle_server.observe.observation import Observation
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.simulated import SimulatedDirectory
-from tests.shuffle_server.observe.conftest import parts_in
+from tests.shuffle_server.observe.conftest import Parts, parts_in
 from tests.shuffle_server.observe.helpers import get
 
-Attach = Callable[[Sources], Observation]
+Attach = Callable[[Parts], Observation]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def test_a_server_is_well_but_not_ready_while_it_starts(observation: Observation
     assert "starting" in ready.failed()["accepting"]
 
 
-def test_a_started_server_is_ready_until_it_stops(parts: Sources, attach: Attach) -> None:
+def test_a_started_server_is_ready_until_it_stops(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     ready = get(observation.address, "/ready")
     assert (ready.status, ready.content_type, ready.failed()) == (200, "application/json", {})
@@ -64,7 +63,7 @@ def test_a_full_disk_is_not_ready_and_not_ill(tmp_path: Path, attach: Attach) ->
         assert get(observation.address, "/ready").status == 200
 
 
-def test_a_journal_that_cannot_be_written_is_ill(parts: Sources, attach: Attach) -> None:
+def test_a_journal_that_cannot_be_written_is_ill(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     shutil.rmtree(parts.journal_dir)
     for path in ("/health", "/ready"):
@@ -102,7 +101,7 @@ def test_a_log_that_was_given_up_is_ill_because_only_a_restart_helps(tmp_path: P
             assert "not trusted any more" in answer.failed()["journal"]
 
 
-def test_a_worker_that_the_master_gave_up_is_not_ready(parts: Sources, attach: Attach) -> None:
+def test_a_worker_that_the_master_gave_up_is_not_ready(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     parts.master.apply(LoseWorker(parts.worker_id, "silent"))
     ready = get(observation.address, "/ready")
@@ -112,7 +111,7 @@ def test_a_worker_that_the_master_gave_up_is_not_ready(parts: Sources, attach: A
 
 
 def test_a_master_that_does_not_answer_is_ill_and_hangs_nobody(
-    parts: Sources, attach: Attach, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, attach: Attach, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observation = attach(parts)
     monkeypatch.setattr(figures, "LOCK_SECONDS", 0.05)
@@ -124,11 +123,11 @@ def test_a_master_that_does_not_answer_is_ill_and_hangs_nobody(
     assert get(observation.address, "/health").status == 200
 
 
-def test_a_server_whose_housekeeping_ended_is_ill(parts: Sources) -> None:
+def test_a_server_whose_housekeeping_ended_is_ill(parts: Parts) -> None:
     ended = threading.Thread(target=lambda: None)
     ended.start()
     ended.join(10)
-    failed = [check for check in Health(parts, 1, ended).alive() if not check.ok]
+    failed = [check for check in Health(parts.sources, 1, ended).alive() if not check.ok]
     assert [check.name for check in failed] == ["housekeeping"]
     assert "log" in failed[0].reason
 
@@ -144,9 +143,9 @@ def test_the_probe_leaves_nothing_behind_and_looks_once_in_a_while(
     assert probe.look().reason == ""
 
 
-def test_every_check_is_explained_in_the_documents(parts: Sources, attach: Attach) -> None:
+def test_every_check_is_explained_in_the_documents(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     checks = {name for path in ("/health", "/ready") for name in get(observation.address, path).json()["checks"]}
-    assert len(checks) == 6
+    assert len(checks) == 7
     text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     assert [name for name in checks if f"| `{name}` |" not in text] == []

@@ -1,0 +1,31 @@
+"""Writes a workload to a cluster in which things fail, as an engine would: what is lost on the way is written again."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from shuffle_api.errors import MapOutputLost
+from shuffle_api.ids import MapAttempt
+from shuffle_api.testing.oracle import Workload, write
+from shuffle_api.values import ShuffleHandle
+from shuffle_plugins.remote import RemoteShuffle
+
+WRITERS, ATTEMPTS = 4, 10
+
+
+def write_all(plugin: RemoteShuffle, handle: ShuffleHandle, workload: Workload) -> list[MapAttempt]:
+    """The attempts that were told they have won, in the order of the maps.
+
+    :raises TimeoutError: a map was lost in each of its attempts.
+    """
+
+    def write_map(map_id: int) -> MapAttempt:
+        for attempt in range(ATTEMPTS):
+            try:
+                return write(plugin, handle, workload, MapAttempt(map_id, attempt)).output
+            except MapOutputLost:  # what its worker held of it is gone
+                continue
+        raise TimeoutError(f"map {map_id} was lost {ATTEMPTS} times")
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return list(pool.map(write_map, range(workload.maps)))

@@ -1,0 +1,126 @@
+"""A merged region: the blocks of many small map outputs in one file, ordered by partition.
+
+    [payloads][rows: one REGION_ROW per block]      both ordered by partition, output, order written
+
+The file has no name: it is deleted as soon as it is open, and gone with whoever has it open last. The map outputs
+themselves stay as they are, so nothing depends on a region: it is made anew when it is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from shuffle_server.store.catalog import Held
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.format import INDEX_ROW, TABLE_FIELDS
+from shuffle_server.store.output_file import OutputFile, read_into, read_range
+from shuffle_transport.blocks import payload_array
+
+REGION_ROW = np.dtype([*((name, INDEX_ROW[name]) for name in INDEX_ROW.names or ()), ("output", "<i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A map output that goes into a region, its file open for reading."""
+
+    held: Held
+    file: OutputFile
+    fd: int
+
+
+class Region:
+    """A region on the disk. An output in it is known by its place in `held`. Thread-safe.
+
+    `maps` and `attempts` are theirs, int64; `bytes` is the size of the file. The descriptor is closed with the last
+    reference, so who reads may go on.
+    """
+
+    def __init__(self, fd: int, held: Sequence[Held], starts: np.ndarray, rows_at: int) -> None:
+        """`starts`: per partition the number of its first row, and of all rows at the end."""
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+        self.held = tuple(held)
+        self.maps = np.array([each.output.map for each in held], np.int64)
+        self.attempts = np.array([each.output.attempt for each in held], np.int64)
+        self._starts, self._rows_at = starts, rows_at
+        self.bytes = rows_at + int(starts[-1]) * REGION_ROW.itemsize
+
+    def rows(self, first: int, end: int, places: np.ndarray) -> np.ndarray:
+        """The rows (dtype REGION_ROW) of partitions [first, end) of the outputs at `places`, which ascend: output by
+        output, by partition, in the order written. Raises TornFile, OSError.
+        """
+        low, high = int(self._starts[first]), int(self._starts[end])
+        size = REGION_ROW.itemsize
+        rows = np.frombuffer(read_range(self.fd, self._rows_at + low * size, (high - low) * size), REGION_ROW)
+        if len(places) < len(self.held):
+            wanted = np.zeros(len(self.held), bool)
+            wanted[places] = True
+            rows = rows[wanted[rows["output"]]]
+        return rows if end - first == 1 else rows[np.argsort(rows["output"], kind="stable")]
+
+
+def build(home: DataDirectory, sources: Sequence[Source], partitions: int) -> Region | None:
+    """The region of these outputs, below `home`; None when one's payloads do not lie back to back.
+
+    :raises StorageFull: the disk would fall below its floor.
+    :raises TornFile, OSError: something cannot be read or written. There is no file then.
+    """
+    sizes = np.array([source.held.bytes for source in sources], np.int64)
+    payload = bytearray(int(sizes.sum()))
+    bases = np.cumsum(sizes) - sizes
+    for source, base, size in zip(sources, bases.tolist(), sizes.tolist(), strict=True):
+        read_into(source.fd, 0, memoryview(payload)[base : base + size])
+    rows, order = _rows(sources, bases)
+    by_offset = np.lexsort((rows["length"], rows["offset"]))  # an empty block before the one that begins where it lies
+    lengths = rows["length"][by_offset]
+    if not np.array_equal(np.cumsum(lengths) - lengths, rows["offset"][by_offset]):
+        return None
+    place = np.empty(len(rows), np.int64)
+    place[by_offset] = np.arange(len(rows))
+    moved = payload_array(lengths, payload).take(pa.array(place[order]))
+    rows = rows[order]
+    rows["offset"] = np.cumsum(rows["length"]) - rows["length"]
+    starts = np.searchsorted(rows["partition"], np.arange(partitions + 1))
+    home.check_room(len(payload) + rows.nbytes)
+    fd = _nameless(home)
+    try:
+        if len(payload):
+            _write(fd, memoryview(moved.buffers()[2]))
+        _write(fd, memoryview(rows.view(np.uint8)))
+    except BaseException:
+        os.close(fd)
+        raise
+    return Region(fd, [source.held for source in sources], starts, len(payload))
+
+
+def _rows(sources: Sequence[Source], bases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All rows, their offsets counted through all payloads, and the order in which a region has them."""
+    counts = [len(source.file.index) for source in sources]
+    index = np.concatenate([source.file.index for source in sources])
+    rows = np.empty(len(index), REGION_ROW)
+    for name in TABLE_FIELDS:
+        rows[name] = index[name]
+    rows["output"] = np.repeat(np.arange(len(sources)), counts)
+    rows["offset"] = index["offset"] + np.repeat(bases, counts)
+    return rows, np.lexsort((rows["output"], rows["partition"]))  # stable: inside a partition as it was written
+
+
+def _nameless(home: DataDirectory) -> int:
+    """A file that nobody finds: after a crash between the two calls it lies in the trash."""
+    path = home.paths.trash / uuid.uuid4().hex
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(path)
+    return fd
+
+
+def _write(fd: int, data: memoryview) -> None:
+    data = data.cast("B")
+    while data:
+        data = data[os.write(fd, data) :]

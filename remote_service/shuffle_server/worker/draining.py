@@ -1,0 +1,136 @@
+"""A worker that is to leave: it takes nothing new, hands over what it holds, and goes when nothing lies here only.
+
+It serves until the end. Outputs that it has handed over lie at two workers until it goes, so that a reader finds them
+wherever it looks, and what the registry says is true at every moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from shuffle_api.errors import AppExpired, InvalidArgument, MapOutputLost, ShuffleError, UnknownApp, UnknownShuffle
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_server.store.store import Store
+from shuffle_server.worker.replication import Replication
+from shuffle_server.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+THREADS = 4  # outputs handed over at once
+LOOK_SECONDS = 0.5
+IDLE_SECONDS = 60.0  # after which an attempt that nobody goes on writing is not waited for
+PULLS_SECONDS = 10.0  # for which those that read here are waited for in the end
+
+
+class Leaving(Protocol):
+    """What is asked of the membership."""
+
+    def leave(self) -> None: ...
+
+
+class Drain:
+    """Hands over what a worker holds, in a thread of its own. `begin` it once; `close` ends it wherever it is.
+
+    :param left: called when the worker has left.
+    """
+
+    def __init__(
+        self, worker: Worker, store: Store, replication: Replication, member: Leaving, left: Callable[[], object]
+    ) -> None:
+        self._worker, self._store, self._replication, self._member = worker, store, replication, member
+        self._left = left
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.done = False
+
+    def begin(self) -> None:
+        """Take nothing new from now on, and hand over what is here; idempotent."""
+        with self._lock:
+            if self._thread is not None or self._closing.is_set():
+                return
+            self._worker.draining = True
+            self._thread = threading.Thread(target=self._run, name="drain")
+            self._thread.start()
+
+    def close(self) -> None:
+        """Give up, if it is not done; idempotent."""
+        self._closing.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        log.info("this worker hands over what it holds, and leaves")
+        while not self._closing.is_set():
+            try:
+                if self._hand_over() and self._leave():
+                    self._await_pulls()
+                    self._left()
+                    return
+            except ShuffleError as error:  # the master may be away, and no other worker there
+                log.warning("handing over goes on in a moment: %s", error)
+            except Exception:  # the data of this worker, and the operator, wait for it
+                log.exception("handing over failed; it goes on in a moment")
+            self._closing.wait(LOOK_SECONDS)
+
+    def _leave(self) -> bool:
+        try:
+            self._member.leave()
+        except InvalidArgument as error:  # something was committed in the last moment
+            log.info("%s", error)
+            return False
+        self.done = True
+        log.info("this worker has left; all that it held lies at other workers")
+        return True
+
+    def _await_pulls(self) -> None:
+        """Who reads here may come to the end; who does not goes on elsewhere."""
+        for _ in range(int(PULLS_SECONDS / LOOK_SECONDS)):
+            if self._closing.is_set() or not self._worker.status().open_pulls:
+                return
+            self._closing.wait(LOOK_SECONDS)
+
+    def _hand_over(self) -> bool:
+        """One round over all that is here; whether nothing is left to hand over, and nothing is being written."""
+        wanting = [
+            (spec, output)
+            for shuffle in self._store.catalog.shuffles()
+            for spec, output in self._wanting(shuffle)
+            if not self._closing.is_set()
+        ]
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="drain") as threads:
+            kept = sum(threads.map(lambda each: not self._copy(*each), wanting))
+        self._store.drop_idle(IDLE_SECONDS)
+        status = self._worker.status()
+        return not kept and not status.staged_outputs and not status.open_pushes
+
+    def _wanting(self, shuffle: ShuffleId) -> list[tuple[ShuffleSpec, MapOutput]]:
+        """The outputs of a shuffle that are here, and at fewer other workers than it asks for."""
+        own = self._worker.info.id
+        try:
+            spec, outputs = self._worker.spec(shuffle), self._worker.outputs(shuffle)
+        except (UnknownShuffle, UnknownApp, AppExpired):
+            return []  # it is over, its files go by themselves
+        return [
+            (spec, output) for output in outputs if own in output.workers and len(output.workers) - 1 < spec.replicas
+        ]
+
+    def _copy(self, spec: ShuffleSpec, output: MapOutput) -> bool:
+        """Whether the output is at another worker now, or gone."""
+        if self._closing.is_set():
+            return False
+        try:
+            to = self._replication.copy_to_one(
+                spec.id, output.output, self._replication.candidates(spec.id, output.workers)
+            )
+        except MapOutputLost as error:
+            self._worker.give_up(spec.id, output.output, error.message)
+            return True
+        return to is not None or len(output.workers) > 1

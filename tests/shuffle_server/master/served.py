@@ -1,0 +1,61 @@
+"""A master behind gRPC, for tests of those who talk to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
+from shuffle_server.master.recovery import recover
+from shuffle_server.security import OPEN, ServerSecurity
+from tests.shuffle_server.master.scene import BEGIN, SHUFFLE
+from tests.shuffle_server.master.simulated import SimulatedDirectory
+
+
+class NoWorkers:
+    def workers(self) -> Sequence[WorkerInfo]:
+        return ()
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def draining(self) -> Collection[str]:
+        return ()
+
+    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+        return ()
+
+    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
+        return None
+
+
+class Scene:
+    """A master behind gRPC, and its directory, which is simulated."""
+
+    def __init__(self, security: ServerSecurity = OPEN, *, threads: int = 16) -> None:
+        self.directory = SimulatedDirectory()
+        self.master = Master(self.directory, sync=True)
+        self.master.apply_all(BEGIN)
+        self._security, self._threads = security, threads
+        self._serve(0)
+
+    def _serve(self, port: int) -> None:
+        service = ControlService(self.master, NoWorkers(), "0", 1)
+        membership = Membership(self.master, 60)
+        self.server, bound = start_control(service, membership, "127.0.0.1", port, self._threads, self._security)
+        self.port, self.address = bound, f"127.0.0.1:{bound}"
+
+    def serve_again(self) -> None:
+        """Stop to listen, and listen at the same port."""
+        self.server.stop(5).wait()
+        self._serve(self.port)
+
+    def close(self) -> None:
+        self.server.stop(5).wait()
+        self.master.close()
+
+    def durable(self) -> list[MapOutput]:
+        return recover(self.directory.after_power_cut()).registry.map_outputs(SHUFFLE)[0]
