@@ -11,6 +11,7 @@ from typing import TypeVar
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
+from shuffle_plugins.remote.news import NewsDesk
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -57,15 +58,24 @@ class Connection:
         self._options, self._credentials = options, credentials
         self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
+        self.news = NewsDesk(self.control, options.retry)
         self._workers: dict[str, WorkerInfo] = {}
+        self._draining: set[str] = set()
         self._clients: dict[str, FlightClient] = {}
         self._closed = False
 
     def learn(self, workers: Iterable[pb.Worker]) -> None:
         """Remember where workers are; every control reply that lists them is handed in here."""
-        known = {worker.id: messages.worker_info(worker) for worker in workers}
+        known = list(workers)
         with self._lock:
-            self._workers.update(known)
+            self._workers.update({worker.id: messages.worker_info(worker) for worker in known})
+            self._draining -= {worker.id for worker in known}
+            self._draining |= {worker.id for worker in known if worker.draining}
+
+    def draining(self) -> set[str]:
+        """The workers that are about to leave, as far as this process knows."""
+        with self._lock:
+            return set(self._draining)
 
     def place(self, shuffle: ShuffleId, avoid: Iterable[str] = ()) -> str:
         """The id of the worker to write a map output to; one of those to `avoid` only when there is no other.
@@ -133,6 +143,7 @@ class Connection:
             self._closed = True
             clients = list(self._clients.values())
             self._clients.clear()
+        self.news.close()
         for client in clients:
             client.close()
         self.control.close()

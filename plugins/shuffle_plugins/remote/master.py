@@ -12,6 +12,7 @@ from shuffle_api.interfaces import ShuffleMaster
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.locate import locate
+from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 class RemoteMaster(ShuffleMaster):
     """One application at one server. A thread sends its heartbeats until `close`."""
 
-    def __init__(self, app: str, connection: Connection, codec: str, content: str) -> None:
-        self._app, self._connection, self._codec, self._content = check_app(app), connection, codec, content
+    def __init__(self, app: str, connection: Connection, options: RemoteOptions) -> None:
+        self._app, self._connection, self._options = check_app(app), connection, options
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         connection.control.hello()
@@ -42,7 +43,10 @@ class RemoteMaster(ShuffleMaster):
         number = self._next_number() if shuffle is None else shuffle
         with self._lock:
             self._used.add(number)
-        spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec, self._content)
+        options = self._options
+        spec = ShuffleSpec(
+            ShuffleId(self._app, number), partitions, maps, options.codec, options.content, options.replicas
+        )
         self._connection.learn(self._connection.control.call("RegisterShuffle", messages.spec_message(spec)).workers)
         return ShuffleHandle("remote", spec, self._connection.control.address)
 

@@ -20,6 +20,11 @@ class RemoteOptions:
     content: str = option(
         "records", choices=CONTENTS, help="what the shuffles registered here hold; write_batch needs arrow"
     )
+    replicas: int = option(
+        1,
+        minimum=1,
+        help="workers that hold each map output of the shuffles registered here, 1 or 2: with 2 a worker may be lost",
+    )
     block_bytes: int = option(
         256 << 10, unit="bytes", minimum=4 << 10, help="uncompressed bytes of one partition that make a block"
     )

@@ -10,11 +10,12 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
 from shuffle_api.options import parse_options
-from shuffle_api.values import BLOCKING, ShuffleHandle
+from shuffle_api.values import BLOCKING, MAX_REPLICAS, ShuffleHandle
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.reader import RemoteReader
+from shuffle_plugins.remote.watch import LossWatch
 from shuffle_plugins.remote.writer import RemoteWriter
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.credential_files import CLIENT_OPTIONS, load_keyring
@@ -35,6 +36,8 @@ class RemoteShuffle(ShufflePlugin):
     def __init__(self, options: Options = NO_OPTIONS) -> None:
         self._options = parse_options(RemoteOptions, options)
         get_codec(self._options.codec)
+        if self._options.replicas > MAX_REPLICAS:
+            raise InvalidArgument(f"option 'replicas' is {self._options.replicas}", remedy="use 1 or 2")
         self._keys = load_keyring(**{name: getattr(self._options, name) for name in CLIENT_OPTIONS})
         self._lock = threading.Lock()
         self._connections: dict[tuple[str, str], Connection] = {}  # by address and application
@@ -45,7 +48,7 @@ class RemoteShuffle(ShufflePlugin):
         if not self._options.server:
             raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
         connection = self._connection(self._options.server, app)
-        return self._track(RemoteMaster(app, connection, self._options.codec, self._options.content))
+        return self._track(RemoteMaster(app, connection, self._options))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> RemoteWriter:
         handle.spec.check_map(attempt.map)
@@ -56,6 +59,10 @@ class RemoteShuffle(ShufflePlugin):
         wanted = handle.spec.check_ranges(partitions, maps)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
         return self._track(RemoteReader(handle.spec, partitions, wanted, connection))
+
+    def watch(self, handle: ShuffleHandle) -> LossWatch:
+        """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""
+        return LossWatch(self._connection(handle.endpoint, handle.spec.id.app).news, handle.spec.id)
 
     def close(self) -> None:
         with self._lock:

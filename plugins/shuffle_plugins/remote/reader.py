@@ -1,34 +1,40 @@
-"""The reader of the `remote` plugin: one pull per worker, checked, decompressed, split into records."""
+"""The reader of the `remote` plugin: one pull per worker, checked, decompressed, split into records.
+
+A pull that breaks goes on where it was, at whichever worker has the output then: blocks of one output come in the same
+order from each of them (docs/protocol.md, Pull), so that those which came already are skipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.reading import batches_of
+from shuffle_api.columnar.reading import batches_of, check_records
 from shuffle_api.errors import (
     BlockCorrupt,
+    DeadlineExceeded,
     InvalidArgument,
     MapOutputLost,
     ServerUnreachable,
     ShuffleError,
+    ShuttingDown,
     StreamBroken,
 )
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
 from shuffle_api.values import MapOutput, ShuffleSpec
-from shuffle_plugins.remote.connection import Connection
-from shuffle_plugins.remote.locate import locate_all
+from shuffle_plugins.remote.attended import AttendedPull
+from shuffle_plugins.remote.connection import Connection, Patience
+from shuffle_plugins.remote.locate import Located, locate, locate_all
+from shuffle_plugins.remote.route import Route
 from shuffle_plugins.remote.served import Served
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.flight_client import Pulled
+from shuffle_transport.flight_client import Pulled, PullStream
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-MAPS_PER_PULL = 4096  # bounds a ticket to about 100 KB
 CORRUPT_READS = 2  # a block that is wrong so often is wrong at the worker, not on the way
 
 
@@ -42,12 +48,7 @@ class RemoteReader(ShuffleReader):
         self._open = True
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        if self._spec.content != "records":
-            raise InvalidArgument(
-                f"a shuffle of content {self._spec.content!r} has no records",
-                remedy="use read_batches() or read_blocks()",
-                shuffle=self._spec.id,
-            )
+        check_records(self._spec, "read_batches() or read_blocks()")
         for partition, output, payload, records in self.read_blocks():
             count = 0
             for record in unpack_records(payload):
@@ -67,20 +68,15 @@ class RemoteReader(ShuffleReader):
         if not self._open:
             raise InvalidArgument("the reader is closed", remedy="open a new one")
         outputs = self._connection.retrying(lambda: locate_all(self._connection, self._spec, self._maps))
-        by_worker: dict[str, list[MapOutput]] = {}
-        for output in outputs:
-            by_worker.setdefault(output.worker, []).append(output)
-        for worker, held in by_worker.items():
-            for at in range(0, len(held), MAPS_PER_PULL):
-                for block in self._pull(worker, held[at : at + MAPS_PER_PULL]):
-                    if not self._open:
-                        raise InvalidArgument("the reader is closed", remedy="open a new one")
-                    yield (
-                        block.partition,
-                        block.output,
-                        self._codec.decompress(block.payload, block.raw_length),
-                        block.records,
-                    )
+        for block in self._read(Route(outputs)):
+            if not self._open:
+                raise InvalidArgument("the reader is closed", remedy="open a new one")
+            yield (
+                block.partition,
+                block.output,
+                self._codec.decompress(block.payload, block.raw_length),
+                block.records,
+            )
 
     def read_batches(self) -> Iterator[tuple[int, Any]]:
         """See `shuffle_api.columnar.SupportsReadBatches`."""
@@ -89,41 +85,93 @@ class RemoteReader(ShuffleReader):
     def close(self) -> None:
         self._open = False
 
-    def _pull(self, worker: str, outputs: list[MapOutput]) -> Iterator[Pulled]:
-        """Blocks of these outputs, each once, whatever happens to the connection on the way."""
+    def _read(self, route: Route) -> Iterator[Pulled]:
+        """Blocks of these outputs, each once, whatever happens to workers and connections on the way."""
         whole = self._partitions == range(self._spec.partitions)
-        served = Served(outputs, self._partitions, whole=whole)
         patience = self._connection.patience()
         corrupt = 0
-        while True:
-            stream = self._connection.retrying(partial(self._start, worker, served.rest))
-            served.reconnect()
+        while route.rest:
+            worker = route.worker()
+            if worker is None:  # known since a pull in which it was not the first
+                raise route.why_nobody()
+            asked = route.at(worker)
+            served = Served(asked, self._partitions, whole=whole, handed=route.handed)
+            failure: ShuffleError | None = None
             try:
-                for item in stream:
+                for item in self._pull(worker, [output.output for output in asked]):
                     if isinstance(item, ShuffleError):
-                        self._give_up(item)
-                        raise item
+                        failure = item
+                        break
                     if served.accept(item.output, item.partition):
                         yield item
-                served.finish()
-                return
-            except (StreamBroken, ServerUnreachable):
-                if not patience.more(served.place):  # a worker may come up again and again and never get anywhere
-                    raise
+                else:
+                    served.finish()
+            except (StreamBroken, ServerUnreachable, ShuttingDown, DeadlineExceeded) as error:
+                failure = error
             except BlockCorrupt as error:
                 corrupt += 1
-                if corrupt >= CORRUPT_READS or error.output is None:  # None: not one block is wrong, but the stream
-                    self._give_up(error)
+                if error.output is None:  # not one block is wrong, but the stream
                     raise
+                failure = error if corrupt % CORRUPT_READS == 0 else None
+            else:
+                if failure is None:
+                    route.advance(asked, len(asked), 0)
+                    continue
+            route.advance(asked, *served.place)
+            if failure is not None:
+                self._go_on(route, worker, failure, patience)
 
-    def _start(self, worker: str, outputs: list[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
+    def _go_on(self, route: Route, worker: str, failure: ShuffleError, patience: Patience) -> None:
+        """After a failure of a pull: return when there is somebody to ask for the rest.
+
+        Raises the failure when there is not, or nothing came any more for as long as the options say.
+        """
+        if isinstance(failure, StreamBroken | ServerUnreachable | ShuttingDown | DeadlineExceeded):
+            route.failed(worker)
+            if not route.tried():
+                return
+            if isinstance(failure, DeadlineExceeded) or not patience.more(route.place):
+                raise failure
+            self._locate_again(route)
+            return
+        self._give_up(failure)
+        if failure.output is None:
+            raise failure
+        route.unfit(failure.output, worker, failure)
+        try:
+            self._locate_again(route)
+        except MapOutputLost:  # as the failure says, which says more
+            raise failure from None
+
+    def _locate_again(self, route: Route) -> None:
+        """Where the rest lies now. A master that is away costs no reader anything: then it is where it was."""
+        try:
+            located = self._located([output.output for output in route.rest])
+        except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
+            return
+        route.draining = self._connection.draining()
+        route.update(self._spec.id, {output.output.map: output for output in located.outputs})
+
+    def _pull(self, worker: str, outputs: list[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
         ticket = pb.GetTicket(
             shuffle=messages.key_of(self._spec.id),
             first_partition=self._partitions.start,
             end_partition=self._partitions.stop,
             maps=map(messages.attempt_of, outputs),
         )
-        return _primed(self._connection.data(worker).pull(ticket))
+
+        def start() -> PullStream:
+            return self._connection.data(worker).open_pull(ticket)
+
+        def located() -> list[MapOutput]:
+            return self._located(outputs).outputs
+
+        return iter(AttendedPull(self._connection.news, self._spec.id, worker, outputs, start, located))
+
+    def _located(self, outputs: Sequence[MapAttempt]) -> Located:
+        """Where these lie now, and others of their shuffle between them."""
+        maps = [output.map for output in outputs]
+        return locate(self._connection, self._spec, range(min(maps), max(maps) + 1))
 
     def _give_up(self, error: ShuffleError) -> None:
         """Tell the master about data that cannot be read, so that the next reader is told before it tries."""
@@ -139,15 +187,3 @@ class RemoteReader(ShuffleReader):
                 )
             except ShuffleError:
                 pass  # the reader's own error is the one to raise
-
-
-def _primed(stream: Iterator[Pulled | ShuffleError]) -> Iterator[Pulled | ShuffleError]:
-    """The same stream with its first item fetched: a worker that cannot be reached shows here, where it is retried."""
-    first = next(stream, None)
-
-    def items() -> Iterator[Pulled | ShuffleError]:
-        if first is not None:
-            yield first
-        yield from stream
-
-    return items()

@@ -1,4 +1,4 @@
-"""What one pull has handed out, across reconnects: a value-like record without I/O.
+"""What one pull has handed out: a value-like record without I/O.
 
 A worker is a program on another machine, and between the two lies a network: what it serves is held against what was
 asked for and against the registry's totals, so that neither a repeated nor a missing nor a foreign block gets through.
@@ -20,25 +20,17 @@ class Served:
     shuffle, and then the number of blocks of each output is known.
     """
 
-    def __init__(self, outputs: Sequence[MapOutput], partitions: range, *, whole: bool) -> None:
+    def __init__(self, outputs: Sequence[MapOutput], partitions: range, *, whole: bool, handed: int = 0) -> None:
+        """`handed`: blocks of the first output that were handed out already, as they came from another worker."""
         self._outputs, self._partitions, self._whole = outputs, partitions, whole
         self._at = 0  # the output whose blocks come now
         self._seen = 0  # its blocks on the present stream
-        self._handed = 0  # its blocks that have been handed out, on any stream
-
-    @property
-    def rest(self) -> list[MapAttempt]:
-        """What a new stream is to be asked for."""
-        return [output.output for output in self._outputs[self._at :]]
+        self._handed = handed  # its blocks that have been handed out, on any stream
 
     @property
     def place(self) -> tuple[int, int]:
-        """Grows with every block that is handed out."""
+        """Outputs that are done, and blocks of the next one that have been handed out: where another stream goes on."""
         return self._at, self._handed
-
-    def reconnect(self) -> None:
-        """A new stream begins, with the first of `rest`."""
-        self._seen = 0
 
     def accept(self, output: MapAttempt, partition: int) -> bool:
         """Whether the next block of the stream is to be handed out; False for one that was, on an earlier stream.

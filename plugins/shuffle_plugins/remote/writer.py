@@ -8,7 +8,7 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.gather import BatchGatherer
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.partitioners import Partitioner
-from shuffle_api.columnar.reading import check_arrow
+from shuffle_api.columnar.reading import check_arrow, check_records
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError, ShuttingDown, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
@@ -58,12 +58,7 @@ class RemoteWriter(ShuffleWriter):
 
     def write(self, partition: int, record: Buffer) -> None:
         self._check(partition)
-        if self._spec.content != "records":
-            raise InvalidArgument(
-                f"a shuffle of content {self._spec.content!r} has no records",
-                remedy="use write_batch() or write_block()",
-                shuffle=self._spec.id,
-            )
+        check_records(self._spec, "write_batch() or write_block()")
         framed = frame(record)
         gathering = self._gathering.get(partition)
         if gathering is None:

@@ -1,0 +1,144 @@
+"""A pull that ends early when the registry knows that it leads nowhere.
+
+A worker that is stopped or cut off neither answers nor breaks the connection, so that a reader would wait for its
+deadline. The master gives such a worker up sooner, and says so to those who watch. A pull that lasts listens.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    MapOutputLost,
+    ShuffleError,
+    StreamBroken,
+)
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import LostMapOutput, MapOutput
+from shuffle_plugins.remote.news import NewsDesk
+from shuffle_transport.flight_client import Pulled, PullStream
+
+log = logging.getLogger(__name__)
+
+LISTEN_SECONDS = 2.0  # most pulls are over by then, and cost the master nothing
+
+
+class AttendedPull:
+    """The items of one pull of `outputs` from `worker`, once.
+
+    :param start: begins it; may block for as long as a call may take.
+    :param located: where the outputs lie now, others among them; may block, and raise ShuffleError.
+    """
+
+    def __init__(
+        self,
+        desk: NewsDesk,
+        shuffle: ShuffleId,
+        worker: str,
+        outputs: Collection[MapAttempt],
+        start: Callable[[], PullStream],
+        located: Callable[[], Iterable[MapOutput]],
+    ) -> None:
+        self._desk, self._shuffle, self._worker, self._start = desk, shuffle, worker, start
+        self._outputs, self._located = frozenset(outputs), located
+        self._changed = threading.Condition()
+        self._stream: PullStream | None = None
+        self._failure: ShuffleError | None = None  # of the start
+        self._began = False
+        self._news: ShuffleError | None = None
+        self._over = threading.Event()
+
+    def __iter__(self) -> Iterator[Pulled | ShuffleError]:
+        """Raises what the pull raises; MapOutputLost when an output of it is lost, StreamBroken when one has moved."""
+        # Not joined: nothing ends a call to a worker that does not answer before its deadline does.
+        threading.Thread(target=self._attend, name=f"pull-{self._worker}", daemon=True).start()
+        try:
+            yield from self._started()
+        except (StreamBroken, DeadlineExceeded) as error:
+            if self._news is not None:
+                raise self._news from error
+            raise
+        finally:
+            self._over.set()
+            self._desk.leave(self._shuffle, self)
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def _started(self) -> PullStream:
+        with self._changed:
+            began = self._changed.wait_for(lambda: self._began, LISTEN_SECONDS)
+        if not began:
+            self._listen()
+        with self._changed:
+            self._changed.wait_for(lambda: self._began or self._news is not None)
+            if self._stream is not None:
+                return self._stream
+            raise self._failure or self._news or InternalError(f"the pull from worker {self._worker} did not begin")
+
+    def _attend(self) -> None:
+        try:
+            self._stream = self._start()
+        except ShuffleError as error:
+            self._failure = error
+        finally:
+            with self._changed:
+                self._began = True
+                self._changed.notify()
+        if self._stream is None:
+            return
+        if self._over.is_set():  # nobody waits any more
+            self._stream.cancel()
+        elif not self._over.wait(LISTEN_SECONDS):
+            self._listen()
+
+    def _listen(self) -> None:
+        try:
+            self._desk.listen(self._shuffle, self)
+        except InvalidArgument:  # the plugin was closed: so is the reader
+            return
+        if self._over.is_set():
+            self._desk.leave(self._shuffle, self)
+
+    def _break(self, error: ShuffleError) -> None:
+        with self._changed:
+            self._news = self._news or error
+            self._changed.notify()
+            if self._stream is not None:
+                self._stream.cancel()
+
+    # ------------------------------------------------------------------ for the news desk
+
+    def lost(self, output: LostMapOutput) -> None:
+        if output.output in self._outputs:
+            self._break(
+                MapOutputLost(
+                    f"map {output.output.map} attempt {output.output.attempt} is lost: {output.reason}",
+                    remedy="run this map again as a new attempt",
+                    worker=output.worker.id,
+                    shuffle=self._shuffle,
+                    output=output.output,
+                )
+            )
+
+    def began(self) -> None:
+        # It may have moved before this pull listened, or while the master was away. The news do not wait for a call.
+        threading.Thread(target=self._look, name=f"look-{self._worker}", daemon=True).start()
+
+    def _look(self) -> None:
+        try:
+            for output in self._located():
+                self.moved(output)
+        except ShuffleError as error:  # the pull goes on without: its own deadline ends it
+            log.info("it is not known whether outputs of %s have moved: %s", self._shuffle, error)
+
+    def moved(self, output: MapOutput) -> None:
+        if output.output in self._outputs and self._worker not in output.workers:
+            self._break(StreamBroken(f"{output.output} is no longer at worker {self._worker}"))
+
+    def ended(self, error: ShuffleError) -> None:
+        """The pull goes on without: its own deadline ends it."""

@@ -1,0 +1,193 @@
+"""What the master tells those who watch a shuffle, for all of a process that want to know: one call per shuffle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    ServerUnreachable,
+    ShuffleError,
+    ShuttingDown,
+    UnknownShuffle,
+)
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import LostMapOutput, MapOutput
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient, ControlStream
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+PAUSE_FIRST, PAUSE_MOST = 0.05, 1.0
+# Each call has a deadline, so that a master that stands still is not believed in for ever.
+PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded)
+
+
+class Listener(Protocol):
+    """Who wants to know. Called in a thread of the news; must not wait."""
+
+    def lost(self, output: LostMapOutput) -> None:
+        """Told once of each, also of those that were lost before."""
+        ...
+
+    def began(self) -> None:
+        """From now on it is told what moves: what moved before it was not. Again each time that the master was away."""
+        ...
+
+    def moved(self, output: MapOutput) -> None:
+        """It lies at other workers than before."""
+        ...
+
+    def ended(self, error: ShuffleError) -> None:
+        """The last thing: there will be no more news, and why."""
+        ...
+
+
+class NewsDesk:
+    """Where one listens. Thread-safe; close it at the end.
+
+    :param retry: seconds for which a master that is away is waited for.
+    """
+
+    def __init__(self, control: ControlClient, retry: float) -> None:
+        self._control, self._retry = control, retry
+        self._lock = threading.Lock()
+        self._open: dict[ShuffleId, _News] = {}
+        self._closed = False
+
+    def listen(self, shuffle: ShuffleId, listener: Listener) -> None:
+        """Have `listener` told of the news of a shuffle until it leaves."""
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument("the plugin is closed", remedy="open a new one")
+            news = self._open.get(shuffle)
+            if news is None or news.over:
+                news = self._open[shuffle] = _News(shuffle, self._control, self._retry)
+            news.add(listener)
+
+    def leave(self, shuffle: ShuffleId, listener: Listener) -> None:
+        """Idempotent. When the last one leaves, the call ends."""
+        with self._lock:
+            news = self._open.get(shuffle)
+            if news is None or news.remove(listener):
+                return
+            del self._open[shuffle]
+        news.close()
+
+    def close(self) -> None:
+        """End all calls; idempotent."""
+        with self._lock:
+            self._closed = True
+            news = list(self._open.values())
+            self._open.clear()
+        for each in news:
+            each.end(InvalidArgument("the plugin is closed", remedy="open a new one"))
+            each.close()
+
+
+class _News:
+    """The news of one shuffle. A thread reads them until `close`."""
+
+    def __init__(self, shuffle: ShuffleId, control: ControlClient, retry: float) -> None:
+        self._shuffle, self._control, self._retry = shuffle, control, retry
+        self._lock = threading.Lock()
+        self._listeners: list[Listener] = []
+        self._lost: dict[MapAttempt, LostMapOutput] = {}
+        self._error: ShuffleError | None = None
+        self._serial: int | None = None
+        self._begun = False  # the master tells what moves
+        self._stream: ControlStream | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"news-{shuffle.app}-{shuffle.shuffle}", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        return self._error is not None
+
+    def add(self, listener: Listener) -> None:
+        with self._lock:
+            self._listeners.append(listener)
+            for lost in self._lost.values():
+                listener.lost(lost)
+            if self._begun:
+                listener.began()
+            if self._error is not None:
+                listener.ended(self._error)
+
+    def remove(self, listener: Listener) -> bool:
+        """Whether somebody goes on listening."""
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+            return bool(self._listeners)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closing.set()
+            stream = self._stream
+        if stream is not None:
+            stream.cancel()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause, give_up = PAUSE_FIRST, time.monotonic() + self._retry
+        while not self._closing.is_set():
+            heard, error = self._read()
+            if heard:
+                pause, give_up = PAUSE_FIRST, time.monotonic() + self._retry
+            if error is not None and (not isinstance(error, PASSING) or time.monotonic() + pause > give_up):
+                self.end(error)
+                return
+            self._closing.wait(pause)
+            pause = min(2 * pause, PAUSE_MOST)
+
+    def _read(self) -> tuple[bool, ShuffleError | None]:
+        """Read one call to its end: whether the master answered, and what it ended with."""
+        stream = self._control.stream("Watch", pb.WatchRequest(shuffle=messages.key_of(self._shuffle)))
+        with self._lock:
+            self._stream = stream
+        if self._closing.is_set():
+            stream.cancel()
+        heard = False
+        try:
+            for reply in stream:
+                heard = True
+                self._take(reply)
+        except ShuffleError as error:
+            return heard, error
+        finally:
+            with self._lock:
+                self._begun = False
+        return heard, None
+
+    def _take(self, reply: pb.WatchReply) -> None:
+        if self._serial not in (None, reply.serial):
+            raise UnknownShuffle("the shuffle is over, another one has its number", shuffle=self._shuffle)
+        self._serial = reply.serial
+        with self._lock:
+            if not self._begun:
+                self._begun = True
+                for listener in self._listeners:
+                    listener.began()
+            for message in reply.lost:
+                lost = LostMapOutput(
+                    messages.map_attempt(message.output), messages.worker_info(message.worker), message.reason
+                )
+                if lost.output not in self._lost:  # a new call begins with all that was lost before
+                    self._lost[lost.output] = lost
+                    for listener in self._listeners:
+                        listener.lost(lost)
+            for output in map(messages.map_output, reply.moved):
+                for listener in self._listeners:
+                    listener.moved(output)
+
+    def end(self, error: ShuffleError) -> None:
+        """Tell all who listen that there are no more news."""
+        with self._lock:
+            self._error = error
+            for listener in self._listeners:
+                listener.ended(error)
