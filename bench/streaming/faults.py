@@ -3,8 +3,10 @@
     python -m bench.streaming.faults --runs 300 --json faults.json
 
 A run has two producers and two consumers in processes of their own. Whoever dies is started again from the last
-complete checkpoint, as the guarantee wants it: see `Supervisor.recover`. The oracle: every number counts once
-(exactly_once), at least once (at_least_once), at most once (at_most_once); and the run ends within its deadline.
+complete checkpoint, as the guarantee wants it: see `Supervisor.recover`. In the `logged_` cases consumers store their
+state at every fourth checkpoint only, and are replayed to from the producers' logs on disk. The oracle: every number
+counts once (exactly_once), at least once (at_least_once), at most once (at_most_once); and the run ends within its
+deadline.
 """
 
 from __future__ import annotations
@@ -32,7 +34,17 @@ from shuffle_api.streaming import key_group_range
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.pipelined import PipelinedShuffle
 
-CASES = ("at_most_once", "at_least_once", "aligned", "unaligned", "aligned_with_timeout")
+LOGGED = "logged_"
+CASES = (
+    "at_most_once",
+    "at_least_once",
+    "aligned",
+    "unaligned",
+    "aligned_with_timeout",
+    f"{LOGGED}aligned",
+    f"{LOGGED}unaligned",
+)
+MATERIALIZE_EVERY = 4
 PRODUCERS, CONSUMERS, PARTITIONS = 2, 2, 4
 CHECKPOINT_EVERY, CHECKPOINT_WITHIN = 0.1, 2.0
 FROZEN_IS_DEAD = 1.0  # seconds after which the supervisor gives a frozen task up
@@ -87,7 +99,7 @@ class Supervisor:
         self.guarantee = guarantee
         self.options: dict[str, OptionValue] = {
             "guarantee": guarantee,
-            "alignment": "aligned" if case.startswith("at_") else case,
+            "alignment": "aligned" if case.startswith("at_") else case.removeprefix(LOGGED),
             "alignment_timeout": 0.05,
             "keepalive": 1.0,  # dead after 3 s
             "timeout": 60.0,
@@ -97,12 +109,16 @@ class Supervisor:
             "flush_timeout": 0.005,
         }
         self.pause = chance.choice([0.004, 0.008])
+        self.every = 1
+        if case.startswith(LOGGED):
+            self.every = MATERIALIZE_EVERY
+            self.options |= {"log_dir": str(directory / "log"), "log_bytes": chance.choice([0, 4 << 10, 64 << 10])}
         self.attempts: Counter[Name] = Counter()
         self.running: dict[Name, Running] = {}
         self.zombies: list[ForkServerProcess] = []
         self.thaw: list[tuple[float, int]] = []
         self.finished: dict[int, int] = {}
-        self.complete = -1
+        self.complete = self.materialized = -1
         self.pending: dict[int, set[Name]] = {}
         self.last, self.triggered_at = -1, 0.0
         self.restarts = self.global_restarts = 0
@@ -186,6 +202,9 @@ class Supervisor:
 
     def completed(self, number: int) -> None:
         self.complete, self.pending = number, {}
+        if number % self.every:
+            return  # no consumer has stored its state
+        self.materialized = number
         for name, task in self.running.items():
             if name[0] == "consumer":
                 _order(task.orders, number)
@@ -233,11 +252,20 @@ class Supervisor:
         kind, index = name
         attempt = self.attempts[name]
         self.attempts[name] += 1
-        checkpoint = self.complete
+        checkpoint = self.complete if kind == "producer" else self.materialized
         partitions = key_group_range(PARTITIONS, CONSUMERS, index) if kind == "consumer" else range(PARTITIONS)
         handle: ShuffleHandle = self.handle
         task = Task(
-            handle, self.options, self.directory, index, attempt, checkpoint, self.records, partitions, self.pause
+            handle,
+            self.options,
+            self.directory,
+            index,
+            attempt,
+            checkpoint,
+            self.records,
+            partitions,
+            self.pause,
+            self.every,
         )
         ours, theirs = CONTEXT.Pipe()
         process = CONTEXT.Process(target=run_task, args=(kind, task, theirs), daemon=True)

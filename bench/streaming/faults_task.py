@@ -32,7 +32,8 @@ AHEAD = 500
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is told. `checkpoint` is the one to go on from, -1 for none."""
+    """What a process is told. `checkpoint` is the one to go on from, -1 for none; a consumer stores its state at each
+    `every`-th."""
 
     handle: ShuffleHandle
     options: dict[str, OptionValue]
@@ -43,6 +44,7 @@ class Task:
     records: int
     partitions: range
     pause: float
+    every: int
 
 
 def store(path: Path, value: Any) -> None:
@@ -108,6 +110,8 @@ def consume(task: Task, orders: Connection) -> None:
     if task.checkpoint >= 0:
         counts, restore = stored(task.directory, task.checkpoint, "consumer", task.index)
         seen.update(counts)
+    elif task.every > 1:
+        restore = ReaderState.beginning(task.partitions, range(task.handle.spec.maps))
     lossy = task.options["guarantee"] == "at_most_once"
     sink = (task.directory / f"sink-{task.index}-{task.attempt}").open("ab", buffering=0) if lossy else None
     snapshots: dict[int, Counter[tuple[int, int]]] = {}
@@ -135,7 +139,8 @@ def consume(task: Task, orders: Connection) -> None:
                 snapshots = {event.checkpoint: Counter(seen)}
             elif isinstance(event, Captured):
                 snapshot = (snapshots[event.checkpoint], event.state)
-                store(task.directory / f"{event.checkpoint}" / f"consumer-{task.index}", snapshot)
+                if event.checkpoint % task.every == 0:
+                    store(task.directory / f"{event.checkpoint}" / f"consumer-{task.index}", snapshot)
                 orders.send(("done", event.checkpoint))
         store(task.directory / f"result-{task.index}-{task.attempt}", seen)
         orders.send(("finished", task.attempt))

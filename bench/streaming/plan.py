@@ -18,7 +18,8 @@ class Case:
 
     `records` and `rate` are per source; a rate of 0 is as many as go. `tick_s` is how long a source with a rate gathers
     records for a block, Flink's buffer timeout. `block_records` make a block at saturation. An operator takes at most
-    `consume_rate` records a second (0: what it can).
+    `consume_rate` records a second (0: what it can). Checkpoints are stored in the directory `stored` ("": nowhere), an
+    operator's state of `state_bytes` at each `materialize_every`-th.
     """
 
     workload: str
@@ -34,6 +35,9 @@ class Case:
     timeout_s: float = 120.0
     checkpoint_s: float = CHECKPOINT_INTERVAL_S
     options: dict[str, str] = field(default_factory=dict)
+    stored: str = ""
+    state_bytes: int = 0
+    materialize_every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """What a source did. `memory` are resident bytes, sampled now and then; `seconds` of writing."""
+    """What a source did. `memory` are resident bytes, sampled now and then; `seconds` of writing; `stored_ms` by
+    checkpoint, from when its barrier was due until this task's part was stored."""
 
     records: int
     number_sum: int
@@ -58,6 +63,7 @@ class SourceResult:
     cpu_s: float
     memory: tuple[int, ...]
     back_pressured_s: float
+    stored_ms: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +82,5 @@ class OperatorResult:
     cpu_s: float
     latencies_ms: tuple[float, ...] = ()
     checkpoints_ms: tuple[float, ...] = ()
+    stored_ms: dict[int, float] = field(default_factory=dict)
+    stored_bytes: int = 0

@@ -39,6 +39,18 @@ class Outcome:
     def latencies_ms(self) -> np.ndarray:
         return np.sort(np.concatenate([np.asarray(each.latencies_ms) for each in self.operators]))
 
+    @property
+    def tasks(self) -> list[SourceResult | OperatorResult]:
+        """Of all of them."""
+        return [*self.sources, *self.operators]
+
+    @cached_property
+    def stored_ms(self) -> list[float]:
+        """Ascending: from when a checkpoint was due until all tasks had stored their parts; of those that all have."""
+        parts = [each.stored_ms for each in self.tasks]
+        whole = set(parts[0]).intersection(*parts[1:])
+        return sorted(max(part[checkpoint] for part in parts) for checkpoint in whole)
+
     def latency_ms(self, quantile: float) -> float | None:
         """A quantile of the sample; None without one."""
         if not len(self.latencies_ms):

@@ -11,12 +11,14 @@ import resource
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from bench.streaming import words
+from bench.streaming.checkpoint_store import CheckpointStore, KeyedState
 from bench.streaming.identity import Maker, Operator
 from bench.streaming.plan import SLEEP, WORDCOUNT, Case, OperatorResult, SourceResult, Task
 from shuffle_api import MapAttempt
@@ -44,8 +46,9 @@ class Barriers:
     A write may wait for room as long as it likes; the checkpoint does not wait for it.
     """
 
-    def __init__(self, task: Task, writer: PipelinedWriter) -> None:
+    def __init__(self, task: Task, writer: PipelinedWriter, store: CheckpointStore | None) -> None:
         self._writer, self._start, self._interval = writer, task.start, task.case.checkpoint_s
+        self._store, self._timeout = store, task.case.timeout_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="barriers")
         self._active = task.case.guarantee != "at_most_once"
@@ -67,6 +70,8 @@ class Barriers:
                 return
             if time.monotonic() - due < LATE_S:  # this process may have come up late; others have gone on then
                 self._writer.emit(Barrier(checkpoint))
+                if self._store is not None:
+                    self._store.put(checkpoint, self._writer.state(checkpoint, self._timeout))
 
 
 class Watch:
@@ -86,10 +91,10 @@ class Watch:
 def run_source(task: Task, plugin: PipelinedShuffle) -> SourceResult:
     """Write all records, with barriers meanwhile."""
     case, watch = task.case, Watch()
-    with plugin.writer(task.handle, MapAttempt(task.index, 0)) as writer:
+    with plugin.writer(task.handle, MapAttempt(task.index, 0)) as writer, _store(task) as store:
         _sleep_until(task.start)
         began = time.monotonic()
-        with Barriers(task, writer):
+        with Barriers(task, writer, store):
             if case.workload == WORDCOUNT:
                 number_sum = _send_lines(writer, case, watch)
             elif case.rate:
@@ -101,7 +106,13 @@ def run_source(task: Task, plugin: PipelinedShuffle) -> SourceResult:
         writer.drain(case.timeout_s)
         statistics = writer.statistics()
     return SourceResult(
-        case.records, number_sum, seconds, _cpu(), tuple(watch.memory), statistics.back_pressured_seconds
+        case.records,
+        number_sum,
+        seconds,
+        _cpu(),
+        tuple(watch.memory),
+        statistics.back_pressured_seconds,
+        store.stored_ms if store is not None else {},
     )
 
 
@@ -156,18 +167,27 @@ def run_operator(task: Task, plugin: PipelinedShuffle) -> OperatorResult:
     begun: dict[int, float] = {}
     took: list[float] = []
     warm_at = warm_records = 0.0
-    with plugin.reader(task.handle, range(task.index, task.index + 1)) as reader:
+    kept, snapshot = KeyedState(case.state_bytes), None
+    with plugin.reader(task.handle, range(task.index, task.index + 1)) as reader, _store(task) as store:
         for event in reader.events():
             if isinstance(event, DataBlock):
-                pace.wait(operator.take(event.payload))
+                count = operator.take(event.payload)
+                kept.update(count)
+                pace.wait(count)
                 if not warm_at and operator.records >= share:
                     warm_at, warm_records = time.monotonic(), operator.records
             elif isinstance(event, Barrier):
                 begun[event.checkpoint] = task.start + event.checkpoint * case.checkpoint_s
                 operator.snapshot()
+                snapshot = kept.snapshot() if store is not None and store.whole(event.checkpoint) else None
             elif isinstance(event, Captured):
                 took.append((time.monotonic() - begun[event.checkpoint]) * 1e3)
-                reader.acknowledge(event.checkpoint)
+                if store is None:
+                    reader.acknowledge(event.checkpoint)
+                else:
+                    store.put(event.checkpoint, event.state, snapshot)
+            for checkpoint in store.materialized() if store is not None else ():
+                reader.acknowledge(checkpoint)
         ended = time.monotonic()
     latencies = operator.latencies_ms()
     latencies = latencies[len(latencies) // 3 :]
@@ -180,7 +200,13 @@ def run_operator(task: Task, plugin: PipelinedShuffle) -> OperatorResult:
         cpu_s=_cpu(),
         latencies_ms=tuple(latencies[:: max(1, len(latencies) // SAMPLES)].tolist()),
         checkpoints_ms=tuple(took),
+        stored_ms=store.stored_ms if store is not None else {},
+        stored_bytes=store.bytes if store is not None else 0,
     )
+
+
+def _store(task: Task) -> AbstractContextManager[CheckpointStore | None]:
+    return CheckpointStore(task) if task.case.stored else nullcontext()
 
 
 class Pace:

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 
 from shuffle_api.errors import AttemptSuperseded, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -30,9 +31,13 @@ from shuffle_plugins.pipelined.terms import Terms
 
 
 class Coordinator:
-    """All shuffles that one driver's process registered. A `Directory`."""
+    """All shuffles that one driver's process registered. A `Directory`.
 
-    def __init__(self) -> None:
+    :param ended: called with each shuffle that is over, after its tasks were told.
+    """
+
+    def __init__(self, ended: Callable[[ShuffleId], None]) -> None:
+        self._ended = ended
         self._lock = threading.RLock()  # watchers are called within, so that they hear things in order
         self._registry = Registry()
         self._terms: dict[ShuffleId, Terms] = {}
@@ -122,12 +127,16 @@ class Coordinator:
             watcher(event)
 
     def _apply(self, operation: Operation) -> None:
+        over: list[ShuffleId] = []
         with self._lock:
             for event in self._registry.apply(operation):
                 if isinstance(event, ShuffleRemoved):
+                    over.append(event.id)
                     self._tell(event.id, Removed("it was unregistered"))
                     for table in (self._terms, self._places, self._watchers):
                         table.pop(event.id, None)
+        for shuffle in over:
+            self._ended(shuffle)
 
 
 def removed_error(shuffle: ShuffleId, event: Removed) -> UnknownShuffle:

@@ -46,7 +46,9 @@ def serve_directory(coordinator: Coordinator, channel: BlockChannel, timeout: fl
         while (item := _receive(channel)) is not None:
             fields = wire.decode(item)
             try:
-                answer = _answer(coordinator, fields, bound, watched, news)
+                shuffle = _shuffle(fields)
+                channel.principal.check(shuffle.app)
+                answer = _answer(coordinator, shuffle, fields, bound, watched, news)
                 news.put(wire.encode(id=fields.get("id"), answer=answer))
             except ShuffleError as error:
                 text = base64.b64encode(messages.error_message(error).SerializeToString()).decode()
@@ -83,14 +85,18 @@ def _tell(news: queue.SimpleQueue[bytes | None], channel: BlockChannel, timeout:
             return  # who receives on the channel meets the same
 
 
+def _shuffle(fields: wire.Fields) -> ShuffleId:
+    return wire.checked(lambda: ShuffleId(*fields["shuffle"]), fields)
+
+
 def _answer(
     coordinator: Coordinator,
+    shuffle: ShuffleId,
     fields: wire.Fields,
     bound: set[tuple[ShuffleId, MapAttempt]],
     watched: list[tuple[ShuffleId, Watcher]],
     news: queue.SimpleQueue[bytes | None],
 ) -> Any:
-    shuffle = wire.checked(lambda: ShuffleId(*fields["shuffle"]), fields)
     call = fields.get("call")
     if call == "terms":
         terms = coordinator.terms(shuffle)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, ShuttingDown
@@ -17,16 +17,20 @@ from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.coordinator import Coordinator
 from shuffle_plugins.pipelined.directory import Bound, Directory
 from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_directory
+from shuffle_plugins.pipelined.disk_log import delete_logs
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.output import Output
 from shuffle_plugins.pipelined.pump import pump
+from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
 from shuffle_transport.pool import BufferPool
+from shuffle_transport.security import Credentials
 
 DIRECTORY, OUTPUT = "directory", "output"
+Peer: TypeAlias = tuple[str, Credentials]
 
 
 class Endpoint:
@@ -38,45 +42,57 @@ class Endpoint:
 
     def __init__(self, options: PipelinedOptions) -> None:
         get_codec(options.codec)
-        self.pool, self.coordinator = BufferPool(options.memory), Coordinator()
+        self._security = load_peer_security(options)
+        self.pool = BufferPool(options.memory)
+        self.coordinator = Coordinator(partial(delete_logs, options.log_dir))
         self._options = options
         self._channels = ChannelOptions(window=options.window, codec=options.codec, keepalive=options.keepalive)
         self._lock = threading.Lock()
         self._server: ExchangeEndpoint | None = None
         self._outputs: dict[tuple[ShuffleId, MapAttempt], Output] = {}
-        self._clients: dict[str, ExchangeClient] = {}
-        self._directories: dict[str, DirectoryChannel] = {}
+        # By address and credentials: those of one application open nothing of another.
+        self._clients: dict[Peer, ExchangeClient] = {}
+        self._directories: dict[Peer, DirectoryChannel] = {}
         self._closed = False
 
     @property
     def address(self) -> str:
-        """Where this process is reached; it is from the first time that somebody asks."""
+        """Where this process is reached; it is from the first time that somebody asks.
+
+        :raises InvalidArgument: connections use TLS, and there is no certificate to serve with.
+        """
         with self._lock:
             self._check_open()
             if self._server is None:
-                location = f"grpc+tcp://{self._options.host}:0"
                 self._server = ExchangeEndpoint(
-                    location, self._serve, self.pool, timeout=self._options.timeout, options=self._channels
+                    f"{self._security.scheme}://{self._options.host}:0",
+                    self._serve,
+                    self.pool,
+                    timeout=self._options.timeout,
+                    options=self._channels,
+                    **self._security.server_arguments(),
                 )
                 _ENDPOINTS[self._address(self._server)] = self
             return self._address(self._server)
 
-    def directory(self, address: str) -> Directory:
-        """The directory of the process at `address`.
+    def directory(self, address: str, app: str) -> Directory:
+        """The directory of the process at `address`, for the shuffles of `app`.
 
         :raises ServerUnreachable: it is not there.
+        :raises Unauthenticated: it does not know the token, or its certificate is not trusted.
         """
         there = _ENDPOINTS.get(address)
         if there is not None and (there is self or self._options.local):
             return there.coordinator
         with self._lock:
             self._check_open()
-            known = self._directories.get(address)
+            peer = address, self._security.keys.for_app(app)
+            known = self._directories.get(peer)
             if known is None or known.broken:
                 if known is not None:
                     known.close()
-                channel = self._client(address).open(DIRECTORY)
-                known = self._directories[address] = DirectoryChannel(channel, self._options.timeout)
+                channel = self._client(peer).open(DIRECTORY)
+                known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
             return known
 
     def add(self, output: Output) -> None:
@@ -112,7 +128,7 @@ class Endpoint:
         )
         with self._lock:
             self._check_open()
-            client = self._client(bound.address)
+            client = self._client((bound.address, self._security.keys.for_app(shuffle.app)))
         channel = client.open(OUTPUT, metadata=metadata)
         try:
             return ChannelSource(channel, self._options.timeout)
@@ -174,16 +190,21 @@ class Endpoint:
                 return shuffle, output, str(fields["reader"]), int(fields["epoch"]), range(*fields["partitions"])
 
             position = wire.parse_position(fields.get("position"))
-            subscription = self.subscribe(*wire.checked(request, fields), position)
+            wanted = wire.checked(request, fields)
+            channel.principal.check(wanted[0].app)
+            subscription = self.subscribe(*wanted, position)
             pump(subscription, channel, self._options.timeout)
         else:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 
-    def _client(self, address: str) -> ExchangeClient:
-        client = self._clients.get(address)
+    def _client(self, peer: Peer) -> ExchangeClient:
+        client = self._clients.get(peer)
         if client is None:
-            client = ExchangeClient(address, self.pool, timeout=self._options.timeout, options=self._channels)
-            self._clients[address] = client
+            address, credentials = peer
+            client = ExchangeClient(
+                address, self.pool, timeout=self._options.timeout, options=self._channels, credentials=credentials
+            )
+            self._clients[peer] = client
         return client
 
     def _address(self, server: Any) -> str:

@@ -14,6 +14,7 @@ class Block(NamedTuple):
     :ivar number: counts the blocks of this writer and partition.
     :ivar order: the place among everything this writer wrote.
     :ivar payload: unchanging.
+    :ivar stored: the payload is a view of a file, and takes no memory.
     """
 
     order: int
@@ -22,6 +23,7 @@ class Block(NamedTuple):
     records: int
     payload: Buffer
     size: int
+    stored: bool = False
 
     def in_flight(self, map: int) -> InFlight:
         return InFlight(map, self.partition, self.number, self.records, bytes(self.payload))

@@ -1,17 +1,18 @@
 """A lane: what one reader gets of one writer, in one order. Pure; the writer's lock guards it.
 
-    log                        unsent
-    [ sent, not acknowledged ] [ waits for the reader ]
-      ^ taken, perhaps not written yet: `in_hand`
+    spilled    log                        unsent
+    [ likewise [ sent, not acknowledged ] [ waits for the reader ]
+      in files ] ^ taken, perhaps not written yet: `in_hand`
 
-A reader that comes back gets the log again from where it stands. The log is bounded: what is forgotten cannot be
-replayed, and a reader that asks for it is told so.
+A reader that comes back gets the log again from where it stands. The log in memory is bounded: what it has no room for
+is in files, if there is a log on disk; else it is forgotten: it cannot be replayed, and a reader that asks for it is
+told so.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.streaming import EndOfPartition, Position
@@ -23,21 +24,35 @@ class Lane:
 
     :param partitions: that it carries.
     :param start: by partition, the number of the first block there is or will be.
+    :param markers: likewise of the markers.
     :param keep: sent entries stay in the log until they are acknowledged.
+    :param begin: where a reader begins that does not say; None: at the start.
     :ivar unsent_bytes, log_bytes: payload in either half.
+    :ivar memory_bytes: of both, without what is in files.
     """
 
-    def __init__(self, partitions: Iterable[int], start: Mapping[int, int], *, keep: bool, markers: int = 0) -> None:
+    def __init__(
+        self,
+        partitions: Iterable[int],
+        start: Mapping[int, int],
+        *,
+        keep: bool,
+        markers: int = 0,
+        begin: Position | None = None,
+    ) -> None:
         self.start = {partition: start[partition] for partition in partitions}
         # Where a reader begins that does not say: what is forgotten is missing then.
-        self.acknowledged = dict(self.start)
+        begins = start if begin is None else begin.blocks
+        self.acknowledged = {partition: begins[partition] for partition in self.start}
+        self.first_marker = markers if begin is None else begin.markers
         self.markers = markers  # markers below this are acknowledged
         self.unsent: deque[Entry] = deque()
         self.log: deque[Entry] = deque()
+        self.spilled: deque[Entry] = deque()
         self.in_hand: list[Block] = []
         self.marks_in_hand: list[Mark] = []
         self.epoch = -1
-        self.unsent_bytes = self.log_bytes = 0
+        self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
         self.forgotten = 0  # blocks dropped from the log before they were acknowledged
         self._keep = keep
 
@@ -46,6 +61,12 @@ class Lane:
         self.unsent.append(entry)
         if isinstance(entry, Block):
             self.unsent_bytes += entry.size
+            self.memory_bytes += 0 if entry.stored else entry.size
+
+    def restore(self, entry: Entry) -> None:
+        """What a log on disk has kept, in order, before anything is put."""
+        if isinstance(entry, Mark) or entry.partition in self.start:
+            self.spilled.append(entry)
 
     def take(self, limit: int) -> tuple[list[Block], list[Mark]]:
         """What goes out next: blocks of up to `limit` bytes (at least one), and the markers right behind them.
@@ -71,6 +92,7 @@ class Lane:
             self.log_bytes += size
         else:
             for block in blocks:
+                self.memory_bytes -= block.size
                 self.start[block.partition] = block.number + 1
         self.in_hand, self.marks_in_hand = blocks, marks
         return blocks, marks
@@ -103,17 +125,36 @@ class Lane:
                 self.start[partition] = max(self.start[partition], number)
                 self.acknowledged[partition] = max(self.acknowledged[partition], number)
         self.markers = max(self.markers, position.markers)
-        while self.log and self._behind(self.log[0]):
-            self._drop()
+        self.first_marker = max(self.first_marker, position.markers)
+        while self.spilled and self._behind(self.spilled[0]):
+            self.spilled.popleft()
+        if not self.spilled:
+            while self.log and self._behind(self.log[0]):
+                self._drop()
 
-    def forget(self, limit: int) -> None:
-        """Drop the oldest of the log until it has at most `limit` bytes."""
+    def shed(self, limit: int, stored: Callable[[Block], Block | None]) -> None:
+        """Leave the oldest of the log to the files, until it has at most `limit` bytes in memory.
+
+        :param stored: the block with its payload in a file, or itself if that is still to come; None: it has to go.
+        """
         while self.log_bytes > limit:
             entry = self.log[0]
-            if isinstance(entry, Block):
-                self.start[entry.partition] = max(self.start[entry.partition], entry.number + 1)
-                self.forgotten += 1
+            if isinstance(entry, Mark):
+                self.spilled.append(self.log.popleft())
+                continue
+            found = stored(entry)
+            if found is not None and not found.stored:
+                return
             self._drop()
+            if found is not None:
+                self.spilled.append(found)
+            else:
+                self._forget_spilled(lambda block: True)
+                self._forget(entry)
+
+    def forget(self, last: Mapping[int, int]) -> None:
+        """Files are deleted that hold blocks up to these numbers, by partition."""
+        self._forget_spilled(lambda block: block.number <= last.get(block.partition, -1))
 
     def rewind(self, position: Position | None) -> None:
         """A reader connects: what it has not got is unsent again.
@@ -121,55 +162,102 @@ class Lane:
         :param position: where it stands; None: at what was acknowledged last.
         :raises InvalidArgument: some of it was forgotten.
         """
-        want = position or Position(dict(self.acknowledged if self._keep else self.start), self.markers)
+        want = position or Position(dict(self.acknowledged if self._keep else self.start), self.first_marker)
         for partition, first in self.start.items():
             if want.blocks.get(partition, 0) < first:
                 raise InvalidArgument(
                     f"block {want.blocks.get(partition, 0)} of partition {partition} is no longer kept, only those "
                     f"from {first}",
-                    remedy="restore producers and consumers from the same checkpoint, or raise option 'log_bytes'",
+                    remedy="restore producers and consumers from the same checkpoint, raise option 'log_bytes', or set"
+                    " 'log_dir' and 'log_disk_bytes'",
                 )
-        kept, unsent = list(self.log), list(self.unsent)
-        self.log.clear()
-        self.unsent.clear()
-        self.in_hand, self.marks_in_hand = [], []
-        self.unsent_bytes = self.log_bytes = 0
-        for entry in (*kept, *unsent):
+        entries = self.entries()
+        self.clear()
+        for entry in entries:
             if isinstance(entry, Block):
-                if entry.number >= want.blocks.get(entry.partition, 0):
-                    self.put(entry)
-            elif entry.number >= want.markers or isinstance(entry.marker, EndOfPartition):
+                again = entry.number >= want.blocks.get(entry.partition, 0)
+            else:
+                again = entry.number >= want.markers or isinstance(entry.marker, EndOfPartition)
+            if again:
                 self.put(entry)
+            elif self._keep:  # a reader that has it has not acknowledged it: its successor may ask for it
+                self._log(entry)
 
     def clear(self) -> None:
         """Nobody will read any of it."""
-        self.unsent.clear()
-        self.log.clear()
+        for queue in (self.spilled, self.log, self.unsent):
+            queue.clear()
         self.in_hand, self.marks_in_hand = [], []
-        self.unsent_bytes = self.log_bytes = 0
+        self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
 
     def entries(self) -> list[Entry]:
         """Everything there is, sent or not."""
-        return [*self.log, *self.unsent]
+        return [*self.spilled, *self.log, *self.unsent]
 
     def _behind(self, entry: Entry) -> bool:
         if isinstance(entry, Block):
             return entry.number < self.start[entry.partition]
         return entry.number < self.markers and not isinstance(entry.marker, EndOfPartition)
 
+    def _log(self, entry: Entry) -> None:
+        self.log.append(entry)
+        if isinstance(entry, Block):
+            self.log_bytes += entry.size
+            self.memory_bytes += 0 if entry.stored else entry.size
+
     def _drop(self) -> None:
         entry = self.log.popleft()
         if isinstance(entry, Block):
             self.log_bytes -= entry.size
+            self.memory_bytes -= 0 if entry.stored else entry.size
+
+    def _forget_spilled(self, gone: Callable[[Block], bool]) -> None:
+        """Drop the oldest blocks in files, as long as they are gone, and the markers before them."""
+        count = 0
+        for i, entry in enumerate(self.spilled):
+            if isinstance(entry, Block):
+                if not gone(entry):
+                    break
+                count = i + 1
+        for _ in range(count):
+            entry = self.spilled.popleft()
+            if isinstance(entry, Block):
+                self._forget(entry)
+            else:
+                self.markers = max(self.markers, entry.number + 1)
+
+    def _forget(self, block: Block) -> None:
+        self.start[block.partition] = max(self.start[block.partition], block.number + 1)
+        self.forgotten += 1
+
+
+def first_blocks(lanes: Iterable[Lane]) -> dict[int, int]:
+    """By partition, the number of the first block that is kept."""
+    return {partition: number for lane in lanes for partition, number in lane.start.items()}
+
+
+def queued_bytes(lanes: Iterable[Lane], partitions: int) -> tuple[int, ...]:
+    """By partition, the payload that waits for its reader."""
+    sizes = [0] * partitions
+    for lane in lanes:
+        for entry in lane.unsent:
+            if isinstance(entry, Block):
+                sizes[entry.partition] += entry.size
+    return tuple(sizes)
 
 
 def split(lanes: Iterable[Lane], partitions: Iterable[int], *, keep: bool) -> Lane:
     """A lane of `partitions` with all that `lanes` hold for them, in the order written, none of it sent."""
     lanes = list(lanes)
     starts = {partition: number for lane in lanes for partition, number in lane.start.items()}
-    lane = Lane(partitions, starts, keep=keep, markers=min((lane.markers for lane in lanes), default=0))
-    for each in lanes:
-        lane.acknowledged.update({p: number for p, number in each.acknowledged.items() if p in lane.start})
+    begin = {partition: number for lane in lanes for partition, number in lane.acknowledged.items()}
+    lane = Lane(
+        partitions,
+        starts,
+        keep=keep,
+        markers=min((lane.markers for lane in lanes), default=0),
+        begin=Position(begin, min((lane.first_marker for lane in lanes), default=0)),
+    )
     lane.epoch = max((each.epoch for each in lanes), default=-1)
     found = {entry.order: entry for each in lanes for entry in each.entries()}
     for order in sorted(found):

@@ -20,9 +20,11 @@ class PipelinedMaster(ShuffleMaster):
     :param endpoint: where tasks of other processes reach the coordinator.
     """
 
-    def __init__(self, coordinator: Coordinator, app: str, terms: Terms, codec: str, endpoint: str) -> None:
+    def __init__(
+        self, coordinator: Coordinator, app: str, terms: Terms, codec: str, content: str, endpoint: str
+    ) -> None:
         self._coordinator, self._app, self._terms = coordinator, app, terms
-        self._codec, self._endpoint = codec, endpoint
+        self._codec, self._content, self._endpoint = codec, content, endpoint
         self._lock = threading.Lock()
         self._next, self._closed = 0, False
         coordinator.register_app(app)
@@ -32,7 +34,7 @@ class PipelinedMaster(ShuffleMaster):
             if self._closed:
                 raise InvalidArgument(f"the master of application {self._app!r} is closed")
             number = self._next if shuffle is None else shuffle
-            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, codec=self._codec)
+            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec, self._content)
             self._coordinator.register_shuffle(spec, self._terms)
             self._next = max(self._next, number + 1)
         return ShuffleHandle(NAME, spec, self._endpoint)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from shuffle_api.options import option
 from shuffle_api.streaming import Alignment, Guarantee
+from shuffle_api.values import CONTENTS
+from shuffle_transport.credential_files import CLIENT_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,9 @@ class PipelinedOptions:
     alignment_timeout: float = option(
         1.0, unit="seconds", minimum=0.0, help="how long barriers may be aligned before they overtake"
     )
+    content: str = option(
+        "records", choices=CONTENTS, help="what the shuffles registered here hold; write_batch needs arrow"
+    )
     host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
     memory: int = option(
         512 << 20, unit="bytes", minimum=16 << 20, help="budget of all queues, logs and windows of this plugin"
@@ -42,7 +47,13 @@ class PipelinedOptions:
         32 << 20,
         unit="bytes",
         minimum=0,
-        help="most that a writer keeps of what was sent and is not acknowledged, to be replayed",
+        help="most that a writer keeps in memory of what was sent and is not acknowledged, to be replayed",
+    )
+    log_dir: str = option(
+        "", help="directory in which writers keep what was sent and is not acknowledged; empty: in memory only"
+    )
+    log_disk_bytes: int = option(
+        1 << 30, unit="bytes", minimum=1 << 20, help="most that a writer keeps in log_dir: the oldest goes first"
     )
     window: int = option(
         4 << 20, unit="bytes", minimum=1 << 20, help="most that a reader holds of one map and has not processed"
@@ -64,3 +75,16 @@ class PipelinedOptions:
         10.0, unit="seconds", minimum=0.0, help="how long close waits for connected readers of what was committed"
     )
     local: bool = option(True, help="read what this process writes without a connection")
+    tls_ca: str = option(
+        "", help="file with the certificates (PEM) of who signed the other tasks'; given: all connections use TLS"
+    )
+    tls_cert: str = option(
+        "", help="file with this process's certificate (PEM), with which it serves; it names the option host"
+    )
+    tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
+    tls_client_ca: str = option(
+        "", help="file with certificates (PEM): who connects needs one that one of these has signed"
+    )
+    secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
+    token_file: str = option("", help="file with the application's token")
+    token: str = option("", secret=True, help=CLIENT_OPTIONS["token"])

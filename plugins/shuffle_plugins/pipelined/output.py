@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError
+from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Position, WriterState
 from shuffle_api.values import ShuffleSpec, Totals
+from shuffle_plugins.pipelined.disk_log import InFlightLog, NoLog
 from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.lane import Lane, split
+from shuffle_plugins.pipelined.lane import Lane, first_blocks, queued_bytes, split
 from shuffle_plugins.pipelined.statistics import WriterStatistics
 from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_plugins.pipelined.terms import Terms
@@ -31,8 +32,9 @@ class Output:
     """A writer's queues. Methods whose names begin with `locked_` want `changed` held.
 
     :param limit: bytes unsent from which on writes wait; a block above it passes when nothing else is unsent.
-    :param log_limit: bytes sent and not acknowledged that are kept.
+    :param log_limit: bytes sent and not acknowledged that are kept in memory.
     :param restore: go on from here.
+    :param disk: the log on disk; not started.
     :ivar changed: the lock, notified when there is room, or data, or an error.
     """
 
@@ -47,33 +49,44 @@ class Output:
         limit: int,
         log_limit: int,
         restore: WriterState | None = None,
+        disk: InFlightLog | None = None,
     ) -> None:
         self.spec, self.attempt, self.terms = spec, attempt, terms
         self.changed = threading.Condition()
         self.limit = self._most = limit
-        self._log_limit = log_limit if terms.keeps else 0
+        self._log_limit = log_limit
         self._reservation = pool.reserve(min(FIRST_RESERVATION, limit), timeout)
-        self.numbers = list(restore.numbers) if restore else [0] * spec.partitions
-        self._markers, self._order = restore.markers if restore else 0, 0
-        first = dict(enumerate(self.numbers))
-        for block in restore.blocks if restore else ():
-            first[block.partition] = min(first[block.partition], block.number)
+        restored = restore or WriterState(-1, attempt.map, (0,) * spec.partitions, 0)
+        self.numbers = list(restored.numbers)
+        self._markers, self._order = restored.markers, 0
+        begin = restored.begin
+        self._disk = disk or NoLog(begin)
+        kept = self._disk.kept
         # Until a reader says which partitions it reads, each has a lane of its own.
-        self._of = [Lane([p], first, keep=terms.keeps, markers=self._markers) for p in range(spec.partitions)]
+        self._of = [
+            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin) for p in range(spec.partitions)
+        ]
+        for entry in kept.entries:
+            for lane in self._of if isinstance(entry, Mark) else (self._of[entry.partition],):
+                lane.restore(entry)
         self._lanes = list(self._of)
         self._subscriptions: dict[Lane, Subscription] = {}
         self._captures: dict[int, tuple[WriterState, Mark, list[Block]]] = {}
         self._settled: set[int] = set()  # checkpoints whose state somebody has, perhaps: it stays as it is
-        self._unsent = self._log = self._bytes = self._records = self._blocks = self._forgotten = 0
+        self._unsent = self._log = self._memory = self._bytes = self._records = self._blocks = self._forgotten = 0
         self._stalled = 0.0
         self._stalled_since: float | None = None
         self.error: ShuffleError | None = None
-        self.committed = False
+        self.committed = self._acknowledged = False
         self._consumed: set[int] = set()
-        for block in restore.blocks if restore else ():
+        for block in restored.blocks:
             self._put(block.partition, block.number, block.payload, block.records)
         self._bytes = self._records = self._blocks = 0  # those were counted when they were written
-        self._restored_records = restore.records if restore else 0
+        self._restored_records = restored.records
+
+    def start_log(self) -> None:
+        """This attempt counts: what it sends goes to disk, and what earlier attempts left there is its own now."""
+        self._disk.start(self._logged)
 
     # -------------------------------------------------------------------------------------- the writer
 
@@ -113,6 +126,7 @@ class Output:
         self._check()
         mark = Mark(self._next_order(), self._markers, marker)
         self._markers += 1
+        self._disk.put(mark)
         calls: list[Callable[[], None]] = []
         if isinstance(marker, Barrier):
             state = self._state(marker.checkpoint)
@@ -138,10 +152,15 @@ class Output:
         return calls
 
     def locked_state(self, checkpoint: int) -> WriterState | None:
-        """The writer at the barrier of this checkpoint; None while it may still overtake something."""
+        """The writer at the barrier of this checkpoint; None while it may still overtake something, or is not logged.
+
+        :raises StorageFailed: it can't be logged.
+        """
         if checkpoint not in self._captures:
-            return self._state(checkpoint)
+            return self._state(checkpoint) if self._disk.holds(self._order) else None
         state, mark, blocks = self._captures[checkpoint]
+        if not self._disk.holds(mark.order):
+            return None
         late = self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and checkpoint not in self._settled
         if late and self._waits(mark):
             return None
@@ -176,6 +195,9 @@ class Output:
     def fail(self, error: ShuffleError) -> None:
         """Readers and the writer get `error` from now on; frees everything. Idempotent."""
         with self.changed:
+            if self.error is None:  # nobody will go on from a log of which all was acknowledged
+                kept = first_blocks(self._lanes)
+                self._acknowledged = self.committed and all(kept[p] >= self.numbers[p] for p in kept)
             self.error = self.error or error
             for lane in self._lanes:
                 lane.clear()
@@ -184,6 +206,9 @@ class Output:
             self._count()
             self._reservation.close()
             self.changed.notify_all()
+        self._disk.close()
+        if self._acknowledged or isinstance(error, UnknownShuffle):
+            self._disk.delete(shuffle=isinstance(error, UnknownShuffle))
 
     def statistics(self) -> WriterStatistics:
         """Queues, log and back-pressure."""
@@ -193,13 +218,14 @@ class Output:
                 queued_bytes=self._unsent,
                 queue_limit=self.limit,
                 logged_bytes=self._log,
+                log_disk_bytes=self._disk.size,
                 reserved_bytes=self._reservation.size,
                 blocks=self._blocks,
                 bytes=self._bytes,
                 records=self._records,
                 forgotten_blocks=sum(lane.forgotten for lane in self._lanes),
                 back_pressured_seconds=self._stalled + waits,
-                queued_by_partition=tuple(self._by_partition()),
+                queued_by_partition=queued_bytes(self._lanes, self.spec.partitions),
             )
 
     # ------------------------------------------------------------------------------------- the readers
@@ -234,13 +260,13 @@ class Output:
 
     def locked_taken(self, lane: Lane) -> None:
         """Something went out of the lane."""
-        if self._log_limit:
-            lane.forget(max(0, self._log_limit * len(lane.start) // self.spec.partitions))
+        self._shed(lane)
         self._count()
         self.changed.notify_all()
 
     def locked_acknowledged(self, lane: Lane, position: Position) -> None:
         lane.acknowledge(position)
+        self._disk.look()
         self._count()
 
     def locked_resize(self) -> None:
@@ -301,17 +327,35 @@ class Output:
 
     def _state(self, checkpoint: int) -> WriterState:
         records = self._restored_records + self._records
-        return WriterState(checkpoint, self.attempt.map, tuple(self.numbers), self._markers, records)
+        log = self._disk.path
+        return WriterState(checkpoint, self.attempt.map, tuple(self.numbers), self._markers, records, log=log)
 
     def _waits(self, mark: Mark) -> bool:
         return any(lane.waits(mark) for lane in self._lanes) and not (
             isinstance(mark.marker, Barrier) and mark.marker.unaligned
         )
 
+    def _shed(self, lane: Lane) -> None:
+        if self.terms.keeps:
+            lane.shed(self._log_limit * len(lane.start) // self.spec.partitions, self._disk.stored)
+
+    def _logged(self, gone: Mapping[int, int]) -> tuple[dict[int, int], int]:
+        """The log on disk has written, and is about to delete `gone`; returns what it must keep. By its thread."""
+        with self.changed:
+            for lane in self._lanes:
+                lane.forget(gone)
+                self._shed(lane)
+            self._count()
+            self.changed.notify_all()
+            return first_blocks(self._lanes), min((lane.markers for lane in self._lanes), default=0)
+
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
-        self._of[partition].put(Block(self._next_order(), partition, number, records, payload, size))
+        block = Block(self._next_order(), partition, number, records, payload, size)
+        self._of[partition].put(block)
+        self._disk.put(block)
         self._unsent += size
+        self._memory += size
         self._bytes += size
         self._records += records
         self._blocks += 1
@@ -324,7 +368,9 @@ class Output:
         self._check()
         if self._unsent and self._unsent + size > self.limit:
             return False
-        need = self._unsent + self._log + size
+        if self._disk.pending and self._disk.pending + size > self._most:
+            return False  # the disk is what is slow
+        need = self._memory + size
         if (
             need <= self._reservation.size
             or self._reservation.try_resize(2 * need)
@@ -332,15 +378,16 @@ class Output:
         ):
             return True
         for lane in self._lanes:  # memory is short: what waits comes before what may have to be replayed
-            lane.forget(0)
+            lane.shed(0, self._disk.stored)
         self._count()
-        if self._unsent == 0:  # one block passes, whatever its size and however short memory is
+        if self._memory == 0:  # one block passes, whatever its size and however short memory is
             self._reservation.cover(size)
-        return self._unsent + size <= self._reservation.size
+        return self._memory + size <= self._reservation.size
 
     def _count(self) -> None:
         self._unsent = sum(lane.unsent_bytes for lane in self._lanes)
         self._log = sum(lane.log_bytes for lane in self._lanes)
+        self._memory = sum(lane.memory_bytes for lane in self._lanes)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -349,11 +396,3 @@ class Output:
     def _readers(self) -> str:
         names = sorted({subscription.reader for subscription in self._subscriptions.values()})
         return f"reader {', '.join(names)}" if names else "a reader, of which there is none"
-
-    def _by_partition(self) -> list[int]:
-        sizes = [0] * self.spec.partitions
-        for lane in self._lanes:
-            for entry in lane.unsent:
-                if isinstance(entry, Block):
-                    sizes[entry.partition] += entry.size
-        return sizes

@@ -18,6 +18,7 @@ from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.coordinator import removed_error
 from shuffle_plugins.pipelined.debloat import Debloater
 from shuffle_plugins.pipelined.directory import Bound, Event, Removed
+from shuffle_plugins.pipelined.disk_log import open_log
 from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.feed import Feed
 from shuffle_plugins.pipelined.inbox import Inbox
@@ -58,7 +59,9 @@ class PipelinedShuffle(ShufflePlugin):
         chosen = self._options
         terms = Terms(Guarantee(chosen.guarantee), Alignment(chosen.alignment), chosen.alignment_timeout)
         address = self._endpoint.address
-        return self._track(PipelinedMaster(self._endpoint.coordinator, app, terms, chosen.codec, address))
+        return self._track(
+            PipelinedMaster(self._endpoint.coordinator, app, terms, chosen.codec, chosen.content, address)
+        )
 
     def writer(
         self, handle: ShuffleHandle, attempt: MapAttempt, *, restore: WriterState | None = None
@@ -66,13 +69,23 @@ class PipelinedShuffle(ShufflePlugin):
         """See `ShufflePlugin.writer`.
 
         :param restore: go on from this checkpoint: what its barrier overtook goes out first.
+            With option `log_dir` consumers may go on from an earlier one: what was sent in between is replayed.
         :raises AttemptSuperseded: this attempt, or a later one of this map, is written or was.
         """
         self._check_open()
         spec, chosen = handle.spec, self._options
         spec.check_map(attempt.map)
-        directory = self._endpoint.directory(handle.endpoint)
+        directory = self._endpoint.directory(handle.endpoint, spec.id.app)
         terms = directory.terms(spec.id)
+        begin = restore.begin if restore is not None else Position(dict.fromkeys(range(spec.partitions), 0))
+        disk = open_log(
+            chosen.log_dir if terms.keeps else "",
+            chosen.log_disk_bytes,
+            spec.id,
+            attempt,
+            restore.log if restore is not None else "",
+            begin,
+        )
         output = Output(
             spec,
             attempt,
@@ -82,6 +95,7 @@ class PipelinedShuffle(ShufflePlugin):
             limit=chosen.queue_bytes,
             log_limit=chosen.log_bytes,
             restore=restore,
+            disk=disk,
         )
 
         def removed(event: Event) -> None:
@@ -93,6 +107,7 @@ class PipelinedShuffle(ShufflePlugin):
             self._endpoint.add(output)
             directory.watch(spec.id, removed)
             directory.bind(spec.id, attempt, address)
+            output.start_log()
         except BaseException as error:
             self._endpoint.remove(output, InvalidArgument(f"the writer could not be opened: {error}"))
             raise
@@ -123,7 +138,7 @@ class PipelinedShuffle(ShufflePlugin):
         self._check_open()
         spec, chosen = handle.spec, self._options
         wanted = spec.check_ranges(partitions, maps)
-        directory = self._endpoint.directory(handle.endpoint)
+        directory = self._endpoint.directory(handle.endpoint, spec.id.app)
         terms = directory.terms(spec.id)
         inbox = Inbox(spec.id, wanted if len(partitions) else range(0), terms, restore)
         name = uuid.uuid4().hex

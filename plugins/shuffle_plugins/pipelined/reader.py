@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.reading import batches_of, check_records
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleReader
@@ -25,12 +26,18 @@ from shuffle_plugins.pipelined.statistics import ReaderStatistics
 MEASURE_EVERY = 0.2
 """Seconds between looks at how fast the task is."""
 
+MOST_CAPTURED = 100
+"""Checkpoints that may be acknowledged later."""
+
 ACK_BYTES = 1 << 20
 """Payload of one map after which an iterator acknowledges."""
 
 
 class DataBlock(NamedTuple):
-    """Records of one partition that came together, framed as `shuffle_api.records` says."""
+    """Records of one partition that came together, framed as `shuffle_api.records` says.
+
+    In a shuffle of content `arrow` the payload is a batch: `shuffle_api.columnar.ipc.decode(payload, records)`.
+    """
 
     partition: int
     map: int
@@ -67,6 +74,7 @@ class PipelinedReader(ShuffleReader):
         self._ended = self._closed = False
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        check_records(self._spec, "read_batches() or read_blocks()")
         for block in self._data():
             partition = block.partition
             for record in unpack_records(block.payload):
@@ -78,6 +86,10 @@ class PipelinedReader(ShuffleReader):
         """See `SupportsReadBlocks`."""
         for block in self._data():
             yield block.partition, self._attempt(block.map), block.payload, block.records
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """See `SupportsReadBatches`."""
+        return batches_of(self, self._spec)
 
     def events(self) -> Iterator[Event]:
         """Blocks and markers, as they come, until every map has ended.
@@ -94,6 +106,7 @@ class PipelinedReader(ShuffleReader):
 
     def stream(self) -> Iterator[tuple[int, bytes] | Barrier | Captured | Watermark | EndOfPartition]:
         """As `events`, records one by one as `(partition, record)`."""
+        check_records(self._spec, "events()")
         for event in self.events():
             if isinstance(event, DataBlock):
                 for record in unpack_records(event.payload):
@@ -118,21 +131,25 @@ class PipelinedReader(ShuffleReader):
         if isinstance(found, tuple):
             return self._hand_out(*found)
         if isinstance(found, Captured):
-            self._captured = {found.checkpoint: dict(found.state.positions)}
+            self._captured[found.checkpoint] = dict(found.state.positions)
+            for checkpoint in sorted(self._captured)[:-MOST_CAPTURED]:
+                del self._captured[checkpoint]
         return found
 
     def acknowledge(self, checkpoint: int | None = None) -> None:
         """Producers need not keep what is before here.
 
-        :param checkpoint: before this checkpoint, whose `Captured` came last; None: all that was handed out.
-        :raises InvalidArgument: no such checkpoint was captured, or a later one was since.
+        :param checkpoint: before this checkpoint, one of the last hundred that were captured; None: all that was
+            handed out.
+        :raises InvalidArgument: no such checkpoint was captured, or it or a later one was acknowledged before.
         """
         if checkpoint is None:
             done = self._inbox.done()
         elif checkpoint in self._captured:
             done = self._inbox.done_before(checkpoint, self._captured[checkpoint])
+            self._captured = {later: found for later, found in self._captured.items() if later > checkpoint}
         else:
-            raise InvalidArgument(f"checkpoint {checkpoint} is not the one captured last")
+            raise InvalidArgument(f"checkpoint {checkpoint} was not captured here, or a later one was acknowledged")
         for source, position in done:
             self._acknowledge(source, position)
 

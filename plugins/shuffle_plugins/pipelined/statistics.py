@@ -15,7 +15,8 @@ class WriterStatistics:
 
     queued_bytes: int  # waits for readers
     queue_limit: int  # above this a write waits; moves with the readers' speed
-    logged_bytes: int  # sent, not acknowledged
+    logged_bytes: int  # sent, not acknowledged, in memory
+    log_disk_bytes: int  # of its log on disk
     reserved_bytes: int  # of the plugin's memory
     blocks: int  # written so far
     bytes: int

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.arrays import data_bytes
+from shuffle_api.columnar.gather import BatchGatherer
+from shuffle_api.columnar.ipc import encode
+from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.columnar.reading import check_arrow, check_records
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, MAX_RECORD
@@ -15,6 +21,12 @@ from shuffle_plugins.pipelined.directory import Directory
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.output import Output
 from shuffle_plugins.pipelined.statistics import WriterStatistics
+
+BATCHES = -1
+"""Stands for rows of batches that are in no block yet, among partitions whose records are not."""
+
+MOST_PIECE = 1 << 20
+"""Bytes of a batch that are written at once: between pieces the writer waits for room."""
 
 
 class PipelinedWriter(ShuffleWriter):
@@ -34,6 +46,8 @@ class PipelinedWriter(ShuffleWriter):
     ) -> None:
         self._output, self._directory, self._worker, self._leave = output, directory, worker, leave
         self._timeout, self._block_bytes = options.timeout, options.block_bytes
+        self._piece_bytes = max(1, min(MOST_PIECE, options.queue_bytes // 2))
+        self._batches: BatchGatherer | None = None
         self._at_once = options.flush_timeout == 0
         self._partitions = output.spec.partitions
         self._buffers = [bytearray() for _ in range(self._partitions)]
@@ -70,6 +84,8 @@ class PipelinedWriter(ShuffleWriter):
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
         """Append many records at once, framed as `shuffle_api.records` says, as a block of its own.
 
+        In a shuffle of other content the payload is what that is made of: for `arrow` an IPC stream of one batch.
+
         An immutable payload (`bytes`, an Arrow buffer of one) is not copied. Waits as `write`.
 
         :raises InvalidArgument: records < 0, and as `write`.
@@ -82,10 +98,35 @@ class PipelinedWriter(ShuffleWriter):
                 raise InvalidArgument(f"records {records} is negative", shuffle=self._output.spec.id)
             buffer = self._usable(partition)
             self._output.locked_wait_for_room(view.nbytes, time.monotonic() + self._timeout)
+            if BATCHES in self._dirty:
+                self._cut(BATCHES)
             if buffer or self._buffers[partition]:
                 self._cut(partition)
             self._check_open()
             self._output.locked_put(partition, payload, records)
+
+    def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
+        """See `shuffle_api.columnar.SupportsWriteBatch`. Rows wait for others as records do, and for room as `write`.
+
+        :raises Overloaded: no room until the deadline; some of the rows are written.
+        """
+        with self._changed:
+            self._check_open()
+            if self._batches is None:
+                spec = self._output.spec
+                check_arrow(spec, "use write()")
+                room = max(MOST_PIECE, 4 * self._block_bytes)
+                self._batches = BatchGatherer(spec, self._put_batch, block_bytes=self._block_bytes, buffer_bytes=room)
+            size = data_bytes(batch)
+            rows = max(1, batch.num_rows * self._piece_bytes // max(1, size))
+            for at in range(0, max(1, batch.num_rows), rows):
+                piece = batch.slice(at, rows)
+                self._wait_for_room(data_bytes(piece))
+                self._batches.add(piece, partitioner)
+                if piece.num_rows:
+                    self._gathers(BATCHES)
+                if self._at_once:
+                    self._cut_all()
 
     def emit(self, marker: Marker) -> None:
         """Say `marker` to every reader, behind all that was written. Never waits for room or credit.
@@ -208,13 +249,28 @@ class PipelinedWriter(ShuffleWriter):
 
     def _begin(self, partition: int) -> None:
         """A block begins: only if there is room for it, so that a writer ahead of its readers waits here."""
-        self._output.locked_wait_for_room(self._block_bytes, time.monotonic() + self._timeout)
+        check_records(self._output.spec, "write_batch() or write_block()")
+        self._wait_for_room(self._block_bytes)
+        self._gathers(partition)
+
+    def _wait_for_room(self, size: int) -> None:
+        self._output.locked_wait_for_room(size, time.monotonic() + self._timeout)
         self._check_open()
+
+    def _gathers(self, partition: int) -> None:
         self._dirty.add(partition)
         if self.dirty_since is None:
             self.dirty_since = time.monotonic()
 
+    def _put_batch(self, partition: int, batch: Any) -> None:
+        self._output.locked_put(partition, encode(batch), batch.num_rows)
+
     def _cut(self, partition: int) -> None:
+        if partition == BATCHES:
+            assert self._batches is not None
+            self._batches.flush()
+            self._dirty.discard(BATCHES)
+            return
         buffer, count = self._buffers[partition], self._counts[partition]
         if count:
             self._buffers[partition], self._counts[partition] = bytearray(), 0
@@ -226,6 +282,7 @@ class PipelinedWriter(ShuffleWriter):
     def _cut_all(self) -> None:
         for partition in sorted(self._dirty):
             self._cut(partition)
+        self.dirty_since = None
 
     def _check_open(self) -> None:
         if self._closed:

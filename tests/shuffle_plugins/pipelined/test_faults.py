@@ -10,7 +10,15 @@ from bench.streaming import faults
 @pytest.mark.timeout(faults.DEADLINE + 60)
 @pytest.mark.parametrize(
     ("case", "seed"),
-    [("at_most_once", 3), ("at_least_once", 7), ("aligned", 4), ("unaligned", 5), ("aligned_with_timeout", 7)],
+    [
+        ("at_most_once", 3),
+        ("at_least_once", 7),
+        ("aligned", 4),
+        ("unaligned", 5),
+        ("aligned_with_timeout", 7),
+        ("logged_aligned", 102),
+        ("logged_unaligned", 107),
+    ],
 )
 def test_guarantee_holds_when_tasks_die_or_freeze(case: str, seed: int) -> None:
     outcome = faults.run(case, seed)

@@ -12,11 +12,13 @@ from shuffle_plugins.pipelined import PipelinedShuffle
 class TestPipelinedShuffle(ShufflePluginTests):
     plugin_class = PipelinedShuffle
     supports_blocks = True
+    supports_batches = True
 
 
 class TestPipelinedShuffleOverConnections(ShufflePluginTests):
     plugin_class = PipelinedShuffle
     supports_blocks = True
+    supports_batches = True
 
     @pytest.fixture
     def options(self) -> dict[str, OptionValue]:

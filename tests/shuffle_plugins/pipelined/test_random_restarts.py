@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -26,11 +27,16 @@ Seen = Counter[tuple[int, int]]
 
 
 class Job:
-    """Two producers, two consumers and their coordinator."""
+    """Two producers, two consumers and their coordinator.
 
-    def __init__(self, scene: Scene, chance: random.Random) -> None:
-        self.scene, self.chance = scene, chance
+    :param logged: consumers have stored all of their state only at the checkpoint that one of them acknowledged last
+        (its materialization), and go back to that one; producers go back to the last complete one.
+    """
+
+    def __init__(self, scene: Scene, chance: random.Random, *, logged: bool) -> None:
+        self.scene, self.chance, self.logged = scene, chance, logged
         self.attempt, self.checkpoint, self.complete, self.given_up = 0, -1, -1, -1
+        self.materialized, self.replays, self.acknowledged = -1, 0, 0.5
         self.writers: list[PipelinedWriter] = []
         self.readers: list[PipelinedReader] = []
         self.written = [0] * MAPS
@@ -51,9 +57,13 @@ class Job:
         self.readers = [self.open_reader(index) for index in range(READERS)]
 
     def open_reader(self, index: int) -> PipelinedReader:
-        seen, state = self.stored_readers.get(self.complete, {}).get(index, (Counter(), None))
+        checkpoint = self.materialized if self.logged else self.complete
+        self.replays += checkpoint < self.complete
+        seen, state = self.stored_readers.get(checkpoint, {}).get(index, (Counter(), None))
         self.seen[index] = Counter(seen)
         own = key_group_range(PARTITIONS, READERS, index)
+        if self.logged and state is None:
+            state = ReaderState.beginning(own, range(MAPS))
         self.attempt += 1
         return self.scene.reader(own, attempt=self.attempt, restore=state)
 
@@ -86,8 +96,9 @@ class Job:
                 self.complete = event.checkpoint
                 self.in_flight += sum(len(state.blocks) for _, state in found.values())
                 self.in_flight += sum(len(state.blocks) for state in self.stored_writers[self.complete])
-            if self.chance.random() < 0.5 and self.complete == event.checkpoint:
+            if self.chance.random() < self.acknowledged and self.complete == event.checkpoint:
                 self.readers[index].acknowledge(event.checkpoint)
+                self.materialized = event.checkpoint
         return True
 
     def begin_checkpoint(self) -> None:
@@ -133,7 +144,7 @@ class Job:
         return self.seen[0] + self.seen[1]
 
 
-def run(alignment: Alignment, seed: int, *, local: bool) -> tuple[Job, Seen, Seen]:
+def run(alignment: Alignment, seed: int, *, local: bool, log_dir: str = "") -> tuple[Job, Seen, Seen]:
     """One job to its end: what was expected, what was counted."""
     chance = random.Random(f"{alignment} {seed} {local}")
     options: dict[str, OptionValue] = {
@@ -141,7 +152,8 @@ def run(alignment: Alignment, seed: int, *, local: bool) -> tuple[Job, Seen, See
         "alignment": alignment.value,
         "alignment_timeout": 0.02,
         "block_bytes": 30_000,
-        "log_bytes": 64 << 20,
+        "log_bytes": 100_000 if log_dir else 64 << 20,
+        "log_dir": log_dir,
         "window": 1 << 20,
         "debloat_target": 0,
         "flush_timeout": 0.002,
@@ -149,10 +161,14 @@ def run(alignment: Alignment, seed: int, *, local: bool) -> tuple[Job, Seen, See
         "local": local,
     }
     with Scene(PARTITIONS, MAPS, options) as scene:
-        job = Job(scene, chance)
+        job = Job(scene, chance, logged=bool(log_dir))
         for step in range(STEPS):
             if step == STEPS // 2:
+                job.acknowledged = 0 if log_dir else 0.5
                 job.checkpoint_with_backlog()
+                job.acknowledged = 0.5
+                if log_dir:  # consumers have to be replayed to, for certain
+                    job.lose_everything()
             pick = chance.random()
             if pick < 0.7:
                 job.write()
@@ -178,3 +194,16 @@ def test_every_record_counts_once(alignment: Alignment, local: bool) -> None:
         assert job.complete >= 0
         assert alignment is not Alignment.UNALIGNED or job.in_flight > 0
         assert alignment is not Alignment.ALIGNED or job.in_flight == 0
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["local", "connected"])
+@pytest.mark.parametrize("alignment", list(Alignment))
+def test_every_record_counts_once_when_consumers_go_back_further(
+    alignment: Alignment, local: bool, tmp_path: Path
+) -> None:
+    """What producers had sent before the checkpoint that they go back to is replayed from their logs on disk."""
+    for seed in range(2):
+        job, expected, seen = run(alignment, seed, local=local, log_dir=str(tmp_path / str(seed)))
+        assert seen == expected, (seed, seen - expected, expected - seen)
+        assert job.replays > 0
+    assert not list(tmp_path.glob("*/*"))  # with the shuffle its logs are over
