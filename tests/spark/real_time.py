@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from bench.streaming.real_time_job import add, memory_source
+
 SLOTS = 10  # of two queries with two maps and two reducers each, all of which run at once, and some to spare
 ROUNDS, ROWS, KEYS = 4, 60, 7
 TIMEOUT_S = 90.0
@@ -25,7 +27,7 @@ Rows = list[str]
 def answers(spark: SparkSession, checkpoint: str) -> dict[str, Rows]:
     """What each query gave, in order of the rows' text: a row for each change."""
     queries: dict[str, Callable[[DataFrame], DataFrame]] = {"duplicates": _duplicates, "windows": _windows}
-    sources = {name: _source(spark) for name in queries}
+    sources = {name: memory_source(spark) for name in queries}
     running = [
         query(_parsed(spark, sources[name]))
         .writeStream.format("memory")
@@ -38,7 +40,7 @@ def answers(spark: SparkSession, checkpoint: str) -> dict[str, Rows]:
     ]
     for round_number in range(ROUNDS):
         for source in sources.values():
-            _add(spark, source, round_number)
+            add(spark, source, _lines(round_number))
         time.sleep(0.3)
     expected = {"duplicates": ROWS, "windows": ROUNDS * ROWS}
     deadline = time.monotonic() + TIMEOUT_S
@@ -53,20 +55,9 @@ def answers(spark: SparkSession, checkpoint: str) -> dict[str, Rows]:
     return {name: sorted(str(tuple(row)) for row in spark.table(name).collect()) for name in queries}
 
 
-def _source(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm
-    streams = jvm.org.apache.spark.sql.execution.streaming.sources
-    session: Any = spark
-    return streams.LowLatencyMemoryStream.apply(session._jsparkSession, 2, jvm.org.apache.spark.sql.Encoders.STRING())
-
-
-def _add(spark: SparkSession, source: Any, round_number: int) -> None:
+def _lines(round_number: int) -> list[str]:
     """Lines of ``key,second,number``; each round has the same keys and numbers, later."""
-    jvm: Any = spark._jvm
-    lines = jvm.java.util.ArrayList()
-    for row in range(ROWS):
-        lines.add(f"{row % KEYS},{round_number * 5},{row}")
-    source.addData(jvm.scala.jdk.javaapi.CollectionConverters.asScala(lines).toSeq())
+    return [f"{row % KEYS},{round_number * 5},{row}" for row in range(ROWS)]
 
 
 def _parsed(spark: SparkSession, source: Any) -> DataFrame:

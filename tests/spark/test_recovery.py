@@ -1,5 +1,7 @@
 """What a lost or corrupt map output and a dying server cost: exactly the maps that are gone, never a wrong answer."""
 
+import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,12 +73,44 @@ def test_damage_to_one_map_output_reruns_exactly_that_map(
     assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
 
 
+@pytest.mark.parametrize("damage", [delete, flip_a_bit])
+def test_damage_to_more_map_outputs_than_a_stage_has_attempts_reruns_each_of_them_once(
+    driver: SparkDriver, server: Server, app: str, damage: Callable[[Path], None]
+) -> None:
+    """A fetch failure names one map output: found out one by one, these would fail the job."""
+    one, _ = newest_two_shuffles(server, app)
+    before = driver.call(observe.map_tasks)
+    victims = [task for task in before[-2 * MAPS : -MAPS] if task.map not in (2, 6)]
+
+    for victim in victims:
+        damage(server.output(app, one, victim.id))
+
+    assert driver.call(held.read, name="one") == EXPECTED
+    reruns = driver.call(observe.map_tasks)[len(before) :]
+    assert sorted(task.map for task in reruns) == sorted(task.map for task in victims)
+
+
 def test_killed_and_restarted_server_costs_no_map(driver: SparkDriver, server: Server, app: str) -> None:
     before = driver.call(observe.map_tasks)
     server.kill()
     server.start()
     assert driver.call(held.read, name="one") == EXPECTED
     assert driver.call(held.read, name="other") == OTHER_EXPECTED
+    assert driver.call(observe.map_tasks) == before
+
+
+def test_server_that_can_open_no_file_for_a_while_costs_no_map(driver: SparkDriver, server: Server, app: str) -> None:
+    before = driver.call(observe.map_tasks)
+    limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    taken = {int(path.name) for path in Path(f"/proc/{server.pid}/fd").iterdir()}
+    free = min(set(range(len(taken) + 1)) - taken)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        driver.begin(held.read, name="one")
+        time.sleep(3)
+    finally:
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+    assert driver.result() == EXPECTED
     assert driver.call(observe.map_tasks) == before
 
 

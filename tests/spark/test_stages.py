@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from bench.spark_driver import SparkDriver
+from shuffle_server.store.format import encode_tail
+from shuffle_server.store.output_file import load
+from shuffle_transport.checksum import crc32c
 from tests.spark import held, observe, stages
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server
@@ -47,10 +50,9 @@ def last_shuffle(driver: SparkDriver) -> list[observe.Task]:
     return sorted((task for task in tasks if task.stage == tasks[-1].stage), key=lambda task: task.index)
 
 
-def lose(server: Server, app: str, tasks: list[observe.Task]) -> None:
-    for task in tasks:
-        [path] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{task.id}.out")
-        path.unlink()
+def file_of(server: Server, app: str, task: observe.Task) -> Path:
+    [path] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{task.id}.out")
+    return path
 
 
 def test_rows_of_sql_that_are_lost_cost_exactly_their_maps(driver: SparkDriver, server: Server) -> None:
@@ -59,11 +61,40 @@ def test_rows_of_sql_that_are_lost_cost_exactly_their_maps(driver: SparkDriver, 
     assert [task.index for task in maps] == list(range(stages.MAPS))
     before = driver.call(observe.tasks)
 
-    lose(server, driver.call(held.app_key), [maps[1], maps[4]])
+    app = driver.call(held.app_key)
+    for task in (maps[1], maps[4]):
+        file_of(server, app, task).unlink()
 
     assert driver.call(stages.read, name="sql") == driver.call(stages.expected)
     rerun = [task for task in driver.call(observe.tasks)[len(before) :] if task.written_records]
     assert sorted(task.index for task in rerun) == [1, 4]
+
+
+def garble(path: Path) -> None:
+    """Put something else than rows into each block, with the checksums of that: nothing but the rows is wrong."""
+    file, data = load(path), bytearray(path.read_bytes())
+    index = file.index.copy()
+    for block in index:
+        start, end = int(block["offset"]), int(block["offset"] + block["length"])
+        data[start : start + 4] = b"WORS"
+        block["crc32c"] = crc32c(bytes(data[start:end]))
+    tail = encode_tail(index, file.description)
+    path.write_bytes(bytes(data[: len(data) - len(tail)]) + tail)
+
+
+def test_rows_of_sql_that_are_none_although_their_checksum_is_right_cost_exactly_their_map(
+    driver: SparkDriver, server: Server
+) -> None:
+    driver.call(stages.write, name="sql")
+    maps = last_shuffle(driver)
+    before = driver.call(observe.tasks)
+
+    garble(file_of(server, driver.call(held.app_key), maps[3]))
+
+    assert driver.call(stages.read, name="sql") == driver.call(stages.expected)
+    after = driver.call(observe.tasks)[len(before) :]
+    assert [task.index for task in after if task.written_records] == [3]
+    assert any(task.stage_attempt > 0 for task in after)
 
 
 def test_what_was_read_of_a_map_that_ran_again_with_another_output_is_read_again(

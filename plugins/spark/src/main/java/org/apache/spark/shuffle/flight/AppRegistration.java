@@ -3,12 +3,14 @@ package org.apache.spark.shuffle.flight;
 import java.io.IOException;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
+import org.apache.spark.shuffle.flight.net.DaemonThreads;
 import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
@@ -29,6 +31,7 @@ import org.slf4j.LoggerFactory;
 final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
   private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
+  private static final int LOOK_SECONDS = 2;
   /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
   private static final String CODEC = "none";
   private static final String CONTENT = "spark";
@@ -39,12 +42,9 @@ final class AppRegistration implements AutoCloseable {
   private final Credentials credentials;
   private final String instance = UUID.randomUUID().toString();
   private final ScheduledExecutorService heartbeats =
-      Executors.newSingleThreadScheduledExecutor(
-          task -> {
-            Thread thread = new Thread(task, "flight-shuffle-heartbeat");
-            thread.setDaemon(true);
-            return thread;
-          });
+      Executors.newSingleThreadScheduledExecutor(DaemonThreads.of(() -> "flight-shuffle-heartbeat"));
+  private final LostOutputs lostOutputs;
+  private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
   private boolean warned;
@@ -56,6 +56,7 @@ final class AppRegistration implements AutoCloseable {
     String app = conf.security().app();
     this.credentials = conf.security().ofDriver(app != null ? app : newApp());
     this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials);
+    this.lostOutputs = new LostOutputs(connections, app(), conf.ioTimeout());
   }
 
   /** Random, because Spark has no id yet when the application is registered. */
@@ -70,6 +71,10 @@ final class AppRegistration implements AutoCloseable {
 
   Credentials credentials() {
     return credentials;
+  }
+
+  LostOutputs lostOutputs() {
+    return lostOutputs;
   }
 
   /**
@@ -91,6 +96,21 @@ final class AppRegistration implements AutoCloseable {
 
   private void beatEvery(int seconds) {
     heartbeats.scheduleWithFixedDelay(this::beat, seconds, seconds, TimeUnit.SECONDS);
+    heartbeats.scheduleWithFixedDelay(this::look, LOOK_SECONDS, LOOK_SECONDS, TimeUnit.SECONDS);
+  }
+
+  /** Looks which workers there are. What lay at one that the master has given up is to be written again, all at once. */
+  private void look() {
+    if (!isUsable()) {
+      return;
+    }
+    try {
+      Set<String> now = connections.refresh();
+      workers.stream().filter(worker -> !now.contains(worker)).forEach(lostOutputs::workerGone);
+      workers = now;
+    } catch (IOException e) {
+      LOG.debug("could not ask for the workers: {}", e.getMessage());
+    }
   }
 
   private synchronized int register() throws IOException {
@@ -134,6 +154,7 @@ final class AppRegistration implements AutoCloseable {
             .setMaps(maps)
             .setCodec(CODEC)
             .setContent(CONTENT)
+            .setReplicas(conf.replicas())
             .build();
     try {
       RegisterShuffleReply reply = connections.control().registerShuffle(request);
@@ -197,6 +218,7 @@ final class AppRegistration implements AutoCloseable {
   @Override
   public void close() {
     heartbeats.shutdownNow();
+    lostOutputs.close();
     if (isRegistered()) {
       try {
         connections.control().unregisterApp(app());

@@ -20,6 +20,7 @@ import scala.jdk.javaapi.CollectionConverters;
 final class BlocksByWorker {
   private final Map<String, ArrayBuffer<Tuple3<BlockId, Object, Object>>> blocks = new LinkedHashMap<>();
   private final Map<Long, BlockManagerId> locations = new HashMap<>();
+  private final Map<Long, Integer> indexes = new HashMap<>();
 
   /** @param byLocation as {@code MapOutputTracker.getMapSizesByExecutorId} gives it: (block, size, map index) by location */
   BlocksByWorker(Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byLocation) {
@@ -29,6 +30,7 @@ final class BlocksByWorker {
       blocks.computeIfAbsent(worker, id -> new ArrayBuffer<>()).addAll(entry._2());
       ShuffleBlockId first = (ShuffleBlockId) entry._2().head()._1();
       locations.put(first.mapId(), entry._1());
+      indexes.put(first.mapId(), (Integer) entry._2().head()._3());
     }
   }
 
@@ -45,5 +47,10 @@ final class BlocksByWorker {
   /** The location of each map output, by map id. */
   Map<Long, BlockManagerId> locations() {
     return locations;
+  }
+
+  /** The index of each map output in its stage, by map id. */
+  Map<Long, Integer> indexes() {
+    return indexes;
   }
 }

@@ -17,12 +17,13 @@ import scala.Tuple2;
  * @param batchSize payload bytes of one message, and of the buffer of a map task
  * @param rowMemory bytes one map task may buffer rows in
  * @param handOver whether map outputs may be written to and read from the files of a worker on this host
+ * @param replicas workers that hold each map output
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, int rowMemory, boolean handOver, Duration flushTimeout, SecurityConf security) {
+    int blockSize, int batchSize, int rowMemory, boolean handOver, int replicas, Duration flushTimeout, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
   record Option(String key, String defaultValue, String help) {}
@@ -33,6 +34,11 @@ record FlightConf(
       new Option(PREFIX + "server", null, "HOST:PORT of the control endpoint of `flight-shuffle server`");
   static final Option FALLBACK =
       new Option(PREFIX + "fallback", "auto", "auto, never or always: when a shuffle goes to Spark's sort shuffle");
+  static final Option FALLBACK_RULE =
+      new Option(
+          PREFIX + "fallbackRule", "",
+          "a class of yours that implements `org.apache.spark.shuffle.flight.FallbackRule`: it says which shuffles go to Spark's "
+              + "sort shuffle although the server would take them");
   static final Option CONNECT_TIMEOUT =
       new Option(PREFIX + "connectTimeout", "10s", "how long a connection or a control call is tried");
   static final Option IO_TIMEOUT =
@@ -53,6 +59,11 @@ record FlightConf(
           PREFIX + "handOver", "auto",
           "auto: executors that see the server's files, because they are on its host, write and read them instead of sending "
               + "data over the network; off: they send it all the same");
+  static final Option REPLICAS =
+      new Option(
+          PREFIX + "replicas", "1",
+          "1 or 2: workers that hold each map output; with 2 no map runs again when a worker is lost, and a commit waits for the "
+              + "second copy");
   static final Option FLUSH_TIMEOUT =
       new Option(
           PREFIX + "flushTimeout", "5ms",
@@ -83,8 +94,8 @@ record FlightConf(
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
-          SERVER, FALLBACK, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER, FLUSH_TIMEOUT,
-          TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER,
+          REPLICAS, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
@@ -114,7 +125,7 @@ record FlightConf(
     return new FlightConf(
         server == null ? null : host(server), server == null ? 0 : port(server), fallback,
         duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, handOver(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+        rowMemory, handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
   }
 
   private static boolean handOver(SparkConf conf) {
@@ -123,6 +134,14 @@ record FlightConf(
       case "off" -> false;
       default ->
           throw new IllegalArgumentException(HAND_OVER.key() + "=" + value(conf, HAND_OVER) + ": not one of auto, off");
+    };
+  }
+
+  private static int replicas(SparkConf conf) {
+    return switch (value(conf, REPLICAS)) {
+      case "1" -> 1;
+      case "2" -> 2;
+      default -> throw new IllegalArgumentException(REPLICAS.key() + "=" + value(conf, REPLICAS) + ": not one of 1, 2");
     };
   }
 

@@ -4,6 +4,8 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
 import java.util.Optional;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkContext;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 
@@ -15,13 +17,15 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   private final FlightConf conf;
   private final String appName;
   private final BuildInfo build;
+  private final UserFallback rule;
   private AppRegistration registration;
   private volatile boolean fellBack;
 
-  FlightDriverComponents(FlightConf conf, String appName, BuildInfo build) {
+  FlightDriverComponents(FlightConf conf, String appName, BuildInfo build, UserFallback rule) {
     this.conf = conf;
     this.appName = appName;
     this.build = build;
+    this.rule = rule;
   }
 
   /**
@@ -71,6 +75,20 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   /** The application's key at the server. */
   String app() {
     return registration.app();
+  }
+
+  /** Looks after the map outputs of {@code context}'s shuffles; again is a no-op. */
+  void watch(SparkContext context) {
+    registration.lostOutputs().watch(context);
+  }
+
+  /** Whether the user's rule has {@code shuffle} go to Spark's sort shuffle; the server is not to hear of it then. */
+  boolean keeps(ShuffleDependency<?, ?, ?> shuffle) {
+    if (rule.takes(shuffle)) {
+      fellBack = true;
+      return true;
+    }
+    return false;
   }
 
   /**

@@ -46,8 +46,9 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     }
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
+    boolean relayed = isOfRows(dependency) && !components.keeps(dependency);
     Optional<WorkerAddress> worker =
-        isOfRows(dependency) ? components.register(shuffleId, partitions, maps) : Optional.empty();
+        relayed ? components.register(shuffleId, partitions, maps) : Optional.empty();
     if (worker.isEmpty()) {
       return super.registerShuffle(shuffleId, dependency);
     }

@@ -1,40 +1,34 @@
 package org.apache.spark.shuffle.flight;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.OutputStream;
+import java.nio.ByteBuffer;
 import org.apache.spark.Partitioner;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.scheduler.MapStatus;
-import org.apache.spark.serializer.SerializerManager;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.storage.ShuffleBlockId;
 import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;
 
 /**
- * The writer of SQL exchanges: rows are copied once into a buffer per partition, a full buffer is compressed and pushed
- * while the task goes on. No sort, no spill file, no stream per partition.
- *
- * <p>Each buffer becomes a compressed stream of its own, in the format of Spark's own writers; Spark's reader takes
- * several in a row, so the read path is the same for all writers. {@link RowPath} says which shuffles come here.
+ * The writer of SQL exchanges: rows are copied once into a buffer per partition, a full buffer is compressed and handed on
+ * while the task goes on. No sort, no spill file, no stream per partition. {@link RowReader} reads it; {@link RowPath} says
+ * which shuffles come here.
  */
 final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   private final Partitioner partitioner;
   private final SparkVersion.RowChecksums checksums;
   private final RowPath path;
-  private final int shuffleId;
   private final long mapId;
   private final MapOutputPush push;
   private final ShuffleWriteMetricsReporter metrics;
-  private final SerializerManager streams = SparkEnv.get().serializerManager();
   private final RowBuffers buffers;
-  private final Compressed compressed = new Compressed();
+  private final RowCodec codec;
+  private final ByteBuffer header = ByteBuffer.allocate(RowReader.HEADER_BYTES);
   private final long[] lengths;
 
   FlightRowWriter(
@@ -43,9 +37,9 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     this.partitioner = dependency.partitioner();
     this.checksums = SparkVersion.running().rowChecksums(dependency);
     this.path = path;
-    this.shuffleId = dependency.shuffleId();
     this.mapId = mapId;
     this.push = push;
+    this.codec = RowCodec.of(SparkEnv.get().conf());
     this.metrics = metrics;
     this.lengths = new long[partitioner.numPartitions()];
     this.buffers = new RowBuffers(context.taskMemoryManager(), lengths.length, path.bufferSize(), this::push);
@@ -76,15 +70,15 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   }
 
   private void push(int partition, byte[] rows, int length) throws IOException {
-    compressed.reset();
-    try (OutputStream out = streams.wrapForCompression(new ShuffleBlockId(shuffleId, mapId, partition), compressed)) {
-      out.write(rows, 0, length);
-    }
+    int packed = codec.pack(rows, length);
+    boolean fewer = packed < length;
+    RowReader.putHeader(header, fewer ? codec.id() : RowCodec.STORED, packed, length);
     long start = System.nanoTime();
-    push.writeBlock(partition, compressed.bytes(), compressed.size());
+    push.writeBlock(partition, header.array(), fewer ? codec.packed() : rows, packed);
     metrics.incWriteTime(System.nanoTime() - start);
-    metrics.incBytesWritten(compressed.size());
-    lengths[partition] += compressed.size();
+    int size = RowReader.HEADER_BYTES + packed;
+    metrics.incBytesWritten(size);
+    lengths[partition] += size;
   }
 
   @Override
@@ -96,12 +90,5 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   @Override
   public long[] getPartitionLengths() {
     return lengths;
-  }
-
-  /** Grows to one compressed buffer and is used again; gives out its array instead of a copy. */
-  private static final class Compressed extends ByteArrayOutputStream {
-    byte[] bytes() {
-      return buf;
-    }
   }
 }

@@ -21,7 +21,7 @@ public final class FlightShuffleDataIO implements ShuffleDataIO {
 
   @Override
   public ShuffleDriverComponents driver() {
-    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build);
+    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build, UserFallback.of(conf));
   }
 
   @Override

@@ -2,7 +2,6 @@ package org.apache.spark.shuffle.flight;
 
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
 /**
@@ -17,19 +16,19 @@ final class FlightShuffleHandle extends ShuffleHandle {
   private final BaseShuffleHandle<?, ?, ?> inner;
   private final String app;
   private final int partitions;
-  private final WorkerAddress worker;
+  private final int rowBuffer;
 
   /**
    * @param inner the handle of Spark's sort shuffle: which of its writers is used
    * @param app the application's key at the server
-   * @param worker where map outputs go
+   * @param rowBuffer bytes of the buffers in which rows are gathered ({@link RowPath}), 0 if Spark's own writers write
    */
-  FlightShuffleHandle(BaseShuffleHandle<?, ?, ?> inner, String app, int partitions, WorkerAddress worker) {
+  FlightShuffleHandle(BaseShuffleHandle<?, ?, ?> inner, String app, int partitions, int rowBuffer) {
     super(inner.shuffleId());
     this.inner = inner;
     this.app = app;
     this.partitions = partitions;
-    this.worker = worker;
+    this.rowBuffer = rowBuffer;
   }
 
   BaseShuffleHandle<?, ?, ?> inner() {
@@ -40,8 +39,8 @@ final class FlightShuffleHandle extends ShuffleHandle {
     return partitions;
   }
 
-  WorkerAddress worker() {
-    return worker;
+  int rowBuffer() {
+    return rowBuffer;
   }
 
   /** The shuffle's name at the server. */

@@ -1,8 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
-import java.util.Optional;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.BaseShuffleHandle;
@@ -12,8 +12,6 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
-import org.apache.spark.shuffle.api.ShuffleDriverComponents;
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 
@@ -68,16 +66,17 @@ public final class FlightShuffleManager extends SortShuffleManager {
 
   @Override
   public <K, V, C> ShuffleHandle registerShuffle(int shuffleId, ShuffleDependency<K, V, C> dependency) {
-    ShuffleDriverComponents driver = dependency.rdd().sparkContext().shuffleDriverComponents();
+    SparkContext context = dependency.rdd().sparkContext();
+    FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    Optional<WorkerAddress> worker =
-        partitions == 0 ? Optional.empty() : ((FlightDriverComponents) driver).register(shuffleId, partitions, maps);
-    if (worker.isEmpty()) {
+    if (partitions == 0 || driver.keeps(dependency) || driver.register(shuffleId, partitions, maps).isEmpty()) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
+    driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
-    return new FlightShuffleHandle(inner, ((FlightDriverComponents) driver).app(), partitions, worker.get());
+    RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
+    return new FlightShuffleHandle(inner, driver.app(), partitions, rows == null ? 0 : rows.bufferSize());
   }
 
   @Override
@@ -87,7 +86,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       MapOutputPush push = executor.open(flight, mapId, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
-      RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
+      RowPath rows = RowPath.of(flight);
       if (rows != null) {
         return new FlightRowWriter<>(dependency, rows, mapId, push, context, metrics);
       }

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import java.io.IOException;
 import java.io.InputStream;
 import org.apache.spark.Aggregator;
 import org.apache.spark.InterruptibleIterator;
@@ -17,7 +18,9 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
+import org.apache.spark.storage.ShuffleBlockBatchId;
 import org.apache.spark.storage.ShuffleBlockFetcherIterator;
+import org.apache.spark.storage.ShuffleBlockId;
 import org.apache.spark.util.CompletionIterator$;
 import org.apache.spark.util.SystemClock;
 import org.apache.spark.util.collection.ExternalSorter;
@@ -45,8 +48,10 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private final SparkEnv env;
   private final SparkConf conf;
   private final FlightBlockStoreClient client;
+  private final BlocksByWorker byWorker;
   private final Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> blocks;
   private final boolean batchFetch;
+  private final RowPath rows;
 
   /** @param mayBatchFetch whether the task can read several partitions of a map as one block */
   @SuppressWarnings("unchecked")
@@ -60,8 +65,10 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.conf = env.conf();
     TransportConf transport =
         SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
-    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), handle, transport);
-    this.blocks = byWorker.grouped(worker -> MapLocation.ofWorker(handle.worker()));
+    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), transport);
+    this.byWorker = byWorker;
+    this.blocks = byWorker.grouped(MapLocation::ofWorker);
+    this.rows = RowPath.of(handle);
     this.batchFetch = mayBatchFetch && canBatchFetch();
     context.addTaskFailureListener(new FetchFailureLocation(handle.shuffleId(), byWorker.locations()));
   }
@@ -69,7 +76,8 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   /** As {@code BlockStoreShuffleReader.fetchContinuousBlocksInBatch}: streams can be concatenated as they are. */
   private boolean canBatchFetch() {
     boolean concatenable =
-        !this.<Boolean>option(CONFIG.SHUFFLE_COMPRESS())
+        rows != null
+            || !this.<Boolean>option(CONFIG.SHUFFLE_COMPRESS())
             || CompressionCodec$.MODULE$.supportsConcatenationOfSerializedStreams(
                 CompressionCodec$.MODULE$.createCodec(conf));
     return dependency.serializer().supportsRelocationOfSerializedObjects()
@@ -86,14 +94,14 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     return result instanceof InterruptibleIterator ? result : new InterruptibleIterator<>(context, result);
   }
 
-  private Iterator<Tuple2<BlockId, InputStream>> fetched() {
+  private ShuffleBlockFetcherIterator fetched() {
     return new ShuffleBlockFetcherIterator(
             context,
             client,
             env.blockManager(),
             env.mapOutputTracker(),
             blocks,
-            (block, stream) -> env.serializerManager().wrapStream(block, stream),
+            (block, stream) -> rows != null ? stream : env.serializerManager().wrapStream(block, stream),
             this.<Long>option(CONFIG.REDUCER_MAX_SIZE_IN_FLIGHT()) << 20,
             this.<Integer>option(CONFIG.REDUCER_MAX_REQS_IN_FLIGHT()),
             this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS()),
@@ -101,19 +109,30 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
             this.<Integer>option(CONFIG.SHUFFLE_MAX_ATTEMPTS_ON_NETTY_OOM()),
             this.<Boolean>option(CONFIG.SHUFFLE_DETECT_CORRUPT()),
             this.<Boolean>option(CONFIG.SHUFFLE_DETECT_CORRUPT_MEMORY()),
-            this.<Boolean>option(CONFIG.SHUFFLE_CHECKSUM_ENABLED()),
+            false, // Spark's checksum, which tells causes of corruption apart: ours have been verified
             this.<String>option(CONFIG.SHUFFLE_CHECKSUM_ALGORITHM()),
             metrics,
             batchFetch,
-            new SystemClock())
-        .toCompletionIterator();
+            new SystemClock());
   }
 
   @SuppressWarnings("unchecked")
-  private Iterator<Product2<K, Object>> deserialized(Iterator<Tuple2<BlockId, InputStream>> streams) {
+  private Iterator<Product2<K, Object>> deserialized(ShuffleBlockFetcherIterator fetched) {
+    Iterator<Tuple2<BlockId, InputStream>> streams = fetched.toCompletionIterator();
+    if (rows != null) {
+      return (Iterator<Product2<K, Object>>) (Iterator<?>)
+          new RowReader(streams, rows.fields(), (block, why) -> failed(fetched, block, why));
+    }
     SerializerInstance serializer = dependency.serializer().newInstance();
     return streams.flatMap(
         block -> (Iterator<Product2<K, Object>>) (Iterator<?>) serializer.deserializeStream(block._2()).asKeyValueIterator());
+  }
+
+  /** As Spark fails the task for a stream that it cannot expand: so that the map runs again. */
+  private void failed(ShuffleBlockFetcherIterator fetched, BlockId block, IOException why) {
+    long map = block instanceof ShuffleBlockBatchId batch ? batch.mapId() : ((ShuffleBlockId) block).mapId();
+    fetched.throwFetchFailedException(
+        block, byWorker.indexes().get(map), byWorker.locations().get(map), why, Option.empty());
   }
 
   private Iterator<Product2<K, Object>> counted(Iterator<Product2<K, Object>> records) {

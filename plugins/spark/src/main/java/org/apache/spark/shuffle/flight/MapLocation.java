@@ -1,6 +1,5 @@
 package org.apache.spark.shuffle.flight;
 
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.storage.BlockManagerId;
 import scala.Option;
 
@@ -13,6 +12,9 @@ import scala.Option;
 final class MapLocation {
   private static final String PREFIX = "flight-";
   private static final char SEPARATOR = '/';
+  private static final String NOWHERE = "";
+  /** Any that Spark takes: the worker is found by its id. */
+  private static final int WORKER_PORT = 1;
 
   private MapLocation() {}
 
@@ -27,14 +29,29 @@ final class MapLocation {
     return BlockManagerId.apply(PREFIX + worker + SEPARATOR + map, executor.host(), executor.port(), Option.empty());
   }
 
+  /** The location of a map output without any bytes, which is neither pushed nor fetched: at no worker. */
+  static BlockManagerId ofEmpty(long map, BlockManagerId executor) {
+    return ofMap(NOWHERE, map, executor);
+  }
+
   /**
    * The address that stands for all outputs at one worker in a single reader, so that its requests are batched.
    *
    * <p>{@code ShuffleBlockFetcherIterator} takes an address with its own host for one whose disks it can read itself. No
    * executor has this host.
    */
-  static BlockManagerId ofWorker(WorkerAddress worker) {
-    return BlockManagerId.apply(PREFIX + worker.id(), PREFIX + worker.id(), worker.port(), Option.empty());
+  static BlockManagerId ofWorker(String worker) {
+    return BlockManagerId.apply(PREFIX + worker, PREFIX + worker, WORKER_PORT, Option.empty());
+  }
+
+  /** Whether a location is of a map output that lies at a worker, whichever. */
+  static boolean isAtAWorker(BlockManagerId location) {
+    return location.executorId().startsWith(PREFIX) && !isAt(location, NOWHERE);
+  }
+
+  /** Whether a location is of a map output at {@code worker}. */
+  static boolean isAt(BlockManagerId location, String worker) {
+    return location.executorId().startsWith(PREFIX + worker + SEPARATOR);
   }
 
   /** The worker in either form's executor id. */

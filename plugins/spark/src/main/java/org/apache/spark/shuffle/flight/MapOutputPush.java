@@ -7,6 +7,8 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InterruptedIOException;
 import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 import org.apache.spark.SparkEnv;
@@ -49,6 +51,8 @@ final class MapOutputPush implements AutoCloseable {
   private final TaskContext context;
   private final BlockTotals totals = new BlockTotals();
   private BlockBatch batch;
+  private final Set<String> failed = new HashSet<>();
+  private WorkerAddress worker;
   private BlockStream stream;
   private int partition = -1;
   private boolean committed;
@@ -94,9 +98,10 @@ final class MapOutputPush implements AutoCloseable {
     }
   }
 
-  /** Adds {@code length} bytes to {@code next}; partitions come in any order, and again. */
-  void writeBlock(int next, byte[] bytes, int length) throws IOException {
+  /** Adds {@code header} and {@code length} bytes to {@code next}; partitions come in any order, and again. */
+  void writeBlock(int next, byte[] header, byte[] bytes, int length) throws IOException {
     partition = next;
+    write(header, 0, header.length, length);
     write(bytes, 0, length, 0);
     if (batch != null) {
       batch.endBlock(partition, totals);
@@ -155,19 +160,45 @@ final class MapOutputPush implements AutoCloseable {
         .setCodec("none");
   }
 
-  /** A file to write the output to, or null. */
+  private long giveUp() {
+    return System.nanoTime() + conf.retryWindow().toNanos();
+  }
+
+  /**
+   * Has the master pick the worker, once per output; while the master cannot be reached, again until {@code giveUp}: it may
+   * be restarting.
+   */
+  private void place(long giveUp) throws IOException {
+    while (worker == null) {
+      try {
+        worker = connections.place(handle.key(), executor().host(), failed);
+      } catch (FlightException e) {
+        if (!e.passing() || System.nanoTime() > giveUp) {
+          throw e;
+        }
+        LOG.info("{}; asking again where map {} goes", e.getMessage(), output.getMap());
+        pause();
+      }
+    }
+  }
+
+  /** A file of the worker that the master picked, to write the output to; null when that one lies elsewhere, or lends none. */
   private LentFile borrow() throws IOException {
+    place(giveUp());
     return LentFile.borrow(
-        handOver, handle.worker(), command().build(),
+        handOver, worker, command().build(),
         new LentFile.Patience(conf.ioTimeout(), conf.retryWindow(), context::killTaskIfInterrupted));
   }
 
-  /** Opens the stream; while the worker cannot be reached, again until the retry window closes: it may be restarting. */
+  /**
+   * Opens the stream, at the worker that the master picks. One that cannot be reached is the last choice for the next try,
+   * until the retry window closes: it may be restarting.
+   */
   private PutStream open() throws IOException {
     PutCommand.Builder command = command();
-    long giveUp = System.nanoTime() + conf.retryWindow().toNanos();
+    long giveUp = giveUp();
     while (true) {
-      WorkerAddress worker = connections.locate(handle.worker());
+      place(giveUp);
       try {
         return PutStream.open(
             connections.channel(worker), worker, command, conf.connectTimeout(), conf.ioTimeout(),
@@ -177,21 +208,20 @@ final class MapOutputPush implements AutoCloseable {
           throw e;
         }
         LOG.info("{}; opening the push of map {} again", e.getMessage(), output.getMap());
+        failed.add(worker.id());
+        worker = null;
       }
-      pauseAndRefresh();
+      pause();
     }
   }
 
-  private void pauseAndRefresh() throws IOException {
+  private void pause() throws IOException {
     try {
       TimeUnit.MILLISECONDS.sleep(REOPEN_PAUSE_MILLIS);
       context.killTaskIfInterrupted();
-      connections.refresh();
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("interrupted while opening the push of map " + output.getMap());
-    } catch (FlightException e) {
-      LOG.info("{}; trying the last known address of {}", e.getMessage(), handle.worker().id());
     }
   }
 
@@ -210,7 +240,7 @@ final class MapOutputPush implements AutoCloseable {
       Committed answer = stream.commit(totals.toMessage());
       if (!answer.getOutput().equals(output)) {
         throw FlightException.broken(
-            handle.worker().toString(),
+            worker.toString(),
             "map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was committed before", null);
       }
     }
@@ -223,8 +253,13 @@ final class MapOutputPush implements AutoCloseable {
     if (!committed) {
       throw new IllegalStateException("map " + output.getMap() + " of shuffle " + handle.shuffleId() + " is not committed");
     }
-    BlockManagerId executor = SparkEnv.get().blockManager().blockManagerId();
-    return MapLocation.ofMap(handle.worker().id(), output.getMap(), executor);
+    return worker == null
+        ? MapLocation.ofEmpty(output.getMap(), executor())
+        : MapLocation.ofMap(worker.id(), output.getMap(), executor());
+  }
+
+  private static BlockManagerId executor() {
+    return SparkEnv.get().blockManager().blockManagerId();
   }
 
   /** Gives up what is not committed; does nothing after a commit. */

@@ -4,19 +4,19 @@ import java.lang.reflect.Field;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
 import org.apache.spark.internal.config.package$;
-import org.apache.spark.io.CompressionCodec;
-import org.apache.spark.io.CompressionCodec$;
 import org.apache.spark.serializer.Serializer;
 import org.apache.spark.sql.execution.UnsafeRowSerializer;
 import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.unsafe.Platform;
 
 /**
  * How the rows of one SQL exchange are written by {@link FlightRowWriter}.
  *
  * @param bufferSize bytes of the buffer per partition
+ * @param fields of a row
  * @param dataSize the exchange's metric of that name, or null
  */
-record RowPath(int bufferSize, SQLMetric dataSize) {
+record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   /** Larger ones leave the processor's cache and gain nothing. */
   private static final int LARGEST_BUFFER = 128 << 10;
 
@@ -26,8 +26,9 @@ record RowPath(int bufferSize, SQLMetric dataSize) {
   private static final package$ CONFIG = package$.MODULE$;
 
   /**
-   * Null when Spark's own writers must write this shuffle: its values are not rows, values are combined before they are
-   * written, one partition's streams cannot stand one behind the other, or there are too many partitions for buffers.
+   * Null when Spark's own writers must write this shuffle, and its own reader read it: its values are not rows, values are
+   * combined before they are written, they are to be encrypted, or compressed with a codec that {@link RowCodec} has not,
+   * or there are too many partitions for buffers. Asked once, on the driver: {@link FlightShuffleHandle} tells the tasks.
    *
    * @param memory bytes for the buffers of one task
    */
@@ -36,33 +37,36 @@ record RowPath(int bufferSize, SQLMetric dataSize) {
     return dependency.mapSideCombine() ? null : of(dependency.serializer(), partitions, conf, memory);
   }
 
+  /** What the driver decided for the shuffle of {@code handle}: the same for all its maps and readers. */
+  static RowPath of(FlightShuffleHandle handle) {
+    return handle.rowBuffer() == 0 ? null : of(handle.inner().dependency().serializer(), handle.rowBuffer());
+  }
+
   static RowPath of(Serializer serializer, int partitions, SparkConf conf, int memory) {
     int size = Math.min(LARGEST_BUFFER, memory / Math.max(1, partitions));
-    if (!(serializer instanceof UnsafeRowSerializer rows) || size < SMALLEST_BUFFER || !concatenable(conf)) {
-      return null;
-    }
-    return new RowPath(size, dataSize(rows));
+    boolean encrypted = (Boolean) conf.get(CONFIG.IO_ENCRYPTION_ENABLED());
+    boolean possible =
+        serializer instanceof UnsafeRowSerializer
+            && size >= SMALLEST_BUFFER
+            && !encrypted
+            && RowCodec.of(conf) != null
+            && Platform.unaligned(); // rows lie 4 bytes behind each other's ends
+    return possible ? of(serializer, size) : null;
   }
 
-  private static boolean concatenable(SparkConf conf) {
-    if ((Boolean) conf.get(CONFIG.IO_ENCRYPTION_ENABLED())) {
-      return false;
-    }
-    if (!(Boolean) conf.get(CONFIG.SHUFFLE_COMPRESS())) {
-      return true;
-    }
-    CompressionCodec codec = CompressionCodec$.MODULE$.createCodec(conf);
-    return CompressionCodec$.MODULE$.supportsConcatenationOfSerializedStreams(codec);
+  private static RowPath of(Serializer serializer, int bufferSize) {
+    UnsafeRowSerializer rows = (UnsafeRowSerializer) serializer;
+    return new RowPath(bufferSize, (Integer) field(rows, "numFields"), (SQLMetric) field(rows, "dataSize"));
   }
 
-  /** The serializer adds to it as it writes; nothing else can be asked for it. */
-  private static SQLMetric dataSize(UnsafeRowSerializer serializer) {
+  /** Of a serializer that can be asked for neither: it counts as it writes, and knows the number as it reads. */
+  private static Object field(UnsafeRowSerializer serializer, String name) {
     try {
-      Field field = UnsafeRowSerializer.class.getDeclaredField("dataSize");
+      Field field = UnsafeRowSerializer.class.getDeclaredField(name);
       field.setAccessible(true);
-      return (SQLMetric) field.get(serializer);
+      return field.get(serializer);
     } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException("this Spark's UnsafeRowSerializer has no field dataSize", e);
+      throw new IllegalStateException("this Spark's UnsafeRowSerializer has no field " + name, e);
     }
   }
 

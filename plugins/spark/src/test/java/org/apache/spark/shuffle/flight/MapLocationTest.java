@@ -1,10 +1,11 @@
 package org.apache.spark.shuffle.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.storage.BlockManagerId;
 import org.junit.jupiter.api.Test;
 import scala.Option;
@@ -23,9 +24,24 @@ class MapLocationTest {
 
   @Test
   void addressOfAWorkerHasAHostThatNoExecutorHas() {
-    BlockManagerId address = MapLocation.ofWorker(new WorkerAddress("w1", "node7", 5000));
+    BlockManagerId address = MapLocation.ofWorker("w1");
     assertNotEquals("node7", address.host());
     assertEquals("w1", MapLocation.worker(address.executorId()));
+  }
+
+  @Test
+  void emptyOutputLiesAtNoWorker() {
+    BlockManagerId empty = MapLocation.ofEmpty(17, EXECUTOR);
+    assertEquals("node7", empty.host());
+    assertFalse(MapLocation.isAtAWorker(empty));
+    assertFalse(MapLocation.isAtAWorker(EXECUTOR));
+    assertTrue(MapLocation.isAtAWorker(MapLocation.ofMap("w1", 17, EXECUTOR)));
+  }
+
+  @Test
+  void outputsOfAWorkerAreToldFromThoseOfOneWithALongerName() {
+    assertTrue(MapLocation.isAt(MapLocation.ofMap("w1", 17, EXECUTOR), "w1"));
+    assertFalse(MapLocation.isAt(MapLocation.ofMap("w12", 17, EXECUTOR), "w1"));
   }
 
   @Test

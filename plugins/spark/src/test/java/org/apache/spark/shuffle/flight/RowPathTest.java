@@ -44,18 +44,24 @@ class RowPathTest {
   }
 
   @ParameterizedTest
-  @ValueSource(strings = {"lz4", "lzf", "snappy", "zstd"})
-  void everyCodecOfSparkCanBeConcatenated(String codec) {
+  @ValueSource(strings = {"lzf", "snappy"})
+  void codecsThatRowsDoNotHaveGoToSparksWriters(String codec) {
+    assertNull(RowPath.of(ROWS, 8, conf("spark.io.compression.codec", codec), MEMORY));
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"lz4", "zstd"})
+  void rowsAreCompressedWithTheLibrariesOfSparksCodecs(String codec) {
     assertNotNull(RowPath.of(ROWS, 8, conf("spark.io.compression.codec", codec), MEMORY));
   }
 
   @Test
-  void withoutCompressionThereIsNothingToConcatenate() {
+  void rowsNeedNoCompression() {
     assertNotNull(RowPath.of(ROWS, 8, conf("spark.shuffle.compress", "false"), MEMORY));
   }
 
   @Test
-  void encryptedStreamsCannotBeConcatenated() {
+  void encryptedRowsGoToSparksWriters() {
     assertNull(RowPath.of(ROWS, 8, conf("spark.io.encryption.enabled", "true"), MEMORY));
   }
 

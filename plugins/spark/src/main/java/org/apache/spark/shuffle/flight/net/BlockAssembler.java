@@ -55,6 +55,9 @@ final class BlockAssembler {
 
   /** Takes the blocks of one message. */
   void accept(PulledBatch batch) throws IOException {
+    if (ended && batch.rows() > 0) {
+      throw contradiction("served blocks behind the end of a pull");
+    }
     byte[] body = batch.body();
     for (int row = 0; row < batch.rows(); row++) {
       advanceTo(batch.map(row), batch.partition(row));

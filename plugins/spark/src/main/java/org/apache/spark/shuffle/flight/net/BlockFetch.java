@@ -3,7 +3,9 @@ package org.apache.spark.shuffle.flight.net;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
@@ -11,16 +13,20 @@ import java.util.stream.Stream;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.GetTicket;
-import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
  * One request of Spark's fetcher: a bounded list of blocks of one worker, fetched with one pull, and again when that
- * breaks. Each block is answered once, as fetched or as failed, as soon as that is known. Never blocks the task thread.
+ * breaks. Each block is answered once, as fetched as soon as it is, as failed at the end. Never blocks the task thread.
  *
  * <p>A pull that breaks is repeated with growing pauses until the retry window closes, so that a worker may restart in
- * the middle of a job. A corrupt block is fetched a second time: the fault may have been the wire's.
+ * the middle of a job, and so are blocks that the worker is too busy to read; what lies at another worker, too, is fetched
+ * from there at once. A corrupt block is fetched a second time: the fault may have been the wire's.
+ *
+ * <p>The first failure ends the task, and with it Spark begins to write again what it knows to be lost. So before that the
+ * master is told of all that this request has found lost or corrupt: what a reader alone can find out, a checksum that
+ * differs, is then known for all of these map outputs at once.
  */
 final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
@@ -31,21 +37,24 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
   private final WorkerAddress worker;
   private final BlockFetchingListener listener;
   private final Supplier<BlockSink> sinks;
+  private final Set<String> tried = new HashSet<>();
   private final List<WantedBlock> again = new ArrayList<>();
-  private final List<MapAttempt> lost = new ArrayList<>();
-  private String whyLost;
+  private final FailedBlocks failures = new FailedBlocks();
   private List<WantedBlock> wanted;
   private BlockAssembler blocks;
   private long pause = FIRST_PAUSE.toNanos();
   private long giveUp;
   private boolean repeatedForCorruption;
+  private FlightException busy;
   private volatile Pull pull;
 
   BlockFetch(
-      BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener,
-      Supplier<BlockSink> sinks) {
+      BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, Set<String> tried,
+      BlockFetchingListener listener, Supplier<BlockSink> sinks) {
     this.fetcher = fetcher;
     this.worker = worker;
+    this.tried.addAll(tried);
+    this.tried.add(worker.id());
     this.wanted = wanted;
     this.listener = listener;
     this.sinks = sinks;
@@ -87,23 +96,29 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
     } else if (failure.code() == ErrorCode.BLOCK_CORRUPT && !repeatedForCorruption) {
       LOG.warn("{}; fetching it again", failure.getMessage());
       again.add(block);
+    } else if (failure.passing()) {
+      busy = failure;
+      again.add(block);
     } else {
-      whyLost = failure.getMessage();
-      lost.add(MapAttempt.newBuilder().setMap(block.map()).setAttempt(WantedBlock.ATTEMPT).build());
-      listener.onBlockFetchFailure(block.blockId(), failure);
+      failures.add(block, failure);
     }
   }
 
   @Override
   public void pulled() {
-    reportLost();
     if (again.isEmpty()) {
-      fetcher.done(this);
-    } else {
+      end();
+      return;
+    }
+    wanted = List.copyOf(again);
+    again.clear();
+    FlightException reason = busy;
+    busy = null;
+    if (reason == null) {
       repeatedForCorruption = true;
-      wanted = List.copyOf(again);
-      again.clear();
       start();
+    } else {
+      later(reason);
     }
   }
 
@@ -111,11 +126,22 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
   public void failed(FlightException failure) {
     wanted = Stream.concat(again.stream(), wanted.subList(blocks.settled(), wanted.size()).stream()).toList();
     again.clear();
+    busy = null;
+    later(failure);
+  }
+
+  private void later(FlightException failure) {
     long now = System.nanoTime();
     if (giveUp == 0) {
       giveUp = now + fetcher.retryWindow().toNanos();
+      wanted = fetcher.elsewhere(wanted, tried, listener, sinks); // a copy, if there is one: before waiting for this worker
+      if (wanted.isEmpty()) {
+        end();
+        return;
+      }
     }
-    if (fetcher.closed() || !failure.passing() || now + pause > giveUp) {
+    boolean inVain = !failures.isEmpty(); // the task fails whatever else arrives
+    if (fetcher.closed() || inVain || !failure.passing() || now + pause > giveUp) {
       failAll(failure);
       return;
     }
@@ -131,23 +157,28 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
 
   private void retry() {
     try {
-      fetcher.connections().refresh();
+      if (!fetcher.connections().refresh().contains(worker.id())) {
+        failAll(FlightException.broken(worker.toString(), "the master has given it up", null));
+        return;
+      }
     } catch (IOException e) {
       LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
     }
     start();
   }
 
-  private void reportLost() {
-    if (!lost.isEmpty()) {
-      fetcher.reportLost(List.copyOf(lost), whyLost);
-      lost.clear();
-    }
+  private void failAll(FlightException failure) {
+    wanted.forEach(block -> failures.add(block, failure));
+    end();
   }
 
-  private void failAll(FlightException failure) {
-    reportLost();
-    wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), failure));
+  private void end() {
+    FailedBlocks.Report report = failures.report();
+    if (report != null && !fetcher.closed()) {
+      fetcher.reportLost(report);
+    }
+    failures.retain(fetcher.elsewhere(failures.blocks(), tried, listener, sinks));
+    failures.answer(listener);
     fetcher.done(this);
   }
 }

@@ -1,15 +1,20 @@
 package org.apache.spark.shuffle.flight.net;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.DownloadFileManager;
 import org.apache.spark.network.util.TransportConf;
-import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -17,6 +22,7 @@ import org.slf4j.LoggerFactory;
 /** What one reduce task has under way at the workers. {@link #close} breaks off all of it. */
 public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
+  private static final int ASK_AGAIN_MILLIS = 200;
 
   private final Connections connections;
   private final HandOver handOver;
@@ -39,25 +45,99 @@ public final class BlockFetcher implements AutoCloseable {
   }
 
   /**
-   * Fetches {@code wanted} from the files of {@code worker} or with one pull, and answers to {@code listener}, on other threads.
+   * Fetches {@code wanted} from the files of a worker or with one pull, and answers to {@code listener}, on other threads.
    *
+   * @param worker its id
    * @param files when given, blocks are streamed to files of it instead of memory
    */
   public void fetch(
-      WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener, DownloadFileManager files,
+      String worker, List<WantedBlock> wanted, BlockFetchingListener listener, DownloadFileManager files,
       TransportConf conf) {
-    if (files != null) {
-      pull(worker, wanted, listener, () -> new FileSink(files, conf));
-      return;
+    connections.pool().execute(
+        () -> {
+          Supplier<BlockSink> sinks = files == null ? MemorySink::new : () -> new FileSink(files, conf);
+          WorkerAddress found;
+          try {
+            found = find(worker);
+          } catch (IOException e) {
+            elsewhere(wanted, Set.of(worker), listener, sinks)
+                .forEach(block -> listener.onBlockFetchFailure(block.blockId(), e));
+            return;
+          }
+          if (files != null) {
+            pull(found, wanted, Set.of(), listener, sinks);
+          } else {
+            new LocatedFetch(
+                this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
+          }
+        });
+  }
+
+  /**
+   * Fetches blocks that a worker does not serve from where the master knows them to be now: an output may have moved, or
+   * have a copy. Blocks while it asks.
+   *
+   * @param tried workers not to be asked again
+   * @return the blocks that lie nowhere else
+   */
+  List<WantedBlock> elsewhere(
+      List<WantedBlock> wanted, Set<String> tried, BlockFetchingListener listener, Supplier<BlockSink> sinks) {
+    if (closed || wanted.isEmpty()) {
+      return wanted;
     }
-    LocatedFetch located =
-        new LocatedFetch(this, worker, wanted, listener, left -> pull(worker, left, listener, MemorySink::new));
-    connections.pool().execute(located::run);
+    List<WantedBlock> left = new ArrayList<>();
+    Map<WorkerAddress, List<WantedBlock>> found = new LinkedHashMap<>();
+    try {
+      Map<Long, List<String>> now =
+          Whereabouts.of(connections, shuffle, wanted.stream().map(WantedBlock::map).toList());
+      for (WantedBlock block : wanted) {
+        Optional<WorkerAddress> other = Optional.empty();
+        for (String worker : now.getOrDefault(block.map(), List.of())) {
+          if (other.isEmpty() && !tried.contains(worker)) {
+            other = connections.find(worker);
+          }
+        }
+        other.ifPresentOrElse(
+            worker -> found.computeIfAbsent(worker, key -> new ArrayList<>()).add(block), () -> left.add(block));
+      }
+    } catch (IOException e) {
+      LOG.info("{}; whether {} blocks lie at another worker is not known", e.getMessage(), wanted.size());
+      return wanted;
+    }
+    found.forEach(
+        (worker, blocks) -> {
+          LOG.info("{} blocks are fetched from {}", blocks.size(), worker);
+          pull(worker, blocks, tried, listener, sinks);
+        });
+    return left;
+  }
+
+  /** Blocks: asks the master about a worker that this executor has not met, and while it is away, again. */
+  private WorkerAddress find(String worker) throws IOException {
+    long giveUp = System.nanoTime() + retryWindow.toNanos();
+    while (true) {
+      try {
+        return connections.find(worker)
+            .orElseThrow(() -> new IOException("worker " + worker + " is gone, the master has given it up"));
+      } catch (FlightException e) {
+        if (closed || !e.passing() || System.nanoTime() > giveUp) {
+          throw e;
+        }
+        LOG.info("{}; asking again where worker {} is", e.getMessage(), worker);
+      }
+      try {
+        TimeUnit.MILLISECONDS.sleep(ASK_AGAIN_MILLIS);
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        throw new InterruptedIOException("interrupted while asking where worker " + worker + " is");
+      }
+    }
   }
 
   private void pull(
-      WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener, Supplier<BlockSink> sinks) {
-    BlockFetch fetch = new BlockFetch(this, worker, wanted, listener, sinks);
+      WorkerAddress worker, List<WantedBlock> wanted, Set<String> tried, BlockFetchingListener listener,
+      Supplier<BlockSink> sinks) {
+    BlockFetch fetch = new BlockFetch(this, worker, wanted, tried, listener, sinks);
     running.add(fetch);
     fetch.start();
   }
@@ -68,16 +148,13 @@ public final class BlockFetcher implements AutoCloseable {
     running.forEach(BlockFetch::cancel);
   }
 
-  /** Tells the master, in the background: a courtesy that must not delay the reader's failure. */
-  void reportLost(List<MapAttempt> outputs, String reason) {
-    connections.pool().execute(
-        () -> {
-          try {
-            connections.control().reportLost(shuffle, outputs, reason);
-          } catch (IOException e) {
-            LOG.info("could not report {} lost map outputs: {}", outputs.size(), e.getMessage());
-          }
-        });
+  /** Tells the master, which has the worker look. Blocks until that is known, for the time of a control call at most. */
+  void reportLost(FailedBlocks.Report report) {
+    try {
+      connections.control().reportLost(shuffle, report.outputs(), report.reason());
+    } catch (IOException e) {
+      LOG.info("could not report {} lost map outputs: {}", report.outputs().size(), e.getMessage());
+    }
   }
 
   void done(BlockFetch fetch) {

@@ -4,6 +4,11 @@ import io.grpc.ManagedChannel;
 import io.grpc.netty.NettyChannelBuilder;
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ExecutorService;
@@ -12,6 +17,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
 
 /**
@@ -66,12 +72,46 @@ public final class Connections implements AutoCloseable {
     return workers.getOrDefault(worker.id(), worker);
   }
 
-  /** Greets the server and learns where its workers are now: one that restarted may have another port. */
-  public void refresh() throws IOException {
+  /** Where {@code worker} is; asks the server about one that is new here. Empty when the server does not know it either. */
+  public Optional<WorkerAddress> find(String worker) throws IOException {
+    if (!workers.containsKey(worker)) {
+      refresh();
+    }
+    return Optional.ofNullable(workers.get(worker));
+  }
+
+  /**
+   * The worker to push a map output to that is written at {@code host}.
+   *
+   * @param avoid workers that just failed; one of them only when there is no other
+   */
+  public WorkerAddress place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
+    List<Worker> found = control.place(shuffle, host, avoid).getWorkersList();
+    if (found.isEmpty()) {
+      throw FlightException.broken("Flight Shuffle server", "no worker takes map outputs", null);
+    }
+    WorkerAddress best = WorkerAddress.of(found.get(0));
+    workers.put(best.id(), best);
+    if (!avoid.isEmpty()) {
+      channels.values().forEach(ManagedChannel::resetConnectBackoff);
+    }
+    return best;
+  }
+
+  /**
+   * Greets the server and learns where its workers are now: one that restarted may have another port.
+   *
+   * @return the ids of those it counts on
+   */
+  public Set<String> refresh() throws IOException {
+    Set<String> known = new HashSet<>();
     for (Worker worker : control.hello(client).getWorkersList()) {
       workers.put(worker.getId(), WorkerAddress.of(worker));
+      known.add(worker.getId());
     }
+    workers.keySet().retainAll(known);
     channels.values().forEach(ManagedChannel::resetConnectBackoff);
+    return known;
   }
 
   /** The connection to a worker's Flight endpoint. */
@@ -109,10 +149,6 @@ public final class Connections implements AutoCloseable {
   }
 
   private static ThreadFactory daemon(String prefix) {
-    return task -> {
-      Thread thread = new Thread(task, prefix + THREADS.incrementAndGet());
-      thread.setDaemon(true);
-      return thread;
-    };
+    return DaemonThreads.of(() -> prefix + THREADS.incrementAndGet());
   }
 }

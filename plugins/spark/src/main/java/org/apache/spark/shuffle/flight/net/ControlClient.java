@@ -12,13 +12,18 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InterruptedIOException;
 import java.time.Duration;
+import java.util.Collection;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
 import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
 import org.apache.spark.shuffle.flight.proto.HelloReply;
 import org.apache.spark.shuffle.flight.proto.HelloRequest;
+import org.apache.spark.shuffle.flight.proto.LocateReply;
+import org.apache.spark.shuffle.flight.proto.LocateRequest;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
+import org.apache.spark.shuffle.flight.proto.PlaceReply;
+import org.apache.spark.shuffle.flight.proto.PlaceRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
 import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
@@ -53,6 +58,10 @@ public final class ControlClient {
       unary("RegisterShuffle", RegisterShuffleRequest.parser(), RegisterShuffleReply.parser());
   private static final MethodDescriptor<UnregisterShuffleRequest, UnregisterShuffleReply> UNREGISTER_SHUFFLE =
       unary("UnregisterShuffle", UnregisterShuffleRequest.parser(), UnregisterShuffleReply.parser());
+  private static final MethodDescriptor<PlaceRequest, PlaceReply> PLACE =
+      unary("Place", PlaceRequest.parser(), PlaceReply.parser());
+  private static final MethodDescriptor<LocateRequest, LocateReply> LOCATE =
+      unary("Locate", LocateRequest.parser(), LocateReply.parser());
   private static final MethodDescriptor<ReportLostRequest, ReportLostReply> REPORT_LOST =
       unary("ReportLost", ReportLostRequest.parser(), ReportLostReply.parser());
 
@@ -91,6 +100,16 @@ public final class ControlClient {
 
   public void unregisterShuffle(ShuffleKey shuffle) throws IOException {
     call(UNREGISTER_SHUFFLE, UnregisterShuffleRequest.newBuilder().setShuffle(shuffle).build());
+  }
+
+  /** Asks for the workers to push a map output to that is written at {@code host}, best first. */
+  public PlaceReply place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
+    return call(PLACE, PlaceRequest.newBuilder().setShuffle(shuffle).setHost(host).addAllAvoid(avoid).build());
+  }
+
+  /** A page of where the outputs of the maps from {@code first} to before {@code end} lie. */
+  LocateReply locate(ShuffleKey shuffle, long first, long end) throws IOException {
+    return call(LOCATE, LocateRequest.newBuilder().setShuffle(shuffle).setFirstMap(first).setEndMap(end).build());
   }
 
   /** Tells the master which map outputs a reader could not get. */

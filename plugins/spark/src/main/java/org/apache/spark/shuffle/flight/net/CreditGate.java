@@ -89,11 +89,12 @@ final class CreditGate {
     }
   }
 
-  /** Waits until {@code bytes} may be sent, and takes them from the window. */
+  /** Waits until {@code bytes} may be sent, and takes them from the window. What has ended takes nothing any more. */
   void take(long bytes, Duration timeout) throws IOException {
     await(() -> window.admits(bytes), timeout, "credit");
     lock.lock();
     try {
+      check();
       window = window.afterSending(bytes);
     } finally {
       lock.unlock();

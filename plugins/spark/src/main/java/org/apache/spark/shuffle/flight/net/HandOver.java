@@ -7,7 +7,9 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -37,13 +39,14 @@ public final class HandOver {
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
 
-  /** What is known of a worker: its nonce, or null and when to ask again. */
-  private record Place(ByteString nonce, long askAgain) {}
+  /** What is known of a worker: its nonce, or null and when to ask again; and where it was then. */
+  private record Place(ByteString nonce, long askAgain, WorkerAddress at) {}
 
   private final Connections connections;
   private final boolean allowed;
   private final Duration timeout;
   private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
+  private final ConcurrentMap<String, ByteString> refused = new ConcurrentHashMap<>();
 
   /**
    * @param allowed false: everything goes over the wire
@@ -65,7 +68,7 @@ public final class HandOver {
 
   /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */
   ByteString nonce(WorkerAddress worker, String app) {
-    Place place = places.get(worker.id());
+    Place place = known(worker);
     if (!allowed || (place != null && place.nonce() == null && System.nanoTime() < place.askAgain())) {
       return null;
     }
@@ -78,7 +81,7 @@ public final class HandOver {
 
   /** As {@link #nonce}, for a worker that has lent something: whether it will answer or not, it is asked. */
   ByteString anyNonce(WorkerAddress worker, String app) {
-    Place place = places.get(worker.id());
+    Place place = known(worker);
     if (place == null || place.nonce() == null) {
       place = probe(worker, app);
       places.put(worker.id(), place);
@@ -86,22 +89,39 @@ public final class HandOver {
     return place.nonce() == null ? ByteString.EMPTY : place.nonce();
   }
 
+  /** A worker that is somewhere else now was restarted: what was known of it is void, that it did not answer too. */
+  private Place known(WorkerAddress worker) {
+    Place place = places.get(worker.id());
+    return place != null && place.at().equals(connections.locate(worker)) ? place : null;
+  }
+
   private Place probe(WorkerAddress worker, String app) {
+    WorkerAddress at = connections.locate(worker);
     try {
       ProbeRequest request = ProbeRequest.newBuilder().setProtocol(PROTOCOL).setApp(app).build();
       Path file = Path.of(ProbeReply.parseFrom(act(worker, "probe", request, timeout).get(0)).getNonceFile());
       try {
         ByteString nonce = ByteString.copyFrom(Files.readAllBytes(file));
+        if (refused.remove(worker.id(), nonce)) {
+          // A worker of this host has its files under the same path as that one has on its own.
+          LOG.debug("{} is on another host: map outputs go over the wire for {} s", worker, PAUSE.toSeconds());
+          return new Place(null, System.nanoTime() + PAUSE.toNanos(), at);
+        }
         LOG.info("map outputs are handed over to {} as files", worker);
-        return new Place(nonce, 0);
+        return new Place(nonce, 0, at);
+      } catch (ClosedByInterruptException e) {
+        throw e;
       } catch (IOException e) {
         LOG.info("{} is on another host or belongs to another user ({}): map outputs go over the wire", worker, e.toString());
-        return new Place(null, NEVER);
+        return new Place(null, NEVER, at);
       }
-    } catch (IOException | IndexOutOfBoundsException e) {
+    } catch (InterruptedIOException | ClosedByInterruptException e) {
+      LOG.debug("asking {} was interrupted: {}", worker, e.toString()); // a task was killed: that says nothing of the worker
+      return new Place(null, System.nanoTime(), at);
+    } catch (IOException | IndexOutOfBoundsException | InvalidPathException e) {
       LOG.info("{}; map outputs go over the wire", e.getMessage());
       boolean later = e instanceof FlightException failure && failure.passing();
-      return new Place(null, later ? System.nanoTime() + PAUSE.toNanos() : NEVER);
+      return new Place(null, later ? System.nanoTime() + PAUSE.toNanos() : NEVER, at);
     }
   }
 
@@ -110,11 +130,14 @@ public final class HandOver {
     if (failure instanceof FlightException refusal
         && (refusal.passing() || refusal.code() == ErrorCode.PERMISSION_DENIED)) {
       LOG.info("{}; what was to be handed over goes over the wire", refusal.getMessage());
-      places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
+      Place place = places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
+      if (!refusal.passing() && place != null && place.nonce() != null) {
+        refused.put(worker.id(), place.nonce());
+      }
       return;
     }
     LOG.warn("hand-over to {} failed: {}; map outputs go over the wire for {} s", worker, failure, PAUSE.toSeconds());
-    places.put(worker.id(), new Place(null, System.nanoTime() + PAUSE.toNanos()));
+    places.put(worker.id(), new Place(null, System.nanoTime() + PAUSE.toNanos(), connections.locate(worker)));
   }
 
   /** The results of one action; blocks. */

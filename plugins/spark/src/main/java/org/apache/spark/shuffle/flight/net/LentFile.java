@@ -168,7 +168,7 @@ public final class LentFile implements BlockStream {
     if (results.isEmpty()) {
       throw FlightException.broken(worker.toString(), "took a file over without saying so", null);
     }
-    return Committed.parseFrom(results.get(0));
+    return CommitAnswer.checked(worker.toString(), command.getOutput(), totals, Committed.parseFrom(results.get(0)));
   }
 
   private void pauseAndRefresh() throws IOException {

@@ -1,6 +1,8 @@
 package org.apache.spark.shuffle.flight.net;
 
 import com.google.protobuf.ByteString;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufAllocator;
 import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -16,8 +18,9 @@ import java.util.List;
 import java.util.Set;
 import java.util.function.Consumer;
 import java.util.zip.CRC32C;
-import org.apache.spark.network.buffer.NioManagedBuffer;
+import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
+import org.apache.spark.network.util.NettyUtils;
 import org.apache.spark.shuffle.flight.proto.GetTicket;
 import org.apache.spark.shuffle.flight.proto.LocateBlocksRequest;
 import org.apache.spark.shuffle.flight.proto.LocatedBlocks;
@@ -35,8 +38,11 @@ final class LocatedFetch {
   private static final Logger LOG = LoggerFactory.getLogger(LocatedFetch.class);
   private static final int ROW_BYTES = 40;
 
-  /** The JDK copies through a buffer outside of the heap, one per thread, as large as the read. */
-  private static final int READ_BYTES = 512 << 10;
+  /**
+   * Spark's own pool of buffers for what is fetched, outside of the heap: there a file is read without another copy, and an
+   * array of a MiB or more for each block would cost a collection of garbage for every few hundred.
+   */
+  private static final ByteBufAllocator POOL = NettyUtils.getSharedPooledByteBufAllocator(true, true);
 
   private final BlockFetcher fetcher;
   private final WorkerAddress worker;
@@ -87,7 +93,7 @@ final class LocatedFetch {
     for (int i = 0; i < wanted.size() && !fetcher.closed(); i++) {
       WantedBlock block = wanted.get(i);
       LocatedBlocks located = LocatedBlocks.parseFrom(results.get(i));
-      byte[] data;
+      ByteBuf data;
       try {
         data = read(block, located);
       } catch (IOException e) {
@@ -95,40 +101,58 @@ final class LocatedFetch {
         continue;
       }
       left.remove(block);
-      listener.onBlockFetchSuccess(block.blockId(), new NioManagedBuffer(ByteBuffer.wrap(data)));
+      try {
+        listener.onBlockFetchSuccess(block.blockId(), new NettyManagedBuffer(data));
+      } finally {
+        data.release(); // the listener holds it as well, until the task has read it
+      }
     }
   }
 
-  private byte[] read(WantedBlock block, LocatedBlocks located) throws IOException {
+  private ByteBuf read(WantedBlock block, LocatedBlocks located) throws IOException {
     if (located.hasError()) {
       throw FlightException.reported(worker.toString(), located.getError());
     }
     ByteBuffer rows = located.getIndex().asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
-    byte[] data = new byte[size(block, located, rows)];
-    Path path = Path.of(located.getPath());
+    int size = size(block, located, rows);
+    ByteBuf data;
+    try {
+      data = POOL.directBuffer(size, size);
+    } catch (OutOfMemoryError e) { // outside of the heap: the wire needs some of the heap
+      throw new IOException("no memory for " + size + " bytes: " + e.getMessage(), e);
+    }
+    try {
+      fill(data, Path.of(located.getPath()), rows);
+      check(data, located.getPath(), rows);
+      return data.retain();
+    } finally {
+      data.release();
+    }
+  }
+
+  private static void fill(ByteBuf data, Path path, ByteBuffer rows) throws IOException {
     Object file = identity(path);
     try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
-      int start = 0;
       for (int row = 0; row < rows.limit(); row += ROW_BYTES) {
-        int length = (int) rows.getLong(row + 8);
-        readFully(channel, rows.getLong(row + 32), data, start, length);
-        start += length;
+        readFully(channel, rows.getLong(row + 32), data, (int) rows.getLong(row + 8));
       }
     }
     if (!identity(path).equals(file)) {
       throw new IOException(path + " was replaced while it was read");
     }
+  }
+
+  private void check(ByteBuf data, String path, ByteBuffer rows) throws IOException {
     int start = 0;
     for (int row = 0; row < rows.limit(); row += ROW_BYTES) {
       int length = (int) rows.getLong(row + 8);
       crc.reset();
-      crc.update(data, start, length);
+      crc.update(data.nioBuffer(start, length));
       if ((int) crc.getValue() != rows.getInt(row + 4)) {
         throw new IOException("checksum differs in " + path);
       }
       start += length;
     }
-    return data;
   }
 
   /** Bytes of all rows, which must be what was asked for. */
@@ -156,11 +180,10 @@ final class LocatedFetch {
     return key;
   }
 
-  private static void readFully(FileChannel channel, long offset, byte[] target, int start, int length) throws IOException {
+  private static void readFully(FileChannel channel, long offset, ByteBuf target, int length) throws IOException {
     int done = 0;
     while (done < length) {
-      ByteBuffer part = ByteBuffer.wrap(target, start + done, Math.min(READ_BYTES, length - done));
-      int read = channel.read(part, offset + done);
+      int read = target.writeBytes(channel, offset + done, length - done);
       if (read < 0) {
         throw new EOFException("the file ends at " + (offset + done));
       }

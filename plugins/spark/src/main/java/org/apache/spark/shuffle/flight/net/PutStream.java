@@ -10,6 +10,8 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
 import org.apache.spark.shuffle.flight.proto.Committed;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.PartitionEnd;
 import org.apache.spark.shuffle.flight.proto.PutCommand;
 import org.apache.spark.shuffle.flight.proto.PutControl;
@@ -32,12 +34,17 @@ public final class PutStream implements BlockStream {
   private final ClientCall<FlightOut, byte[]> call;
   private final CreditGate gate;
   private final Duration timeout;
+  private final String peer;
+  private final MapAttempt output;
   private boolean halfClosed;
 
-  private PutStream(ClientCall<FlightOut, byte[]> call, CreditGate gate, Duration timeout) {
+  private PutStream(
+      ClientCall<FlightOut, byte[]> call, CreditGate gate, Duration timeout, String peer, MapAttempt output) {
     this.call = call;
     this.gate = gate;
     this.timeout = timeout;
+    this.peer = peer;
+    this.output = output;
   }
 
   /**
@@ -51,8 +58,8 @@ public final class PutStream implements BlockStream {
       Runnable killCheck) throws IOException {
     CreditGate gate = new CreditGate(worker.toString(), killCheck);
     ClientCall<FlightOut, byte[]> call = channel.newCall(FlightCalls.DO_PUT, CallOptions.DEFAULT);
-    PutStream stream = new PutStream(call, gate, timeout);
-    call.start(new Replies(call, gate, worker.toString()), new Metadata());
+    PutStream stream = new PutStream(call, gate, timeout, worker.toString(), command.getOutput());
+    call.start(stream.new Replies(), new Metadata());
     call.request(1);
     call.sendMessage(FlightOut.putSchema(command.setProtocol(PROTOCOL).build().toByteArray()));
     if (call.isReady()) {
@@ -105,13 +112,25 @@ public final class PutStream implements BlockStream {
 
   @Override
   public Committed commit(Totals totals) throws IOException {
-    return commit(totals, List.of());
+    return commitWith(totals, List.of());
   }
 
-  /** The same for a relayed output, with its part in each partition; the answer comes when readers have all of it. */
-  public Committed commit(Totals totals, List<PartitionEnd> ends) throws IOException {
+  /**
+   * The same for a relayed output, with its part in each partition; returns when readers have all of it, and of no other
+   * attempt.
+   */
+  public void commit(Totals totals, List<PartitionEnd> ends) throws IOException {
+    Committed answer = commitWith(totals, ends);
+    if (!answer.getOutput().equals(output)) {
+      throw FlightException.found(
+          peer, ErrorCode.ATTEMPT_SUPERSEDED,
+          "of map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was relayed");
+    }
+  }
+
+  private Committed commitWith(Totals totals, List<PartitionEnd> ends) throws IOException {
     finish(PutControl.newBuilder().setEnd(totals).addAllEnds(ends).setCommit(true).build());
-    return gate.awaitCommitted(timeout);
+    return CommitAnswer.checked(peer, output, totals, gate.awaitCommitted(timeout));
   }
 
   @Override
@@ -130,23 +149,16 @@ public final class PutStream implements BlockStream {
   }
 
   private synchronized void finish(PutControl last) {
+    if (halfClosed) {
+      return; // it was broken off: who waits for an answer hears why
+    }
     halfClosed = true;
     call.sendMessage(FlightOut.control(last.toByteArray()));
     call.halfClose();
   }
 
   /** What the worker says, on gRPC's callback thread. */
-  private static final class Replies extends ClientCall.Listener<byte[]> {
-    private final ClientCall<FlightOut, byte[]> call;
-    private final CreditGate gate;
-    private final String peer;
-
-    Replies(ClientCall<FlightOut, byte[]> call, CreditGate gate, String peer) {
-      this.call = call;
-      this.gate = gate;
-      this.peer = peer;
-    }
-
+  private final class Replies extends ClientCall.Listener<byte[]> {
     @Override
     public void onReady() {
       gate.connected();
@@ -166,7 +178,7 @@ public final class PutStream implements BlockStream {
         call.request(1);
       } catch (InvalidProtocolBufferException e) {
         gate.ended(FlightException.broken(peer, "malformed reply to a push", e));
-        call.cancel("malformed reply", e);
+        cancel(e);
       }
     }
 

@@ -42,6 +42,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
   private static final long KILL_CHECK_NANOS = TimeUnit.SECONDS.toNanos(1);
 
   private final String peer;
+  private final int partition;
   private final int maps;
   private final long timeoutNanos;
   private final Runnable killCheck;
@@ -58,8 +59,10 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
   private int row;
   private boolean over;
 
-  private RelayPull(ManagedChannel channel, String peer, int maps, Duration timeout, Runnable killCheck) {
+  private RelayPull(
+      ManagedChannel channel, String peer, int partition, int maps, Duration timeout, Runnable killCheck) {
     this.peer = peer;
+    this.partition = partition;
     this.maps = maps;
     this.timeoutNanos = timeout.toNanos();
     this.killCheck = killCheck;
@@ -75,7 +78,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
    */
   public static RelayPull open(
       ManagedChannel channel, String peer, GetTicket ticket, int maps, Duration timeout, Runnable killCheck) {
-    RelayPull pull = new RelayPull(channel, peer, maps, timeout, killCheck);
+    RelayPull pull = new RelayPull(channel, peer, ticket.getFirstPartition(), maps, timeout, killCheck);
     pull.call.start(pull, new Metadata());
     pull.call.request(MESSAGES_AHEAD);
     pull.call.sendMessage(ticket.toByteArray());
@@ -99,6 +102,11 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
     }
     if (!batch.intact(row)) {
       throw FlightException.found(peer, ErrorCode.BLOCK_CORRUPT, "a relayed block of " + name(batch.map(row)) + " arrived damaged");
+    }
+    if (batch.partition(row) != partition || batch.rawLength(row) != batch.length(row)) {
+      throw FlightException.broken(
+          peer, "sent a block of partition " + batch.partition(row) + " (" + batch.length(row) + " bytes of "
+              + batch.rawLength(row) + ") where uncompressed ones of partition " + partition + " were asked for", null);
     }
     MapAttempt output = MapAttempt.newBuilder().setMap(batch.map(row)).setAttempt(batch.attempt(row)).build();
     if (endedMaps.contains(output.getMap())) {

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.MapRange;
 
 /**
@@ -24,6 +25,10 @@ public record WantedBlock(String blockId, long map, int firstPartition, int endP
 
   boolean holds(long mapId, int partition) {
     return mapId == map && partition >= firstPartition && partition < endPartition;
+  }
+
+  MapAttempt output() {
+    return MapAttempt.newBuilder().setMap(map).setAttempt(ATTEMPT).build();
   }
 
   MapRange toMessage() {

@@ -172,4 +172,15 @@ class BlockAssemblerTest {
     assertEquals(new WantedBlock("shuffle_3_7_9_12", 7, 9, 12), WantedBlock.parse("shuffle_3_7_9_12"));
     assertThrows(IllegalArgumentException.class, () -> WantedBlock.parse("rdd_1_2_3"));
   }
+
+  @Test
+  void blocksBehindTheEndAreRefused() throws IOException {
+    BlockAssembler assembler = wanting("shuffle_0_5_1");
+    Served block = new Served(5, 1, A);
+    serve(assembler, block);
+    assembler.accept(end(block));
+    FlightException failure = assertThrows(FlightException.class, () -> serve(assembler, block));
+    assertTrue(failure.getMessage().contains("behind the end"), failure.getMessage());
+    assertEquals(1, outcomes.size());
+  }
 }

@@ -1,0 +1,191 @@
+package org.apache.spark.shuffle.flight;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
+import org.apache.spark.FetchFailed;
+import org.apache.spark.MapOutputTrackerMaster;
+import org.apache.spark.ShuffleStatus;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.DaemonThreads;
+import org.apache.spark.shuffle.flight.net.LossCheck;
+import org.apache.spark.shuffle.flight.net.Whereabouts;
+import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.storage.BlockManagerId;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.runtime.BoxedUnit;
+
+/**
+ * What the driver does about map outputs that are lost or have moved: Spark learns of all of a shuffle at once.
+ *
+ * <p>A fetch failure tells Spark of one map output, and costs the stage one of its few attempts (four in a row). So with the
+ * first one the workers are asked which others of the shuffle are gone; whatever the answer, Spark's own handling of the
+ * failure goes on meanwhile. An answer that comes when the map stage runs again already is still in time: Spark looks for
+ * missing outputs once more when a map stage ends.
+ */
+final class LostOutputs extends SparkListener implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(LostOutputs.class);
+
+  private final Connections connections;
+  private final String app;
+  private final Duration timeout;
+  private final Set<Integer> toLookAt = ConcurrentHashMap.newKeySet();
+  private final ExecutorService thread =
+      Executors.newSingleThreadExecutor(DaemonThreads.of(() -> "flight-shuffle-losses"));
+  private volatile MapOutputTrackerMaster tracker;
+
+  /** @param timeout how long a worker may take to look at the outputs of one question */
+  LostOutputs(Connections connections, String app, Duration timeout) {
+    this.connections = connections;
+    this.app = app;
+    this.timeout = timeout;
+  }
+
+  /** Listens to the tasks of {@code context} from now on; again is a no-op. */
+  synchronized void watch(SparkContext context) {
+    if (tracker == null && context.env().mapOutputTracker() instanceof MapOutputTrackerMaster master) {
+      tracker = master;
+      context.addSparkListener(this);
+    }
+  }
+
+  @Override
+  public void onTaskEnd(SparkListenerTaskEnd ended) {
+    if (ended.reason() instanceof FetchFailed failure
+        && failure.bmAddress() != null
+        && MapLocation.isAtAWorker(failure.bmAddress())
+        && toLookAt.add(failure.shuffleId())) {
+      soon(() -> look(failure.shuffleId()));
+    }
+  }
+
+  private void soon(Runnable task) {
+    try {
+      thread.execute(task);
+    } catch (RejectedExecutionException e) {
+      LOG.debug("the application ends: nobody reads its shuffles again");
+    }
+  }
+
+  private void look(int shuffle) {
+    toLookAt.remove(shuffle);
+    Option<ShuffleStatus> status = tracker.shuffleStatuses().get(shuffle);
+    if (status.isEmpty()) {
+      return;
+    }
+    try {
+      connections.refresh();
+    } catch (IOException e) {
+      LOG.info("{}; asking the workers where they were last", e.getMessage());
+    }
+    Map<Long, BlockManagerId> missing = new HashMap<>();
+    byWorker(status.get()).forEach((worker, outputs) -> missing.putAll(missingAt(worker, shuffle, outputs)));
+    settle(shuffle, status.get(), missing);
+  }
+
+  private Map<Long, BlockManagerId> missingAt(String worker, int shuffle, Map<Long, BlockManagerId> outputs) {
+    try {
+      Optional<WorkerAddress> address = connections.find(worker);
+      if (address.isEmpty()) {
+        return outputs; // the master has given it up, or it has left
+      }
+      Map<Long, BlockManagerId> missing = new HashMap<>(outputs);
+      missing.keySet().retainAll(LossCheck.lost(connections, address.get(), key(shuffle), outputs.keySet(), timeout));
+      return missing;
+    } catch (IOException e) {
+      LOG.info("{}; what else of shuffle {} is lost there shows when it is read", e.getMessage(), shuffle);
+      return Map.of();
+    }
+  }
+
+  /** Tells Spark where the outputs are that {@code missing} has at the wrong place, and which of them are nowhere. */
+  private void settle(int shuffle, ShuffleStatus status, Map<Long, BlockManagerId> missing) {
+    if (missing.isEmpty()) {
+      return;
+    }
+    Map<Long, List<String>> found = Map.of();
+    try {
+      found = Whereabouts.of(connections, key(shuffle), missing.keySet());
+    } catch (IOException e) {
+      LOG.info("{}; whether outputs of shuffle {} lie at other workers is not known", e.getMessage(), shuffle);
+    }
+    Set<BlockManagerId> lost = new HashSet<>();
+    for (Map.Entry<Long, BlockManagerId> entry : missing.entrySet()) {
+      long map = entry.getKey();
+      BlockManagerId location = entry.getValue();
+      String worker = found.getOrDefault(map, List.of("")).get(0);
+      if (worker.isEmpty() || MapLocation.isAt(location, worker)) {
+        lost.add(location);
+      } else {
+        tracker.updateMapOutput(shuffle, map, MapLocation.ofMap(worker, map, location));
+      }
+    }
+    if (lost.size() < missing.size()) {
+      LOG.info("{} map outputs of shuffle {} lie at other workers now", missing.size() - lost.size(), shuffle);
+    }
+    if (!lost.isEmpty()) {
+      LOG.warn("{} map outputs of shuffle {} are lost; they run again when they are needed", lost.size(), shuffle);
+      status.removeOutputsByFilter(lost::contains);
+    }
+    tracker.incrementEpoch();
+  }
+
+  private ShuffleKey key(int shuffle) {
+    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffle).build();
+  }
+
+  /** Where Spark believes the outputs of a shuffle to lie: location by map id, by worker. */
+  private static Map<String, Map<Long, BlockManagerId>> byWorker(ShuffleStatus shuffle) {
+    Map<String, Map<Long, BlockManagerId>> found = new HashMap<>();
+    shuffle.withMapStatuses(
+        statuses -> {
+          for (MapStatus status : statuses) {
+            if (status != null && MapLocation.isAtAWorker(status.location())) {
+              found.computeIfAbsent(MapLocation.worker(status.location().executorId()), worker -> new HashMap<>())
+                  .put(status.mapId(), status.location());
+            }
+          }
+          return BoxedUnit.UNIT;
+        });
+    return found;
+  }
+
+  /**
+   * A worker is gone for good, or was drained: of what lay there, of all shuffles, Spark learns where it lies now, or that it
+   * is lost, before anybody misses it.
+   */
+  void workerGone(String worker) {
+    if (tracker == null) {
+      return; // no shuffle was registered yet
+    }
+    LOG.warn("Flight Shuffle worker {} is gone", worker);
+    soon(
+        () ->
+            CollectionConverters.asJava(tracker.shuffleStatuses())
+                .forEach(
+                    (shuffle, status) ->
+                        settle((Integer) shuffle, status, byWorker(status).getOrDefault(worker, Map.of()))));
+  }
+
+  @Override
+  public void close() {
+    thread.shutdownNow();
+  }
+}

@@ -1,0 +1,206 @@
+package org.apache.spark.shuffle.flight;
+
+import com.github.luben.zstd.Zstd;
+import com.github.luben.zstd.ZstdException;
+import java.io.IOException;
+import java.util.Locale;
+import net.jpountz.lz4.LZ4Compressor;
+import net.jpountz.lz4.LZ4Exception;
+import net.jpountz.lz4.LZ4Factory;
+import net.jpountz.lz4.LZ4SafeDecompressor;
+import org.apache.spark.SparkConf;
+import org.apache.spark.internal.config.package$;
+
+/**
+ * How {@link FlightRowWriter} compresses a buffer of rows, and {@link RowReader} expands it: whole, without the frames and
+ * checksums of Spark's streams. The libraries are those that Spark's own codecs use. One thread at a time.
+ */
+abstract class RowCodec {
+  /** The {@link #id} of buffers that are stored as they are. */
+  static final int STORED = 0;
+
+  /** Larger ones are stored as they are: single rows that no buffer holds. */
+  static final int LARGEST = 256 << 20;
+
+  /** Arrays up to this many bytes are kept for the next buffer; only single rows need larger ones. */
+  static final int KEPT = 1 << 20;
+
+  private static final int LZ4 = 1;
+  private static final int ZSTD = 2;
+  private static final String ZSTD_LEVEL = "spark.io.compression.zstd.level";
+
+  private final int id;
+  private byte[] packed = new byte[0];
+
+  private RowCodec(int id) {
+    this.id = id;
+  }
+
+  /** The codec that the configuration asks for, or null when it is none of these. */
+  static RowCodec of(SparkConf conf) {
+    if (!(Boolean) conf.get(package$.MODULE$.SHUFFLE_COMPRESS())) {
+      return new None();
+    }
+    return switch (conf.get("spark.io.compression.codec", "lz4").toLowerCase(Locale.ROOT)) {
+      case "lz4" -> new Lz4();
+      case "zstd" -> new ZStandard(conf.getInt(ZSTD_LEVEL, 1));
+      default -> null;
+    };
+  }
+
+  /** The codec of a buffer that says it was compressed with {@code id}. */
+  static RowCodec of(int id) throws IOException {
+    return switch (id) {
+      case STORED -> new None();
+      case LZ4 -> new Lz4();
+      case ZSTD -> new ZStandard(1);
+      default -> throw malformed("it is compressed with the unknown codec " + id);
+    };
+  }
+
+  /** What a buffer carries to say how it is compressed: one byte. */
+  int id() {
+    return id;
+  }
+
+  /**
+   * Compresses the first {@code length} bytes of {@code rows} into {@link #packed}.
+   *
+   * @return how many bytes that makes; {@code length} when it would not be fewer: then use {@code rows} as they are
+   */
+  int pack(byte[] rows, int length) {
+    if (length > LARGEST) {
+      return length;
+    }
+    int most = bound(length);
+    if (packed.length < most || packed.length > KEPT && most <= KEPT) {
+      packed = new byte[most];
+    }
+    return Math.min(length, compress(rows, length, packed));
+  }
+
+  /** What {@link #pack} has made. It is written over by the next call. */
+  byte[] packed() {
+    return packed;
+  }
+
+  /** Expands all of {@code source} to exactly {@code length} bytes. Raises IOException when it is something else. */
+  abstract void unpack(byte[] source, int sourceLength, byte[] target, int length) throws IOException;
+
+  /** The most bytes that {@code length} bytes can become when they are compressed. */
+  abstract int bound(int length);
+
+  /** The most bytes that {@code length} compressed bytes can stand for. */
+  abstract long expanded(int length);
+
+  abstract int compress(byte[] source, int length, byte[] target);
+
+  static IOException malformed(String why) {
+    return new IOException("a buffer of rows is malformed although its checksum is right: " + why);
+  }
+
+  private static final class None extends RowCodec {
+    None() {
+      super(STORED);
+    }
+
+    @Override
+    int bound(int length) {
+      return 0;
+    }
+
+    @Override
+    long expanded(int length) {
+      return length;
+    }
+
+    @Override
+    int compress(byte[] source, int length, byte[] target) {
+      return length;
+    }
+
+    @Override
+    void unpack(byte[] source, int sourceLength, byte[] target, int length) throws IOException {
+      throw malformed("it is not compressed");
+    }
+  }
+
+  /** {@code fastDecompressor} is pure Java, {@code safeDecompressor} is not, and it checks both arrays' bounds. */
+  private static final class Lz4 extends RowCodec {
+    /** The byte that stands for most is one of a match's length: for 255 bytes. */
+    private static final long EXPANSION = 255;
+
+    private final LZ4Compressor compressor = LZ4Factory.fastestInstance().fastCompressor();
+    private final LZ4SafeDecompressor decompressor = LZ4Factory.fastestInstance().safeDecompressor();
+
+    Lz4() {
+      super(LZ4);
+    }
+
+    @Override
+    int bound(int length) {
+      return compressor.maxCompressedLength(length);
+    }
+
+    @Override
+    long expanded(int length) {
+      return EXPANSION * length;
+    }
+
+    @Override
+    int compress(byte[] source, int length, byte[] target) {
+      return compressor.compress(source, 0, length, target, 0, target.length);
+    }
+
+    @Override
+    void unpack(byte[] source, int sourceLength, byte[] target, int length) throws IOException {
+      try {
+        if (decompressor.decompress(source, 0, sourceLength, target, 0, length) == length) {
+          return;
+        }
+      } catch (LZ4Exception e) {
+        throw malformed(e.getMessage());
+      }
+      throw malformed("it is shorter than it says");
+    }
+  }
+
+  private static final class ZStandard extends RowCodec {
+    /** A block of 4 bytes, a header of 3 and the byte to repeat, stands for up to 128 KiB (RFC 8878, 3.1.1.2). */
+    private static final long EXPANSION = (128 << 10) / 4;
+
+    private final int level;
+
+    ZStandard(int level) {
+      super(ZSTD);
+      this.level = level;
+    }
+
+    @Override
+    int bound(int length) {
+      return Math.toIntExact(Zstd.compressBound(length));
+    }
+
+    @Override
+    long expanded(int length) {
+      return EXPANSION * length;
+    }
+
+    @Override
+    int compress(byte[] source, int length, byte[] target) {
+      return (int) Zstd.compressByteArray(target, 0, target.length, source, 0, length, level);
+    }
+
+    @Override
+    void unpack(byte[] source, int sourceLength, byte[] target, int length) throws IOException {
+      try {
+        if (Zstd.decompressByteArray(target, 0, length, source, 0, sourceLength) == length) {
+          return;
+        }
+      } catch (ZstdException e) {
+        throw malformed(e.getMessage());
+      }
+      throw malformed("it is shorter than it says");
+    }
+  }
+}

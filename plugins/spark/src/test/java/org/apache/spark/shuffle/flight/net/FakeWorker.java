@@ -1,0 +1,136 @@
+package org.apache.spark.shuffle.flight.net;
+
+import com.google.protobuf.CodedOutputStream;
+import com.google.protobuf.MessageLite;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Server;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
+import io.grpc.netty.NettyServerBuilder;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.time.Duration;
+import java.util.List;
+import java.util.function.Function;
+import org.apache.spark.shuffle.flight.wire.FlightIn;
+
+/** A worker's endpoint that says what a test wants: for what no real worker says. */
+final class FakeWorker implements AutoCloseable {
+  private static final String SERVICE = "arrow.flight.protocol.FlightService";
+
+  private final Server server;
+  private final Connections connections;
+
+  /** @param answers what a call is answered with, given its name; null: nothing, and the call goes on */
+  FakeWorker(Function<String, List<byte[]>> answers) throws IOException {
+    ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
+    for (String name : List.of("DoPut", "DoGet", "DoAction")) {
+      service.addMethod(
+          MethodDescriptor.newBuilder(new Raw(), new Raw())
+              .setType(MethodType.BIDI_STREAMING)
+              .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
+              .build(),
+          new Answering(name, answers));
+    }
+    server =
+        NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+            .addService(service.build())
+            .build()
+            .start();
+    WorkerAddress address = address();
+    connections =
+        new Connections(address.host(), address.port(), Duration.ofSeconds(20), "test", new Credentials(null, null, null));
+  }
+
+  WorkerAddress address() {
+    return new WorkerAddress("w", InetAddress.getLoopbackAddress().getHostAddress(), server.getPort());
+  }
+
+  Connections connections() {
+    return connections;
+  }
+
+  /** {@code PutResult} or {@code Result} with {@code message}. */
+  static byte[] result(MessageLite message) {
+    return fields(1, message.toByteArray());
+  }
+
+  static byte[] result(byte[] body) {
+    return fields(1, body);
+  }
+
+  /** {@code FlightData}. */
+  static byte[] data(FlightIn message) {
+    return fields(2, message.header(), 3, message.metadata(), 1000, message.body());
+  }
+
+  private static byte[] fields(Object... numbersAndBytes) {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    CodedOutputStream out = CodedOutputStream.newInstance(bytes);
+    try {
+      for (int i = 0; i < numbersAndBytes.length; i += 2) {
+        out.writeByteArray((Integer) numbersAndBytes[i], (byte[]) numbersAndBytes[i + 1]);
+      }
+      out.flush();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+    return bytes.toByteArray();
+  }
+
+  @Override
+  public void close() {
+    connections.close();
+    server.shutdownNow();
+  }
+
+  private record Answering(String name, Function<String, List<byte[]>> answers) implements ServerCallHandler<byte[], byte[]> {
+    @Override
+    public ServerCall.Listener<byte[]> startCall(ServerCall<byte[], byte[]> call, Metadata headers) {
+      call.request(1);
+      return new ServerCall.Listener<>() {
+        private boolean answered;
+
+        @Override
+        public void onMessage(byte[] message) {
+          call.request(1);
+          List<byte[]> all = answered ? null : answers.apply(name);
+          answered = true;
+          if (all == null) {
+            return;
+          }
+          call.sendHeaders(new Metadata());
+          all.forEach(call::sendMessage);
+          if (!name.equals("DoPut")) {
+            call.close(Status.OK, new Metadata());
+          }
+        }
+      };
+    }
+  }
+
+  private static final class Raw implements MethodDescriptor.Marshaller<byte[]> {
+    @Override
+    public InputStream stream(byte[] value) {
+      return new ByteArrayInputStream(value);
+    }
+
+    @Override
+    public byte[] parse(InputStream stream) {
+      try {
+        return stream.readAllBytes();
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+  }
+}

@@ -1,0 +1,59 @@
+package org.apache.spark.shuffle.flight.net;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.google.protobuf.ByteString;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.shuffle.flight.proto.ProbeReply;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class HandOverTest {
+  private static final Duration LONG = Duration.ofSeconds(20);
+
+  @TempDir Path directory;
+
+  private static List<byte[]> reply(String path) {
+    return List.of(FakeWorker.result(ProbeReply.newBuilder().setNonceFile(path).build()));
+  }
+
+  @Test
+  void killedTaskThatWaitedForTheAnswerSaysNothingOfTheWorker() throws Exception {
+    Path nonce = Files.write(directory.resolve("nonce"), new byte[] {1, 2, 3});
+    CountDownLatch asked = new CountDownLatch(1);
+    AtomicBoolean answers = new AtomicBoolean();
+    try (FakeWorker worker =
+        new FakeWorker(
+            call -> {
+              asked.countDown();
+              return answers.get() ? reply(nonce.toString()) : null;
+            })) {
+      HandOver handOver = new HandOver(worker.connections(), true, LONG);
+      Thread task = new Thread(() -> handOver.nonce(worker.address(), "app"));
+      task.start();
+      asked.await();
+      task.interrupt();
+      task.join();
+      answers.set(true);
+      assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), handOver.nonce(worker.address(), "app"));
+    }
+  }
+
+  @Test
+  void pathThatIsNoneMeansTheWire() throws Exception {
+    try (FakeWorker worker = new FakeWorker(call -> reply("\0"))) {
+      HandOver handOver = new HandOver(worker.connections(), true, LONG);
+      assertNull(handOver.nonce(worker.address(), "app"));
+      assertTrue(handOver.anyNonce(worker.address(), "app").isEmpty());
+    }
+  }
+}
