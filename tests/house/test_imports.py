@@ -21,12 +21,13 @@ MAY_IMPORT = {
     "shuffle_server": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
 }
 # Beyond that: the conformance kit is pytest classes, the benchmark draws, the way into Spark may look at PySpark,
-# monitoring speaks Prometheus.
+# monitoring speaks Prometheus, a registry in a database PostgreSQL.
 ALSO = {
     "shuffle_api/shuffle_api/testing": {"pytest", "hypothesis"},
     "transport/shuffle_transport/bench": {"matplotlib"},
     "plugins/shuffle_plugins/spark": {"pyspark", "py4j"},
     "remote_service/shuffle_server/observe": {"prometheus_client"},
+    "remote_service/shuffle_server/master/postgres": {"psycopg"},
 }
 # Only the type checker sees what is imported under `if TYPE_CHECKING`, and it brings these along.
 CHECKER_ONLY = {"_typeshed", "typing_extensions"}
