@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from shuffle_api.options import OptionRow, options_table
+from shuffle_plugins.hybrid.options import HybridOptions
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_server.options import ServerOptions, options_of
@@ -35,6 +36,11 @@ REMOTE = """\
 PIPELINED = """\
 ## Python: `open_plugin("pipelined", {...})`
 """
+HYBRID = """\
+## Python: `open_plugin("hybrid", {...})`
+
+All of `remote`, and besides:
+"""
 SPARK = f"""\
 ## Spark: `{SPARK_PREFIX}*`
 
@@ -49,10 +55,12 @@ def document() -> str:
     server = [server_row(row) for row in options_table(ServerOptions)]
     remote = [row_text(row.name, row) for row in options_table(RemoteOptions)]
     pipelined = [row_text(row.name, row) for row in options_table(PipelinedOptions)]
+    stored = {row.name for row in options_table(RemoteOptions)}
+    hybrid = [row_text(row.name, row) for row in options_table(HybridOptions) if row.name not in stored]
     spark = [cells(f"{SPARK_PREFIX}{name}", default, text) for name, default, text in spark_options()]
     full, short = ("option", "type", "default", "what"), ("option", "default", "what")
     whose = ("option", "of", "type", "default", "what")
-    python = [REMOTE, table(full, remote), PIPELINED, table(full, pipelined)]
+    python = [REMOTE, table(full, remote), PIPELINED, table(full, pipelined), HYBRID, table(full, hybrid)]
     return "\n".join([HEAD, SERVER, table(whose, server), *python, SPARK, table(short, spark)])
 
 

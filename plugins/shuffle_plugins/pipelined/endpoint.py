@@ -19,11 +19,10 @@ from shuffle_plugins.pipelined.directory import Bound, Directory
 from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_directory
 from shuffle_plugins.pipelined.disk_log import delete_logs
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.output import Output
 from shuffle_plugins.pipelined.pump import pump
 from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
-from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
 from shuffle_transport.pool import BufferPool
@@ -49,7 +48,7 @@ class Endpoint:
         self._channels = ChannelOptions(window=options.window, codec=options.codec, keepalive=options.keepalive)
         self._lock = threading.Lock()
         self._server: ExchangeEndpoint | None = None
-        self._outputs: dict[tuple[ShuffleId, MapAttempt], Output] = {}
+        self._outputs: dict[tuple[ShuffleId, MapAttempt], Subscribed] = {}
         # By address and credentials: those of one application open nothing of another.
         self._clients: dict[Peer, ExchangeClient] = {}
         self._directories: dict[Peer, DirectoryChannel] = {}
@@ -95,13 +94,13 @@ class Endpoint:
                 known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
             return known
 
-    def add(self, output: Output) -> None:
+    def add(self, output: Subscribed) -> None:
         """Serve it from now on."""
         with self._lock:
             self._check_open()
             self._outputs[output.spec.id, output.attempt] = output
 
-    def remove(self, output: Output, error: ShuffleError) -> None:
+    def remove(self, output: Subscribed, error: ShuffleError) -> None:
         """Its readers get `error`; its memory is free."""
         with self._lock:
             self._outputs.pop((output.spec.id, output.attempt), None)
@@ -148,7 +147,7 @@ class Endpoint:
         """A reader of an output of this process.
 
         :raises MapOutputLost: there is no such output.
-        :raises ShuffleError: see `Output.subscribe`.
+        :raises ShuffleError: see `Subscribed.subscribe`.
         """
         with self._lock:
             found = self._outputs.get((shuffle, output))
@@ -211,7 +210,7 @@ class Endpoint:
         host = self._options.host
         return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
 
-    def _all(self) -> list[Output]:
+    def _all(self) -> list[Subscribed]:
         with self._lock:
             return list(self._outputs.values())
 
@@ -220,7 +219,7 @@ class Endpoint:
             raise InvalidArgument("the plugin is closed", remedy="open a new one")
 
 
-def _left(output: Output) -> bool:
+def _left(output: Subscribed) -> bool:
     """Nobody is still to get what was committed, as far as one can see."""
     return not output.committed or not output.connected or output.consumed or output.error is not None
 

@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shuffle_api.errors import AttemptSuperseded, ShuffleError, StreamBroken
+from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Position
+from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.entries import Block, Mark
 from shuffle_plugins.pipelined.lane import Lane
 
-if TYPE_CHECKING:
-    from shuffle_plugins.pipelined.output import Output
+
+class Subscribed(Protocol):
+    """What a subscription and an endpoint need of a writer's output. Methods `locked_...` want `changed` held.
+
+    :ivar changed: the lock, notified when there is room, or data, or an error.
+    :ivar numbers: by partition, how many blocks were written.
+    :ivar error: why nobody gets any more of it.
+    :ivar committed: the end is among what its readers get.
+    """
+
+    spec: ShuffleSpec
+    attempt: MapAttempt
+    changed: threading.Condition
+    numbers: list[int]
+    error: ShuffleError | None
+    committed: bool
+
+    @property
+    def connected(self) -> int:
+        """Readers there are now."""
+
+    @property
+    def consumed(self) -> bool:
+        """It was committed, and every partition was read to its end."""
+
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+        """Begin to read `partitions`. Raises ShuffleError: why that may not be."""
+
+    def fail(self, error: ShuffleError) -> None:
+        """Readers get `error` from now on; frees everything. Idempotent."""
+
+    def locked_taken(self, lane: Lane) -> None:
+        """Something went out of the lane."""
+
+    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
+        """The reader will not ask again for what is before `position`."""
+
+    def locked_resize(self) -> None:
+        """A reader's window has changed."""
+
+    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
+        """A reader has left; with `finished` it has all there was."""
 
 
 class Subscription:
@@ -20,7 +63,7 @@ class Subscription:
     :ivar urgent: delivers a barrier that overtakes; set once the reader has what it needs for that.
     """
 
-    def __init__(self, output: Output, lane: Lane, reader: str, epoch: int) -> None:
+    def __init__(self, output: Subscribed, lane: Lane, reader: str, epoch: int) -> None:
         self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
         self.urgent: Callable[[Mark], None] | None = None
         self.window: int | None = None  # bytes that the reader wants to be on their way at most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shuffle_api.errors import MapOutputLost, MapOutputNotWritten, ProtocolMismatch
@@ -45,14 +46,19 @@ def locate_all(connection: Connection, spec: ShuffleSpec, maps: range) -> list[M
     """The outputs of exactly `maps`. Raises MapOutputLost or MapOutputNotWritten naming the maps that are missing."""
     located = locate(connection, spec, maps)
     if located.lost:
-        raise MapOutputLost(
-            f"maps {name_numbers(o.output.map for o in located.lost)} were committed and have been lost",
-            remedy="run these maps again as new attempts",
-            worker=located.lost[0].worker,
-            shuffle=spec.id,
-            output=located.lost[0].output,
-        )
+        raise lost_error(spec, located.lost)
     missing = set(maps) - {o.output.map for o in located.outputs}
     if missing:
         raise MapOutputNotWritten(f"maps {name_numbers(missing)} have not committed", shuffle=spec.id)
     return located.outputs
+
+
+def lost_error(spec: ShuffleSpec, lost: Sequence[MapOutput]) -> MapOutputLost:
+    """What a reader gets of these outputs, which were committed and lost; at least one."""
+    return MapOutputLost(
+        f"maps {name_numbers(o.output.map for o in lost)} were committed and have been lost",
+        remedy="run these maps again as new attempts",
+        worker=lost[0].worker,
+        shuffle=spec.id,
+        output=lost[0].output,
+    )

@@ -16,7 +16,7 @@ from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.reader import RemoteReader
 from shuffle_plugins.remote.watch import LossWatch
-from shuffle_plugins.remote.writer import RemoteWriter
+from shuffle_plugins.remote.writer import RemoteWriter, Tap
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.credential_files import CLIENT_OPTIONS, load_keyring
 
@@ -50,10 +50,11 @@ class RemoteShuffle(ShufflePlugin):
         connection = self._connection(self._options.server, app)
         return self._track(RemoteMaster(app, connection, self._options))
 
-    def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> RemoteWriter:
+    def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, tap: Tap | None = None) -> RemoteWriter:
+        """See `ShufflePlugin.writer`; `tap` is told of each block."""
         handle.spec.check_map(attempt.map)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
-        return self._track(RemoteWriter(handle.spec, attempt, connection, self._options))
+        return self._track(RemoteWriter(handle.spec, attempt, connection, self._options, tap))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> RemoteReader:
         wanted = handle.spec.check_ranges(partitions, maps)

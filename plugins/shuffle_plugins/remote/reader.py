@@ -6,7 +6,9 @@ order from each of them (docs/protocol.md, Pull), so that those which came alrea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from shuffle_api.buffer import Buffer
@@ -35,6 +37,7 @@ from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import Pulled, PullStream
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
+NOTHING: Mapping[MapAttempt, Mapping[int, int]] = MappingProxyType({})
 CORRUPT_READS = 2  # a block that is wrong so often is wrong at the worker, not on the way
 
 
@@ -53,7 +56,7 @@ class RemoteReader(ShuffleReader):
             count = 0
             for record in unpack_records(payload):
                 if not self._open:
-                    raise InvalidArgument("the reader is closed", remedy="open a new one")
+                    self._check_open()
                 count += 1
                 yield partition, record
             if count != records:
@@ -65,12 +68,35 @@ class RemoteReader(ShuffleReader):
 
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
         """Whole blocks, decompressed: (partition, map output, payload, records)."""
-        if not self._open:
-            raise InvalidArgument("the reader is closed", remedy="open a new one")
-        outputs = self._connection.retrying(lambda: locate_all(self._connection, self._spec, self._maps))
+        self._check_open()
+        yield from self.blocks_of(
+            self._connection.retrying(lambda: locate_all(self._connection, self._spec, self._maps))
+        )
+
+    def located(self, maps: range) -> Located:
+        """Which of `maps` have committed, and where that lies; which of them were lost since.
+
+        :raises ShuffleError: as `read_blocks`.
+        """
+        return self._connection.retrying(lambda: locate(self._connection, self._spec, maps))
+
+    def blocks_of(
+        self, outputs: Sequence[MapOutput], after: Mapping[MapAttempt, Mapping[int, int]] = NOTHING
+    ) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
+        """As `read_blocks`, of exactly these outputs.
+
+        :param after: by output and partition, how many blocks are not wanted: the first so many.
+        :raises MapOutputLost: one of them is gone, though another attempt of its map may be there.
+        """
+        self._check_open()
+        seen: Counter[tuple[MapAttempt, int]] = Counter()
         for block in self._read(Route(outputs)):
-            if not self._open:
-                raise InvalidArgument("the reader is closed", remedy="open a new one")
+            self._check_open()
+            if block.output in after:
+                place = block.output, block.partition
+                seen[place] += 1
+                if seen[place] <= after[block.output].get(block.partition, 0):
+                    continue
             yield (
                 block.partition,
                 block.output,
@@ -84,6 +110,10 @@ class RemoteReader(ShuffleReader):
 
     def close(self) -> None:
         self._open = False
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvalidArgument("the reader is closed", remedy="open a new one")
 
     def _read(self, route: Route) -> Iterator[Pulled]:
         """Blocks of these outputs, each once, whatever happens to workers and connections on the way."""

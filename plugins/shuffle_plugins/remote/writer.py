@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Container
+from typing import Any, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.gather import BatchGatherer
@@ -22,6 +23,10 @@ from shuffle_transport.checksum import crc32c
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
 
+Tap: TypeAlias = Callable[[int, memoryview, int, bool], None]
+"""Told of each block as it is made: partition, bytes before compression, records, and whether the bytes are the
+caller's, who may change them later. In the order in which readers get the blocks of a partition."""
+
 
 class _Gathering:
     """The records of one partition that are not in a block yet."""
@@ -39,15 +44,25 @@ class RemoteWriter(ShuffleWriter):
     Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
     Blocks that were sent stay in memory until the worker says that it holds them, so a broken connection costs
     nothing: the same blocks are sent again, and the worker skips those it has.
+
+    :param tap: see `Tap`; must not wait.
     """
 
-    def __init__(self, spec: ShuffleSpec, attempt: MapAttempt, connection: Connection, options: RemoteOptions) -> None:
-        self._spec, self._connection, self._options = spec, connection, options
+    def __init__(
+        self,
+        spec: ShuffleSpec,
+        attempt: MapAttempt,
+        connection: Connection,
+        options: RemoteOptions,
+        tap: Tap | None = None,
+    ) -> None:
+        self._spec, self._connection, self._options, self._tap = spec, connection, options, tap
         self._codec = get_codec(spec.codec)
         self._target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
         self._gathering: dict[int, _Gathering] = {}
         self._gathered = 0
         self._batches: BatchGatherer | None = None
+        self._push_batches = True
         self._blocks: list[Block] = []  # finished, not yet held by the worker
         self._block_bytes = 0
         self._held = Totals()
@@ -99,6 +114,21 @@ class RemoteWriter(ShuffleWriter):
             )
         self._batches.add(batch, partitioner)
 
+    def finish_blocks(self, partitions: Container[int]) -> bool:
+        """Make blocks of what has gathered for these partitions (of batches: for all). Sends nothing, does not wait.
+
+        Returns whether nothing is left that is in no block.
+        """
+        for partition in [partition for partition in self._gathering if partition in partitions]:
+            self._finish(partition, push=False)
+        if self._batches is not None:
+            self._push_batches = False
+            try:
+                self._batches.flush()
+            finally:
+                self._push_batches = True
+        return not self._gathering
+
     def commit(self) -> MapOutput:
         if self._result is None:
             if not self._open:
@@ -143,10 +173,12 @@ class RemoteWriter(ShuffleWriter):
         self._add(partition, memoryview(gathering.data), gathering.records, push)
 
     def _add_batch(self, partition: int, batch: Any) -> None:
-        self._add(partition, memoryview(encode(batch)), batch.num_rows)
+        self._add(partition, memoryview(encode(batch)), batch.num_rows, self._push_batches)
 
     def _add(self, partition: int, raw: memoryview, records: int, push: bool = True, *, copy: bool = False) -> None:
         """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""
+        if self._tap is not None:
+            self._tap(partition, raw, records, copy)
         payload: Buffer | None = self._codec.compress(raw)
         if payload is None:
             payload = bytes(raw) if copy else raw

@@ -1,0 +1,74 @@
+"""A reader's thread for one live attempt of one map: connects, receives until the end, or until that breaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from shuffle_plugins.pipelined.directory import Bound
+from shuffle_plugins.pipelined.source import Source
+
+if TYPE_CHECKING:
+    from shuffle_plugins.hybrid.inbox import Inbox
+
+Open: TypeAlias = Callable[[Bound], Source]
+"""Connects to an attempt. Raises ShuffleError."""
+
+_LOOK = 0.5  # seconds between looks whether the reader is closing, while nothing comes
+_GOODBYE = 5.0  # seconds for the writer to hear that all was received
+
+
+class Feed:
+    """Feeds one input of an inbox with what `bound` offers."""
+
+    def __init__(self, bound: Bound, inbox: Inbox, open: Open) -> None:
+        self.bound, self._inbox, self._open = bound, inbox, open
+        self._lock = threading.Lock()
+        self._source: Source | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"hybrid-feed-{bound.output.map}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end, soon. Idempotent."""
+        with self._lock:
+            self._stopping = True
+            source = self._source
+        if source is not None:
+            source.close()
+
+    def join(self) -> None:
+        """Wait until the thread has ended; after `stop`."""
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._feed()
+        except ShuffleError as error:
+            self._inbox.broke(self, error)
+
+    def _feed(self) -> None:
+        source = self._open(self.bound)
+        try:
+            with self._lock:
+                self._source = source
+                if self._stopping:
+                    return
+            while not self._stopping:
+                try:
+                    received = source.receive(_LOOK)
+                except DeadlineExceeded:
+                    continue
+                for stored in self._inbox.put(self, source, received):
+                    source.release(stored)
+                if received.marks:  # the end: it is the only one that comes here
+                    self._inbox.wait_until_drained(self)
+                    source.finish(_GOODBYE)
+                    return
+        finally:
+            source.close()

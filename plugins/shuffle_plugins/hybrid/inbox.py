@@ -1,0 +1,193 @@
+"""What a reader has received live and not handed out, and what it knows about each map. One lock guards it.
+
+Feeds `put`, the directory is `heard`; the task takes, and waits here when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from shuffle_api.errors import ShuffleError
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput
+from shuffle_plugins.hybrid.feed import Feed
+from shuffle_plugins.hybrid.inputs import Held, Input
+from shuffle_plugins.pipelined.directory import Event, Removed
+from shuffle_plugins.pipelined.source import Received, Source
+
+T = TypeVar("T")
+
+
+class Inbox:
+    """
+    :param whole: all partitions of the shuffle are read.
+    :ivar waited: seconds that the task had nothing to do.
+    :ivar switched: attempts that were left before anything of them was handed out.
+    :ivar held_bytes: received, not handed out.
+    """
+
+    def __init__(self, shuffle: ShuffleId, maps: range, *, whole: bool) -> None:
+        self.changed = threading.Condition()
+        self.shuffle = shuffle
+        self.inputs = {map: Input(map, whole=whole) for map in maps}
+        self.waited, self.switched, self.held_bytes = 0.0, 0, 0
+        self._ready: deque[Input] = deque()  # those with items, in turn
+        self._left = len(self.inputs)  # those that are not done
+        self._news = False
+        self._error: ShuffleError | None = None
+
+    # ---------------------------------------------------------------------- feeds, and news of the directory
+
+    def put(self, feed: Feed, source: Source, received: Received) -> list[int]:
+        """Take in what came; returns what is to be released at once, as nobody will ask for it."""
+        refused: list[int] = []
+        with self.changed:
+            input = self.inputs[feed.bound.output.map]
+            counts = input.feed is feed and self._error is None
+            for block, stored in zip(received.blocks, received.stored, strict=True):
+                waiting = bool(input.items)
+                if not counts or not input.take_in(Held(block, stored, source)):
+                    refused.append(stored)
+                    continue
+                self.held_bytes += block.size
+                if not waiting:
+                    self._ready.append(input)
+            if counts and received.marks:
+                self._finish(input, lambda: input.ended(received.totals))
+                self._news = True
+            self.changed.notify_all()
+        return refused
+
+    def wait_until_drained(self, feed: Feed) -> None:
+        """Until all that the feed brought was handed out, or nobody wants it."""
+        with self.changed:
+            input = self.inputs[feed.bound.output.map]
+            self.changed.wait_for(lambda: not input.items or input.feed is not feed or self._error is not None)
+
+    def broke(self, feed: Feed, error: ShuffleError) -> None:
+        """The feed has ended early. What it brought does not count if none of it was handed out yet."""
+        with self.changed:
+            input = self.inputs[feed.bound.output.map]
+            if input.feed is feed and input.totals is None:
+                input.broke(error, time.monotonic())
+                if not input.began:
+                    self._drop(input)
+                self._news = True
+            self.changed.notify_all()
+
+    def heard(self, event: Event) -> None:
+        """News of the directory. What is true the store knows: this says when to look."""
+        with self.changed:
+            if not isinstance(event, Removed):
+                input = self.inputs.get(event.output.map)
+                if input is None:
+                    return
+                input.place, input.join_at = event, 0.0
+            self._news = True
+            self.changed.notify_all()
+
+    def fail(self, error: ShuffleError) -> None:
+        """Whoever takes gets `error`."""
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+    # --------------------------------------------------------------------------------------- the task
+
+    def take(self) -> tuple[MapAttempt, Held] | None:
+        """The next block that is there, one map after the other; None: none is."""
+        with self.changed:
+            if self._error is not None:
+                raise self._error
+            if not self._ready:
+                return None
+            input = self._ready.popleft()
+            attempt = input.reading
+            assert attempt is not None
+            held = self._finish(input, input.hand_out)
+            self.held_bytes -= held.block.size
+            if input.items:
+                self._ready.append(input)
+            else:
+                self.changed.notify_all()  # its feed may wait for that
+            return attempt, held
+
+    def begin(self, input: Input, feed: Feed) -> None:
+        """`feed` is to receive an attempt: the one that was begun with, or, if nothing was handed out, any."""
+        with self.changed:
+            if input.reading != feed.bound.output:
+                self._drop(input)
+                input.reading = feed.bound.output
+            input.feed = feed
+
+    def settle(self, winner: MapOutput) -> Feed | None:
+        """The store has a winner. Returns a feed that is to be stopped: of another attempt, that has lost.
+
+        :raises StreamBroken: some of another attempt was handed out.
+        """
+        with self.changed:
+            input = self.inputs.get(winner.output.map)
+            if input is None or input.done or input.output is not None:
+                return None
+            feed = None
+            if input.reading is not None and input.reading != winner.output:
+                if input.began:
+                    raise input.lost(self.shuffle, f"{winner.output} has committed in its place")
+                feed, input.feed = input.feed, None
+                self._drop(input)
+            if input.feed is None or input.unsettled:
+                self._finish(input, lambda: input.settle(winner))
+            return feed
+
+    def read(self, input: Input) -> None:
+        """All of it was read from the store."""
+        with self.changed:
+            self._left -= not input.done
+            input.done = True
+
+    def wait(self, seconds: float) -> bool:
+        """Until a block is there, or something else that concerns the task. Whether there was news."""
+        with self.changed:
+            began = time.monotonic()
+            self.changed.wait_for(lambda: self._ready or self._news or self._error is not None, max(0.0, seconds))
+            self.waited += time.monotonic() - began
+            if self._error is not None:
+                raise self._error
+            news, self._news = self._news, False
+            return news
+
+    def unsettled(self) -> list[Input]:
+        """Maps of which nothing comes live, and that are not known to be in the store."""
+        with self.changed:
+            return [input for input in self.inputs.values() if input.unsettled]
+
+    def stored(self) -> list[Input]:
+        """Maps whose rest is to be read from the store now."""
+        with self.changed:
+            return [input for input in self.inputs.values() if input.stored]
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    # ------------------------------------------------------------------------- within, with the lock held
+
+    def _finish(self, input: Input, step: Callable[[], T]) -> T:
+        """A step after which the input may be done."""
+        before = input.done
+        result = step()
+        self._left -= input.done and not before
+        return result
+
+    def _drop(self, input: Input) -> None:
+        """Forget what came of an attempt of which nothing was handed out."""
+        self.switched += input.reading is not None
+        self.held_bytes -= sum(held.block.size for held in input.items)
+        if input.items:
+            self._ready.remove(input)
+        input.forget()
+        self.changed.notify_all()

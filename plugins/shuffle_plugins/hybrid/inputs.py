@@ -1,0 +1,146 @@
+"""One map of a reader: what came of it live, what was handed out, and what the store says. Decisions, no I/O.
+
+    nothing -> live: blocks of one attempt come -> complete
+                 |                                 ^
+                 +-> broken, or cut: waits ------> the store has the winner: read there from where it stands
+
+Until something of an attempt is handed out it may be left for another one. After that the map must be won by this
+attempt: the reader raises when it is not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shuffle_api.errors import ShuffleError, StreamBroken
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput
+from shuffle_plugins.hybrid.feed import Feed
+from shuffle_plugins.pipelined.directory import Bound, Failed
+from shuffle_plugins.pipelined.entries import Block
+from shuffle_plugins.pipelined.source import Source
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+
+
+class Held(NamedTuple):
+    """A block that was received and not handed out; `stored` is what its source is told then."""
+
+    block: Block
+    stored: int
+    source: Source
+
+
+class Input:
+    """
+    :param whole: all partitions of the map are read.
+    :ivar place: what the driver said last about the writers of this map.
+    :ivar reading: the attempt whose blocks came.
+    :ivar feed: that receives them; None: nobody does.
+    :ivar items: received, not handed out.
+    :ivar handed: by partition, how many blocks of `reading` were handed out.
+    :ivar totals: by partition, how many there are, once that is known: the attempt has won.
+    :ivar output: the winner, as the store knows it; what is not handed out yet is to be read there.
+    :ivar error: why the last feed ended.
+    :ivar alone_since: when it was found that nobody writes this map (time.monotonic).
+    :ivar join_at: not to be connected again before that.
+    """
+
+    def __init__(self, map: int, *, whole: bool) -> None:
+        self.map, self._whole = map, whole
+        self.place: Bound | Failed | None = None
+        self.reading: MapAttempt | None = None
+        self.feed: Feed | None = None
+        self.items: deque[Held] = deque()
+        self.handed: dict[int, int] = {}
+        self.totals: Mapping[int, int] | None = None
+        self.output: MapOutput | None = None
+        self.done = False
+        self.error: ShuffleError | None = None
+        self.alone_since: float | None = None
+        self.join_at = 0.0
+        self._received: dict[int, int] = {}
+        self._pause = FIRST_PAUSE
+
+    @property
+    def began(self) -> bool:
+        """Something of `reading` was handed out."""
+        return bool(self.handed)
+
+    @property
+    def unsettled(self) -> bool:
+        """Nothing more comes live, and it is not known yet whether and where the store has the rest."""
+        if self.done or self.output is not None:
+            return False
+        return self.feed is None if self.totals is None else not self.items
+
+    @property
+    def stored(self) -> bool:
+        """The rest is to be read from the store now."""
+        return not self.done and self.output is not None and not self.items
+
+    def take_in(self, held: Held) -> bool:
+        """Whether it is the next one of its partition. (After a new connection there may be a gap before it.)"""
+        partition, number = held.block.partition, held.block.number
+        if number != self._received.get(partition, 0):
+            return False
+        self._received[partition] = number + 1
+        self.items.append(held)
+        self._pause = FIRST_PAUSE
+        return True
+
+    def hand_out(self) -> Held:
+        held = self.items.popleft()
+        self.handed[held.block.partition] = held.block.number + 1
+        self._finish()
+        return held
+
+    def ended(self, totals: Mapping[int, int]) -> None:
+        """The attempt has won; there are so many blocks by partition."""
+        self.totals = dict(totals)
+        self._finish()
+
+    def broke(self, error: ShuffleError, now: float) -> None:
+        """The feed has ended without the end."""
+        self.feed, self.error = None, error
+        self.join_at = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def forget(self) -> None:
+        """Drop what came of the attempt: it does not count."""
+        self.items.clear()
+        self._received.clear()
+        self.handed.clear()
+        self.totals = self.reading = None
+
+    def settle(self, winner: MapOutput) -> None:
+        """The store has the winner, which is the attempt that is read, or nothing was read."""
+        self.output = winner
+        if self._whole and self.reading is not None and sum(self._received.values()) == winner.totals.blocks:
+            self.ended(dict(self._received))
+
+    def lost(self, shuffle: ShuffleId, why: str) -> StreamBroken:
+        """What the reader raises when the attempt that it has begun with will not win."""
+        return StreamBroken(
+            f"{self.reading} is lost, and some of it was handed out: {why}",
+            remedy="drop what was read, and read again with a new reader",
+            shuffle=shuffle,
+            output=self.reading,
+        )
+
+    def writer_lost(self) -> str:
+        """Why the attempt that was begun with will not go on, unless the store has it; empty: it may."""
+        if self.feed is not None or not self.began:
+            return ""
+        cause = self.error.message if self.error is not None else "nothing came any more"
+        if isinstance(self.place, Failed):
+            return self.place.reason
+        if isinstance(self.place, Bound) and self.place.output != self.reading:
+            return f"{cause}, and {self.place.output} is written in its place"
+        return ""
+
+    def _finish(self) -> None:
+        if self.totals is not None and not self.items:
+            self.done = all(self.handed.get(partition, 0) >= number for partition, number in self.totals.items())

@@ -1,0 +1,269 @@
+"""What a writer offers to live readers: the blocks that it also sends to the store, a bounded lane per reader.
+
+Nobody ever waits for a reader here. Each partition is offered from its first block on. When there is no room, or a
+lane waits for too long, it is **cut**: its blocks are dropped, and none of its partitions is offered any more. What
+a reader has of a partition is therefore always its first so many blocks; the store has the same blocks, in the same
+order, so that their number is the place where the reader goes on there.
+
+A reader that comes too late, or beside another one of the same partition, subscribes all the same: it gets no blocks,
+but hears when the attempt has committed, or that it will not.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from shuffle_api.errors import MapOutputLost, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.streaming import EndOfPartition, Position
+from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.hybrid.statistics import WriterStatistics
+from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.lane import Lane
+from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_transport.pool import BufferPool
+
+STEP = 256 << 10
+"""Bytes in which the pool is asked for memory."""
+
+
+class Lanes:
+    """The lanes of one attempt. Methods whose names begin with `locked_` want `changed` held.
+
+    :param pool: blocks that wait are reserved here; when it is pressed no more are taken in.
+    :param limit: most bytes that wait.
+    :param wait: seconds after which a lane is cut of which nothing was taken.
+    :ivar over: nobody reads any more, nor will.
+    """
+
+    def __init__(self, spec: ShuffleSpec, attempt: MapAttempt, *, pool: BufferPool, limit: int, wait: float) -> None:
+        self.spec, self.attempt = spec, attempt
+        self.changed = threading.Condition()
+        self.numbers = [0] * spec.partitions
+        self.error: ShuffleError | None = None
+        self.committed = False
+        self._pool, self._limit, self._wait = pool, limit, wait
+        self._reservation = pool.reserve(0, 0.0)
+        # Until a reader says which partitions it reads, each has a lane of its own, once it has a block.
+        self._of: dict[int, Lane] = {}
+        self._cut: set[int] = set()
+        self._readers: dict[Lane, Subscription] = {}
+        self._since: dict[Lane, float] = {}  # lanes with blocks: when something was taken last, or the first one put
+        self._end: Mark | None = None
+        self._order = self._queued = 0
+        self._live = [0, 0]  # blocks and bytes
+        self._spilled = [0, 0]
+
+    # -------------------------------------------------------------------------------------- the writer
+
+    def offer(self, partition: int, data: memoryview, records: int, foreign: bool) -> None:
+        """The next block of a partition. Does not wait.
+
+        :param foreign: `data` may change later.
+        """
+        size = data.nbytes
+        with self.changed:
+            number = self.numbers[partition]
+            self.numbers[partition] = number + 1
+            if not self._make_room(partition, size):
+                _add(self._spilled, 1, size)
+                return
+            lane = self._of.get(partition)
+            if lane is None:
+                lane = self._of[partition] = _lane(range(partition, partition + 1))
+            self._since.setdefault(lane, time.monotonic())
+            lane.put(Block(self._next(), partition, number, records, bytes(data) if foreign else data, size))
+            self._queued += size
+            self.changed.notify_all()
+
+    def commit(self) -> None:
+        """The attempt has won. Readers get the end behind what waits for them; lanes without a reader are cut."""
+        with self.changed:
+            if self.error is not None:
+                return
+            self.committed = True
+            self._end = Mark(self._next(), 0, EndOfPartition(self.attempt.map))
+            for lane in set(self._of.values()) - self._readers.keys():
+                self._cut_lane(lane)
+            for lane in self._readers:
+                lane.put(self._end)
+            self.changed.notify_all()
+
+    def fail(self, error: ShuffleError) -> None:
+        """Readers get `error` from now on; frees everything. Idempotent."""
+        with self.changed:
+            self.error = self.error or error
+            for lane in {*self._of.values(), *self._readers}:
+                self._cut_lane(lane)
+            self._reservation.close()
+            self.changed.notify_all()
+
+    def cut_late(self, now: float) -> None:
+        """Cut the lanes of which nothing was taken for too long."""
+        with self.changed:
+            for lane in [lane for lane, since in self._since.items() if now - since >= self._wait]:
+                self._cut_lane(lane)
+
+    @property
+    def wanted(self) -> frozenset[int]:
+        """Partitions that a reader gets live."""
+        with self.changed:
+            return frozenset(p for p, lane in self._of.items() if lane in self._readers) - self._cut
+
+    @property
+    def over(self) -> bool:
+        with self.changed:
+            return self.error is not None or (self.committed and not self._readers)
+
+    def statistics(self) -> WriterStatistics:
+        """What became of the blocks, and who is there."""
+        with self.changed:
+            waiting = sum(isinstance(entry, Block) for lane in set(self._of.values()) for entry in lane.unsent)
+            return WriterStatistics(
+                live_blocks=self._live[0],
+                live_bytes=self._live[1],
+                queued_blocks=waiting,
+                queued_bytes=self._queued,
+                spilled_blocks=self._spilled[0],
+                spilled_bytes=self._spilled[1],
+                cuts=len(self._cut),
+                reserved_bytes=0 if self.error is not None else self._reservation.size,
+                readers=len(self._readers),
+            )
+
+    # ------------------------------------------------------------------------------------- the readers
+
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+        """Begin to read `partitions`. What cannot be had from its first block on does not come at all.
+
+        :raises MapOutputLost: the attempt has committed: the store has it.
+        :raises ShuffleError: why nobody gets anything of it.
+        """
+        with self.changed:
+            if self.error is not None:
+                raise self.error
+            if self.committed:
+                raise MapOutputLost(
+                    "it has committed, and is no longer offered",
+                    remedy="read it from the store",
+                    shuffle=self.spec.id,
+                    output=self.attempt,
+                )
+            touched = {self._of[partition] for partition in partitions if partition in self._of}
+            lane = _lane(partitions)
+            if not any(other in self._readers for other in touched):  # else it carries the end, and no blocks
+                self._join(touched, lane)
+            subscription = self._readers[lane] = Subscription(self, lane, reader, epoch)
+            self.changed.notify_all()
+            return subscription
+
+    @property
+    def connected(self) -> int:
+        return len(self._readers)
+
+    @property
+    def consumed(self) -> bool:
+        return self.committed and not self._readers
+
+    def locked_taken(self, lane: Lane) -> None:
+        size = sum(block.size for block in lane.in_hand)
+        _add(self._live, len(lane.in_hand), size)
+        self._queued -= size
+        self._since.pop(lane, None)
+        if lane.unsent_bytes:
+            self._since[lane] = time.monotonic()
+        self._settle()
+        self.changed.notify_all()
+
+    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
+        """Nothing is kept for that: the store has it."""
+
+    def locked_resize(self) -> None:
+        """How much waits here depends on memory alone."""
+
+    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
+        if self._readers.get(subscription.lane) is subscription:
+            del self._readers[subscription.lane]
+            self._cut_lane(subscription.lane)  # whoever comes next cannot begin at its beginning
+        self.changed.notify_all()
+
+    # --------------------------------------------------------------------------------- within, with the lock held
+
+    def _join(self, touched: set[Lane], lane: Lane) -> None:
+        """`lane` takes the place of these, which are of its partitions and have no reader."""
+        blocks = [entry for old in touched for entry in old.unsent]
+        for block in sorted(blocks, key=lambda entry: entry.order):
+            lane.put(block)
+        since = [self._since.pop(old) for old in touched if old in self._since]
+        if since:
+            self._since[lane] = min(since)
+        self._of.update(dict.fromkeys(lane.start, lane))
+
+    def _make_room(self, partition: int, size: int) -> bool:
+        """Whether a block of the partition may be queued; lanes are cut for it, those without a reader first."""
+        while self.error is None and partition not in self._cut:
+            if self._has_room(size):
+                return True
+            if size > self._limit:
+                self._drop_partition(partition)
+                break
+            waiting = [lane for lane in self._since if lane.unsent_bytes]
+            least = max(waiting, key=lambda lane: (lane not in self._readers, lane.unsent_bytes), default=None)
+            if least is None:  # others hold the memory
+                self._drop_partition(partition)
+            else:
+                self._drop(least)  # its memory goes to the new block
+        self._settle()
+        return False
+
+    def _has_room(self, size: int) -> bool:
+        need = self._queued + size
+        if need > self._limit:
+            return False
+        if need <= self._reservation.size:
+            return True
+        return not self._pool.pressed and self._reservation.try_resize(-(-need // STEP) * STEP)
+
+    def _cut_lane(self, lane: Lane) -> None:
+        self._drop(lane)
+        self._settle()
+
+    def _drop(self, lane: Lane) -> None:
+        """Nothing more is offered of its partitions (of which one that only carries the end has none)."""
+        blocks, size = sum(isinstance(entry, Block) for entry in lane.unsent), lane.unsent_bytes
+        lane.clear()
+        if self._end is not None and lane in self._readers:
+            lane.put(self._end)
+        self._since.pop(lane, None)
+        for partition in [partition for partition in lane.start if self._of.get(partition) is lane]:
+            self._cut.add(partition)
+            if lane not in self._readers:
+                del self._of[partition]
+        self._queued -= size
+        _add(self._spilled, blocks, size)
+
+    def _drop_partition(self, partition: int) -> None:
+        """Nothing more is offered of it, nor of what its reader gets besides."""
+        self._cut.add(partition)
+        if partition in self._of:
+            self._drop(self._of[partition])
+
+    def _settle(self) -> None:
+        """Give memory back that is not needed any more."""
+        need = -(-self._queued // STEP) * STEP
+        if self.error is None and need < self._reservation.size:
+            self._reservation.try_resize(need)
+
+    def _next(self) -> int:
+        self._order += 1
+        return self._order
+
+
+def _lane(partitions: range) -> Lane:
+    return Lane(partitions, dict.fromkeys(partitions, 0), keep=False)
+
+
+def _add(sums: list[int], blocks: int, size: int) -> None:
+    sums[0] += blocks
+    sums[1] += size

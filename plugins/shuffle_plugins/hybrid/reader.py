@@ -1,0 +1,271 @@
+"""The reader: what is live first, what the store has beside it, and nothing twice.
+
+The store is the truth: which attempt has won a map, and what it wrote. The driver's directory only says where somebody
+writes just now. So a reader that finds neither writers nor the directory still reads all, after the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.reading import batches_of, check_records
+from shuffle_api.errors import BlockCorrupt, DeadlineExceeded, InvalidArgument, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import ShuffleReader
+from shuffle_api.records import unpack_records
+from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_plugins.hybrid.feed import Feed, Open
+from shuffle_plugins.hybrid.inbox import Inbox
+from shuffle_plugins.hybrid.inputs import Input
+from shuffle_plugins.hybrid.statistics import ReaderStatistics
+from shuffle_plugins.pipelined.closing import close_all
+from shuffle_plugins.pipelined.directory import Bound, Watcher
+from shuffle_plugins.remote.locate import lost_error
+from shuffle_plugins.remote.reader import RemoteReader
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK, LONGEST_LOOK = 0.05, 2.0
+"""Seconds between looks at the store for maps that nobody says anything of."""
+
+LONGEST_WAIT = 60.0  # seconds; news end a wait
+
+Found: TypeAlias = tuple[int, MapAttempt, Buffer, int]
+
+
+class Places(Protocol):
+    """Where the writers of the shuffle are, as the driver knows it."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Be told how things are, and every change. Raises ShuffleError: the driver is not to be had."""
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Be told no more."""
+
+
+class HybridReader(ShuffleReader):
+    """Partitions of a range of maps, while they are written and after. It is read once.
+
+    :param store: the reader of the same ranges there.
+    :param open: connects to a live attempt.
+    :param timeout: seconds for a writer to come of a map that has none.
+    """
+
+    def __init__(
+        self,
+        spec: ShuffleSpec,
+        partitions: range,
+        maps: range,
+        store: RemoteReader,
+        places: Places,
+        open: Open,
+        timeout: float,
+    ) -> None:
+        self._spec, self._store, self._places, self._open, self._timeout = spec, store, places, open, timeout
+        whole = partitions == range(spec.partitions)
+        self._inbox = Inbox(spec.id, maps if len(partitions) else range(0), whole=whole)
+        self._feeds: list[Feed] = []
+        self._watching = self._begun = self._closed = False
+        self._look_at, self._pause = 0.0, FIRST_LOOK
+        self._live, self._stored = [0, 0], [0, 0]  # blocks and bytes
+        self._continued = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        check_records(self._spec, "read_batches() or read_blocks()")
+        for partition, output, payload, records in self.read_blocks():
+            count = 0
+            for record in unpack_records(payload):
+                if self._closed:
+                    self._check_open()
+                count += 1
+                yield partition, record
+            if count != records:
+                raise BlockCorrupt(
+                    f"a block of partition {partition} says {records} records and holds {count}",
+                    shuffle=self._spec.id,
+                    output=output,
+                )
+
+    def read_blocks(self) -> Iterator[Found]:
+        """See `SupportsReadBlocks`.
+
+        :raises StreamBroken: an attempt of which blocks were handed out has failed, or another has won its map.
+        :raises DeadlineExceeded: nobody writes a map for longer than option `timeout`.
+        :raises ShuffleError: as `ShuffleReader.__iter__`.
+        """
+        self._check_open()
+        if self._begun:
+            raise InvalidArgument("the reader was read already", remedy="open a new one", shuffle=self._spec.id)
+        self._begun = True
+        self._look_up([])
+        self._look_at = time.monotonic() + self._pause
+        while True:
+            yield from self._handed_live()
+            if self._inbox.done:
+                return
+            stored = self._inbox.stored()
+            if stored:
+                yield from self._from_store(stored)
+            else:
+                self._advance()
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """See `SupportsReadBatches`."""
+        return batches_of(self, self._spec)
+
+    def statistics(self) -> ReaderStatistics:
+        """Where the blocks came from."""
+        return ReaderStatistics(
+            live_blocks=self._live[0],
+            live_bytes=self._live[1],
+            stored_blocks=self._stored[0],
+            stored_bytes=self._stored[1],
+            held_bytes=self._inbox.held_bytes,
+            continued=self._continued,
+            switched=self._inbox.switched,
+            waited_seconds=self._inbox.waited,
+        )
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._inbox.fail(InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id))
+        steps: list[Callable[[], object]] = [feed.stop for feed in self._feeds]
+        steps += [feed.join for feed in self._feeds]
+        steps.append(self._store.close)
+        if self._watching:
+            steps.append(lambda: self._places.unwatch(self._inbox.heard))
+        close_all(steps)
+
+    # ------------------------------------------------------------------------------------------ blocks
+
+    def _handed_live(self) -> Iterator[Found]:
+        """What is here of live maps."""
+        while (found := self._inbox.take()) is not None:
+            attempt, (block, stored, source) = found
+            self._live[0] += 1
+            self._live[1] += block.size
+            yield block.partition, attempt, block.payload, block.records
+            try:
+                source.release(stored)
+            except ShuffleError:
+                pass  # that source is closed: nobody counts any more
+
+    def _from_store(self, inputs: list[Input]) -> Iterator[Found]:
+        """The rest of these maps, and what comes live meanwhile."""
+        outputs = [input.output for input in inputs if input.output is not None]
+        after = {output.output: dict(self._inbox.inputs[output.output.map].handed) for output in outputs}
+        self._continued += sum(bool(handed) for handed in after.values())
+        for found in self._store.blocks_of(outputs, after):
+            yield from self._handed_live()
+            self._stored[0] += 1
+            self._stored[1] += memoryview(found[2]).nbytes
+            yield found
+        for input in inputs:
+            self._inbox.read(input)
+
+    # ---------------------------------------------------------------------------------- what is to be read
+
+    def _advance(self) -> None:
+        """There is nothing to hand out: look what has become of the maps, or wait."""
+        now = time.monotonic()
+        unsettled = self._inbox.unsettled()
+        if unsettled and now >= self._look_at:
+            self._look_up(unsettled)
+            self._look_at = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_LOOK)
+            return
+        self._join(unsettled, now)
+        times = [input.join_at for input in unsettled if isinstance(input.place, Bound) and input.feed is None]
+        until = min([now + LONGEST_WAIT, *([self._look_at] if unsettled else []), *times])
+        if self._inbox.wait(until - now):
+            self._look_at, self._pause = 0.0, FIRST_LOOK
+
+    def _look_up(self, inputs: list[Input]) -> None:
+        """Ask the store about these maps; at first, without any, about all.
+
+        :raises StreamBroken: an attempt that was begun with has failed or lost.
+        :raises MapOutputLost: a map was committed and is gone, and nobody writes it again.
+        """
+        # Who is known to be gone before the store is asked has not committed later.
+        gone = [(input, why) for input in inputs if (why := input.writer_lost())]
+        numbers = [input.map for input in inputs] or list(self._inbox.inputs)
+        maps = range(min(numbers), max(numbers) + 1) if numbers else range(0)
+        located = self._store.located(maps)
+        for output in located.outputs:
+            feed = self._inbox.settle(output)
+            if feed is not None:
+                self._leave(feed)
+        for input, why in gone:
+            if input.output is None and not input.done:
+                raise input.lost(self._spec.id, why)
+        left = self._inbox.unsettled()
+        if left and not self._watching:
+            self._watch()
+        self._check_lost(left, {output.output.map: output for output in located.lost})
+
+    def _check_lost(self, inputs: list[Input], lost: dict[int, MapOutput]) -> None:
+        gone = [lost[input.map] for input in inputs if input.map in lost and not _again(input, lost[input.map])]
+        if gone:
+            raise lost_error(self._spec, gone)
+
+    def _watch(self) -> None:
+        try:
+            self._places.watch(self._inbox.heard)
+            self._watching = True
+        except ShuffleError as error:
+            log.warning("%s is read from the store alone, the driver cannot be asked: %s", self._spec.id, error)
+            self._places, self._watching = _Nowhere(), True
+
+    def _join(self, inputs: list[Input], now: float) -> None:
+        """Connect to writers of maps that have one.
+
+        :raises DeadlineExceeded: a map has had none for too long.
+        """
+        for input in inputs:
+            if input.feed is not None or input.totals is not None:
+                continue
+            place = input.place
+            if isinstance(place, Bound):
+                input.alone_since = None
+                if now >= input.join_at and not (input.began and place.output != input.reading):
+                    feed = Feed(place, self._inbox, self._open)
+                    self._feeds.append(feed)
+                    self._inbox.begin(input, feed)
+                    feed.start()
+            elif input.alone_since is None:
+                input.alone_since = now
+            elif now - input.alone_since > self._timeout:
+                why = f": {input.error.message}" if input.error is not None else ""
+                raise DeadlineExceeded(
+                    f"nobody has written map {input.map} for {self._timeout:g} s{why}",
+                    remedy="start a writer of it, or raise option 'timeout'",
+                    shuffle=self._spec.id,
+                )
+
+    def _leave(self, feed: Feed) -> None:
+        feed.stop()
+        feed.join()
+        self._feeds.remove(feed)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id)
+
+
+class _Nowhere:
+    """Places, if the driver is not to be had."""
+
+    def watch(self, watcher: Watcher) -> None: ...
+
+    def unwatch(self, watcher: Watcher) -> None: ...
+
+
+def _again(input: Input, lost: MapOutput) -> bool:
+    """A later attempt of the map is being written."""
+    return isinstance(input.place, Bound) and input.place.output.attempt > lost.output.attempt

@@ -1,0 +1,134 @@
+"""The writer: all goes to the store by the remote plugin's writer; its blocks are offered to live readers as they are
+made."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.errors import AttemptSuperseded, ShuffleError, StreamBroken
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import ShuffleWriter
+from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_plugins.hybrid.lanes import Lanes
+from shuffle_plugins.hybrid.statistics import WriterStatistics
+from shuffle_plugins.remote.writer import RemoteWriter
+
+
+class HybridWriter(ShuffleWriter):
+    """One attempt of one map. It waits for the store, as the remote plugin's writer does, and for no reader.
+
+    :param store: its tap is the lanes' `offer`.
+    :param lanes: None: readers get it from the store alone.
+    :param leave: tells the driver that the attempt is not to be had any more, and why; may raise ShuffleError.
+    :param flush_timeout: seconds that a record may wait for its block while a live reader waits for it.
+    """
+
+    def __init__(
+        self,
+        spec: ShuffleSpec,
+        attempt: MapAttempt,
+        store: RemoteWriter,
+        lanes: Lanes | None,
+        leave: Callable[[ShuffleError], None],
+        flush_timeout: float,
+    ) -> None:
+        self._spec, self._attempt, self._store, self._lanes, self._leave = spec, attempt, store, lanes, leave
+        self._flush_timeout = flush_timeout
+        self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the keeper's
+        self._dirty_since: float | None = None  # records may wait for their block since then
+        self._closed = False
+
+    def write(self, partition: int, record: Buffer) -> None:
+        with self._lock:
+            self._store.write(partition, record)
+            if self._dirty_since is None:
+                self._dirty_since = time.monotonic()
+
+    def write_block(self, partition: int, payload: Buffer, records: int) -> None:
+        """See `RemoteWriter.write_block`."""
+        with self._lock:
+            self._store.write_block(partition, payload, records)
+
+    def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
+        """See `shuffle_api.columnar.SupportsWriteBatch`."""
+        with self._lock:
+            self._store.write_batch(batch, partitioner)
+            if self._dirty_since is None:
+                self._dirty_since = time.monotonic()
+
+    def flush(self) -> None:
+        """Let live readers have all that was written so far. Does not wait for them."""
+        with self._lock:
+            self._flush(range(self._spec.partitions))
+
+    def flush_late(self, now: float) -> None:
+        """The plugin's: flush if a live reader waits and it is time; not while the task is in a call."""
+        since = self._dirty_since
+        if since is None or now - since < self._flush_timeout or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._closed and self._lanes is not None:
+                self._flush(self._lanes.wanted)
+        except ShuffleError:
+            pass  # of batches that were given before: the next call says the same
+        finally:
+            self._lock.release()
+
+    def commit(self) -> MapOutput:
+        with self._lock:
+            winner = self._store.commit()
+            if self._closed:
+                return winner
+            self._closed = True
+        if self._lanes is not None:
+            if winner.output == self._attempt:
+                self._lanes.commit()
+            else:
+                self._give_up(
+                    AttemptSuperseded(
+                        f"attempt {winner.output.attempt} of map {winner.output.map} has committed first",
+                        worker=winner.worker,
+                        shuffle=self._spec.id,
+                        output=winner.output,
+                    )
+                )
+        return winner
+
+    def abort(self) -> None:
+        with self._lock:
+            self._store.abort()
+            if self._closed:
+                return
+            self._closed = True
+        if self._lanes is not None:
+            self._give_up(
+                StreamBroken(
+                    f"the writer of {self._attempt} gave up before its end",
+                    remedy="wait for its next attempt",
+                    shuffle=self._spec.id,
+                    output=self._attempt,
+                )
+            )
+
+    def statistics(self) -> WriterStatistics:
+        """What live readers got, and what they did not."""
+        if self._lanes is None:
+            return WriterStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return self._lanes.statistics()
+
+    def _flush(self, partitions: Collection[int]) -> None:
+        if partitions and self._store.finish_blocks(partitions):
+            self._dirty_since = None
+
+    def _give_up(self, error: ShuffleError) -> None:
+        assert self._lanes is not None
+        self._lanes.fail(error)  # readers hear why before they find that there is nothing here
+        try:
+            self._leave(error)
+        except ShuffleError:
+            pass  # whoever reads has heard it from the lanes

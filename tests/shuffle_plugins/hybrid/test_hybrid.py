@@ -1,0 +1,78 @@
+"""The `hybrid` plugin: the conformance kit, within one process, over connections, and over TLS with tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.server import ServerProcess
+from shuffle_api.errors import MapOutputLost
+from shuffle_api.interfaces import OptionValue, ShufflePlugin
+from shuffle_api.testing import ShufflePluginTests
+from shuffle_api.values import HYBRID, MapOutput, ShuffleHandle
+from shuffle_plugins.hybrid import HybridShuffle
+from tests.certificates import make_party, make_secret
+
+
+@pytest.fixture(scope="module")
+def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    root: Path = tmp_path_factory.mktemp("secured")
+    party, secret = make_party(root), make_secret(root / "secret")
+    arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret)]
+    with ServerProcess(root / "data", root / "log", arguments) as process:
+        yield process
+
+
+class TestHybridShuffle(ShufflePluginTests):
+    plugin_class = HybridShuffle
+    supports_blocks = True
+    supports_batches = True
+    can_lose = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, server: ServerProcess) -> None:
+        self.server = server
+
+    @pytest.fixture
+    def options(self, server: ServerProcess) -> dict[str, OptionValue]:
+        return {"server": server.control, "timeout": 30, "retry": 5}
+
+    def test_mode_is_hybrid(self, plugin: ShufflePlugin) -> None:
+        assert plugin.mode == HYBRID
+
+    def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
+        shuffle = handle.spec.id
+        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / str(shuffle.shuffle)).glob(
+            f"{output.output.map}.out"
+        )
+        path.unlink()
+        with plugin.reader(handle, range(handle.spec.partitions)) as reader, pytest.raises(MapOutputLost):
+            list(reader)
+
+
+class TestHybridShuffleOverConnections(TestHybridShuffle):
+    @pytest.fixture
+    def options(self, server: ServerProcess) -> dict[str, OptionValue]:
+        return {"server": server.control, "timeout": 30, "retry": 5, "local": False}
+
+
+class TestHybridShuffleWithLanesThatAreCutAtOnce(TestHybridShuffle):
+    @pytest.fixture
+    def options(self, server: ServerProcess) -> dict[str, OptionValue]:
+        small: dict[str, OptionValue] = {"lane_bytes": 64 << 10, "block_bytes": 4 << 10, "wait": 0.01}
+        return {"server": server.control, "timeout": 30, "retry": 5, "flush_timeout": 0.001, **small}
+
+
+class TestHybridShuffleOverTlsWithTokens(TestHybridShuffle):
+    @pytest.fixture(autouse=True)
+    def _server(self, secured_server: ServerProcess) -> None:
+        self.server = secured_server
+
+    @pytest.fixture
+    def options(self, secured_server: ServerProcess) -> dict[str, OptionValue]:
+        root = secured_server.log.parent
+        names = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem", "secret_file": "secret"}
+        secured: dict[str, OptionValue] = {option: str(root / name) for option, name in names.items()}
+        return {"server": secured_server.control, "timeout": 30, "retry": 5, "local": False, **secured}
