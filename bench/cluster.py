@@ -13,13 +13,16 @@ DEADLINE_S = 60.0
 
 
 class ClusterProcesses:
-    """A context manager. Its processes may be killed and restarted; those that run at the end are stopped."""
+    """A context manager. Its processes may be killed and restarted; those that run at the end are stopped.
 
-    def __init__(self, root: Path, workers: int, *, worker_timeout: int = 120) -> None:
+    :param master: options of the master.
+    """
+
+    def __init__(self, root: Path, workers: int, *, worker_timeout: int = 120, master: Sequence[str] = ()) -> None:
         self.root = root
         self._stack = ExitStack()
         try:
-            self.master = self._start("master", ("--worker-timeout", str(worker_timeout)), "master")
+            self.master = self._start("master", ("--worker-timeout", str(worker_timeout), *master), "master")
             self.workers = [self.add_worker() for _ in range(workers)]
         except BaseException:
             self._stack.close()

@@ -92,6 +92,13 @@ class ServerOptions:
         minimum=1.0,
         help="a worker silent for longer is given up; a restart of a worker must take less",
     )
+    snapshot_every: int = option(
+        200_000,
+        minimum=1,
+        unit="operations",
+        help="after so many, or as many as the last one held if these are more, the registry writes a snapshot: fewer"
+        " make its restart faster and its log smaller",
+    )
     drain: float = option(
         0.0,
         unit="seconds",
@@ -142,7 +149,9 @@ FOR_WORKERS = frozenset(
         "drain",
     )
 )
-FOR_MASTERS = frozenset(("listen", "metadata", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads"))
+FOR_MASTERS = frozenset(
+    ("listen", "metadata", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads", "snapshot_every")
+)
 
 
 def options_of(role: str) -> list[OptionRow]:

@@ -106,26 +106,18 @@ def test_outputs_are_moved_off_a_disk_that_is_nearly_full_and_readers_follow(
         assert len(large_files) == 2
 
 
-def test_what_no_other_worker_takes_and_what_spark_reads_stays(
+def test_what_no_other_worker_takes_stays_until_one_does(
     plugin: RemoteShuffle, master: MasterServer, small: WorkerServer, tmp_path: Path
 ) -> None:
-    with plugin.master("job") as job, RemoteShuffle({"server": master.control_address, "content": "spark"}) as other:
+    with plugin.master("job") as job:
         handle = job.register_shuffle(PARTITIONS, 1)
-        push(small, handle, 0, 10)
-        with other.master("spark") as spark:
-            sparks = spark.register_shuffle(PARTITIONS, 1)
-            target = PushTarget(sparks.spec.id, MapAttempt(0, 0), PARTITIONS, "lz4")
-            blocks = [block(0, bytes(PIECE)) for _ in range(8 * MIB // PIECE)]
-            with closing(FlightClient(small.worker.info.address, timeout=60)) as client:
-                end = add_rows(Totals(), table_rows(blocks))
-                client.push(target, blocks, first_block=0, end=end, commit=True)
-            assert small._upkeep.rebalancing.look() == 0  # nobody is there
-            assert not small._member.release(handle.spec.id, MapAttempt(0, 0))
-            large = start(master, tmp_path / "large")
-            try:
-                assert small._upkeep.rebalancing.look() == 1
-                [moved], [stayed] = job.map_outputs(handle), spark.map_outputs(sparks)
-                assert moved.workers == (large.worker.info.id,)
-                assert stayed.workers == (small.worker.info.id,)
-            finally:
-                large.stop()
+        push(small, handle, 0, 18)
+        assert small._upkeep.rebalancing.look() == 0  # nobody is there
+        assert not small._member.release(handle.spec.id, MapAttempt(0, 0))
+        large = start(master, tmp_path / "large")
+        try:
+            assert small._upkeep.rebalancing.look() == 1
+            [moved] = job.map_outputs(handle)
+            assert moved.workers == (large.worker.info.id,)
+        finally:
+            large.stop()

@@ -17,10 +17,12 @@ from shuffle_plugins.spark import find_jar, spark_conf
 from shuffle_server import cli
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.shuffle_server.helpers import mounted_tmpfs
 from tests.spark import executors, held, observe
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
+MIB = 1 << 20
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 
@@ -72,6 +74,25 @@ def test_a_drained_worker_costs_no_map(tmp_path: Path) -> None:
             leaving.stop()  # it ends by itself, in order
             assert set(located(cluster.master.control, app).values()) == {staying.worker}
 
+            assert driver.call(held.read, name="x") == EXPECTED
+            assert driver.call(observe.map_tasks) == before
+
+
+def test_outputs_moved_off_a_disk_that_has_filled_up_cost_no_map(tmp_path: Path) -> None:
+    with mounted_tmpfs(tmp_path / "small", 500 * MIB), ClusterProcesses(tmp_path, workers=0) as cluster:
+        full = cluster.add_worker("small")
+        with driver_of(cluster, tmp_path, retryWindow="2s") as driver:
+            driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+            before = driver.call(observe.map_tasks)
+            app = driver.call(held.app_key)
+            assert set(located(cluster.master.control, app).values()) == {full.worker}
+
+            roomy = cluster.add_worker()
+            (tmp_path / "small" / "ballast").write_bytes(bytes(400 * MIB))
+            wait_until(
+                lambda: set(located(cluster.master.control, app).values()) == {roomy.worker},
+                "all that was on the full disk lies at the other worker",
+            )
             assert driver.call(held.read, name="x") == EXPECTED
             assert driver.call(observe.map_tasks) == before
 

@@ -43,7 +43,12 @@ class MasterPart:
         self._options, self._instruments = options, instruments
         self._storage = open_storage(options, stopping)
         try:
-            self.master = Master(self._storage.directory, sync=options.durability == "fsynced", sure=self._storage.sure)
+            self.master = Master(
+                self._storage.directory,
+                sync=options.durability == "fsynced",
+                snapshot_every=options.snapshot_every,
+                sure=self._storage.sure,
+            )
         except BaseException:
             self._storage.close()
             raise

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from shuffle_api.errors import AppExpired, InvalidArgument, MapOutputLost, ShuffleError, UnknownApp, UnknownShuffle
-from shuffle_api.ids import ShuffleId
+from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_server.store.store import Store
 from shuffle_server.worker.replication import Replication
@@ -102,25 +101,14 @@ class Drain:
         wanting = [
             (spec, output)
             for shuffle in self._store.catalog.shuffles()
-            for spec, output in self._wanting(shuffle)
-            if not self._closing.is_set()
+            for spec, output in self._worker.held(shuffle)
+            if len(output.workers) - 1 < spec.replicas and not self._closing.is_set()
         ]
         with ThreadPoolExecutor(THREADS, thread_name_prefix="drain") as threads:
             kept = sum(threads.map(lambda each: not self._copy(*each), wanting))
         self._store.drop_idle(IDLE_SECONDS)
         status = self._worker.status()
         return not kept and not status.staged_outputs and not status.open_pushes
-
-    def _wanting(self, shuffle: ShuffleId) -> list[tuple[ShuffleSpec, MapOutput]]:
-        """The outputs of a shuffle that are here, and at fewer other workers than it asks for."""
-        own = self._worker.info.id
-        try:
-            spec, outputs = self._worker.spec(shuffle), self._worker.outputs(shuffle)
-        except (UnknownShuffle, UnknownApp, AppExpired):
-            return []  # it is over, its files go by themselves
-        return [
-            (spec, output) for output in outputs if own in output.workers and len(output.workers) - 1 < spec.replicas
-        ]
 
     def _copy(self, spec: ShuffleSpec, output: MapOutput) -> bool:
         """Whether the output is at another worker now, or gone."""

@@ -1,8 +1,7 @@
 """A worker whose disks are nearly full moves map outputs to workers that have room, before it has to refuse new ones.
 
 An output is copied, then the registry is told to do without the one here, then the file goes: at every moment the
-registry names workers that have it. Readers that come too late find it where it went. Outputs of Spark stay: its
-readers take a worker that does not have an output for one that has lost it.
+registry names workers that have it. Readers that come too late find it where it went.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from shuffle_api.errors import AppExpired, MapOutputLost, UnknownApp, UnknownShuffle
+from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_server.worker.replication import Replication
@@ -54,15 +53,7 @@ class Rebalancing:
 
     def _largest(self) -> list[tuple[ShuffleSpec, MapOutput]]:
         """What may be moved, the largest first: the least to do for the room."""
-        own = self._worker.info.id
-        found = []
-        for shuffle in self._worker.held_shuffles():
-            try:
-                spec = self._worker.spec(shuffle)
-                if spec.content != "spark":
-                    found += [(spec, output) for output in self._worker.outputs(shuffle) if own in output.workers]
-            except (UnknownShuffle, UnknownApp, AppExpired):
-                continue  # it is over, its files go by themselves
+        found = [held for shuffle in self._worker.held_shuffles() for held in self._worker.held(shuffle)]
         return sorted(found, key=lambda each: -each[1].totals.bytes)
 
     def _move(self, spec: ShuffleSpec, output: MapOutput) -> bool:

@@ -323,6 +323,14 @@ class Worker:
         """The shuffles of which something is on the disks here."""
         return self._store.catalog.shuffles()
 
+    def held(self, shuffle: ShuffleId) -> list[tuple[ShuffleSpec, MapOutput]]:
+        """The outputs of a shuffle that are here; none when it is over, whose files go by themselves."""
+        try:
+            spec, outputs = self.spec(shuffle), self.outputs(shuffle)
+        except (UnknownShuffle, UnknownApp, AppExpired):
+            return []
+        return [(spec, output) for output in outputs if self.info.id in output.workers]
+
     def shuffles(self) -> list[ShuffleSpec]:
         return self._coordinator.shuffles()
 
