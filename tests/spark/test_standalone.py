@@ -21,6 +21,9 @@ RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 SETTINGS = observe.WITH_UI | {
     "spark.executor.memory": "1g",
     "spark.executor.cores": "2",
+    "spark.cores.max": "4",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before both executors are there
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.speculation": "true",
     "spark.speculation.interval": "200ms",
     "spark.speculation.minTaskRuntime": "100ms",
