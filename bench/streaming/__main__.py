@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from bench import machine
 from bench.streaming import cases, flink, table
 from bench.streaming.cases import Point
 from bench.streaming.plan import GUARANTEES
+from bench.streaming.relay_process import RelayProcess
 from bench.streaming.run import run
 
-FLIGHT, FLINK = "flight", "flink"
+FLIGHT, FLINK, RELAYED = "flight", "flink", "flight_relayed"
 
 
 def main() -> int:
@@ -57,6 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each side that count (default: 3)")
     parser.add_argument("--flink", action="store_true", help="run Flink beside it; Maven fetches its jars")
+    parser.add_argument("--relay", action="store_true", help="run it through a worker too, as a side of its own")
     parser.add_argument("--quick", action="store_true", help="small numbers: whether it works, not how fast")
     parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
     parser.add_argument("--plot", metavar="FILE", help="draw a PNG (needs matplotlib)")
@@ -78,7 +81,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     runs: dict[str, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for number in range(options.rounds):
         for point in points:
-            for side, found in run_point(point, with_flink=options.flink).items():
+            for side, found in run_point(point, with_flink=options.flink, with_relay=options.relay).items():
                 runs[point.name][side].append(found)
                 say(f"round {number + 1}: {point.name}: {side} {found['records_s']:,} records/s {found['latency_ms']}")
     return {
@@ -91,9 +94,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run_point(point: Point, *, with_flink: bool) -> dict[str, dict[str, Any]]:
+def run_point(point: Point, *, with_flink: bool, with_relay: bool = False) -> dict[str, dict[str, Any]]:
     """Each side once."""
     found: dict[str, dict[str, Any]] = {FLIGHT: run(point.flight).as_json()}
+    if with_relay:
+        with tempfile.TemporaryDirectory() as directory, RelayProcess(Path(directory)) as relay:
+            case = replace(point.flight, options={**point.flight.options, "relay": relay.address})
+            found[RELAYED] = run(case).as_json()
     if with_flink and point.flink is not None:
         found[FLINK] = flink.run(point.flink).as_json()
     return found

@@ -1,12 +1,13 @@
-"""Seeded faults: producers and consumers killed or frozen at random moments, the outcome compared with an oracle.
+"""Seeded faults: tasks and relays killed or frozen at random moments, the outcome compared with an oracle.
 
     python -m bench.streaming.faults --runs 300 --json faults.json
 
 A run has two producers and two consumers in processes of their own. Whoever dies is started again from the last
 complete checkpoint, as the guarantee wants it: see `Supervisor.recover`. In the `logged_` cases consumers store their
-state at every fourth checkpoint only, and are replayed to from the producers' logs on disk. The oracle: every number
-counts once (exactly_once), at least once (at_least_once), at most once (at_most_once); and the run ends within its
-deadline.
+state at every fourth checkpoint only, and are replayed to from the producers' logs on disk. In the `relayed_` cases all
+tasks, and the driver, reach each other through a worker only; it is struck too, and started again when it was killed.
+The oracle: every number counts once (exactly_once), at least once (at_least_once), at most once (at_most_once); and the
+run ends within its deadline.
 """
 
 from __future__ import annotations
@@ -23,44 +24,26 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from bench.streaming.faults_plan import CASES, CONSUMERS, PARTITIONS, PRODUCERS, Fault, case_of, faults_of
 from bench.streaming.faults_task import RECORD, Task, run_task
+from bench.streaming.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import key_group_range
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.pipelined import PipelinedShuffle
 
-LOGGED = "logged_"
-CASES = (
-    "at_most_once",
-    "at_least_once",
-    "aligned",
-    "unaligned",
-    "aligned_with_timeout",
-    f"{LOGGED}aligned",
-    f"{LOGGED}unaligned",
-)
 MATERIALIZE_EVERY = 4
-PRODUCERS, CONSUMERS, PARTITIONS = 2, 2, 4
 CHECKPOINT_EVERY, CHECKPOINT_WITHIN = 0.1, 2.0
 FROZEN_IS_DEAD = 1.0  # seconds after which the supervisor gives a frozen task up
 DEADLINE = 240.0
 
 Name = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """At `at` seconds of the run, to that task; frozen for `frozen` seconds, or killed (0)."""
-
-    at: float
-    kind: str
-    index: int
-    frozen: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +74,17 @@ class Running:
 class Supervisor:
     """One run: starts tasks, coordinates checkpoints, strikes, recovers."""
 
-    def __init__(self, case: str, seed: int, directory: Path, *, records: int = 12_000) -> None:
+    def __init__(
+        self, case: str, seed: int, directory: Path, *, records: int = 12_000, relay: RelayProcess | None = None
+    ) -> None:
         self.case, self.seed, self.directory, self.records = case, seed, directory, records
         chance = random.Random(f"{case} {seed}")
         self.faults = faults_of(case, seed)
-        guarantee = case if case.startswith("at_") else "exactly_once"
-        self.guarantee = guarantee
+        parts = case_of(case)
+        self.guarantee, self.relay = parts.guarantee, relay
         self.options: dict[str, OptionValue] = {
-            "guarantee": guarantee,
-            "alignment": "aligned" if case.startswith("at_") else case.removeprefix(LOGGED),
+            "guarantee": parts.guarantee,
+            "alignment": parts.alignment,
             "alignment_timeout": 0.05,
             "keepalive": 1.0,  # dead after 3 s
             "timeout": 60.0,
@@ -110,7 +95,9 @@ class Supervisor:
         }
         self.pause = chance.choice([0.004, 0.008])
         self.every = 1
-        if case.startswith(LOGGED):
+        if relay is not None:
+            self.options["relay"] = relay.address
+        if parts.logged:
             self.every = MATERIALIZE_EVERY
             self.options |= {"log_dir": str(directory / "log"), "log_bytes": chance.choice([0, 4 << 10, 64 << 10])}
         self.attempts: Counter[Name] = Counter()
@@ -143,7 +130,7 @@ class Supervisor:
         bad = {
             "at_most_once": repeated,
             "at_least_once": lost,
-        }.get(self.case, lost + repeated)
+        }.get(self.guarantee, lost + repeated)
         if not wrong and (bad or strange):
             wrong = f"{lost} lost, {repeated} repeated, {strange} never written"
         seconds = time.monotonic() - began
@@ -210,6 +197,12 @@ class Supervisor:
                 _order(task.orders, number)
 
     def strike(self, fault: Fault) -> None:
+        if self.relay is not None and fault.kind == "relay":
+            if not fault.frozen:
+                self.relay.strike()
+            elif (stopped := self.relay.freeze()) is not None:
+                self.thaw.append((time.monotonic() + fault.frozen, stopped))
+            return
         task = self.running.get((fault.kind, fault.index))
         if task is None or not task.process.is_alive() or task.frozen_at is not None:
             return
@@ -291,7 +284,7 @@ class Supervisor:
     def compare(self) -> tuple[int, int, int]:
         """How many numbers were lost, repeated, and never written by anybody."""
         seen: Counter[tuple[int, int]] = Counter()
-        if self.case == "at_most_once":
+        if self.guarantee == "at_most_once":
             for path in self.directory.glob("sink-*"):
                 data = path.read_bytes()
                 seen.update(RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
@@ -305,21 +298,9 @@ class Supervisor:
 
 def run(case: str, seed: int, *, records: int = 12_000) -> Outcome:
     """One run, in a directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as directory:
-        return Supervisor(case, seed, Path(directory), records=records).run()
-
-
-def faults_of(case: str, seed: int) -> tuple[Fault, ...]:
-    """What strikes in a run, in order of time."""
-    chance = random.Random(f"faults of {case} {seed}")
-    return tuple(sorted((_fault(chance) for _ in range(chance.randint(1, 3))), key=lambda fault: fault.at))
-
-
-def _fault(chance: random.Random) -> Fault:
-    frozen = chance.choice([0.0, 0.0, 0.3, 4.0])
-    kind = chance.choice(["producer", "consumer"])
-    count = PRODUCERS if kind == "producer" else CONSUMERS
-    return Fault(round(chance.uniform(0.1, 2.0), 3), kind, chance.randrange(count), frozen)
+    with tempfile.TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
+        relay = stack.enter_context(RelayProcess(Path(directory))) if case_of(case).relayed else None
+        return Supervisor(case, seed, Path(directory), records=records, relay=relay).run()
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-COLOURS = {"flight": "#1f77b4", "flink": "#ff7f0e"}
+COLOURS = {"flight": "#1f77b4", "flink": "#ff7f0e", "flight_relayed": "#2ca02c"}
 
 
 def draw(report: dict[str, Any], path: Path) -> None:

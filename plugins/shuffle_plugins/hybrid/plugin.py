@@ -67,7 +67,7 @@ class HybridShuffle(ShufflePlugin):
 
     def master(self, app: str) -> HybridMaster:
         self._check_open()
-        address = self._live.address
+        address = self._live.address(app)
         store = self._store.master(app)
         try:
             return self._track(HybridMaster(app, store, self._live.coordinator, address))
@@ -142,7 +142,7 @@ class HybridShuffle(ShufflePlugin):
             directory = self._live.directory(driver, spec.id.app)
             lanes = Lanes(spec, attempt, pool=pool, limit=chosen.lane_bytes, wait=chosen.wait)
             self._live.add(lanes)
-            directory.bind(spec.id, attempt, self._live.address)
+            directory.bind(spec.id, attempt, self._live.address(spec.id.app))
             return lanes
         except BaseException as error:
             if lanes is not None:

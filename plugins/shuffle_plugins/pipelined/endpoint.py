@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, ShuttingDown
@@ -20,15 +21,19 @@ from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_
 from shuffle_plugins.pipelined.disk_log import delete_logs
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.pump import pump
+from shuffle_plugins.pipelined.reach import OwnPort, Reach, ThroughRelay
 from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
 
 DIRECTORY, OUTPUT = "directory", "output"
+RELAY_BACK_WITHIN = 10.0
+"""Seconds for a driver to come back to a relay that was started again, before who calls it there is told."""
+
 Peer: TypeAlias = tuple[str, Credentials]
 
 
@@ -46,33 +51,25 @@ class Endpoint:
         self.coordinator = Coordinator(partial(delete_logs, options.log_dir))
         self._options = options
         self._channels = ChannelOptions(window=options.window, codec=options.codec, keepalive=options.keepalive)
+        reach = ThroughRelay if options.relay else OwnPort
+        self._reach: Reach = reach(self._serve, self.pool, options, self._channels, self._security)
         self._lock = threading.Lock()
-        self._server: ExchangeEndpoint | None = None
         self._outputs: dict[tuple[ShuffleId, MapAttempt], Subscribed] = {}
         # By address and credentials: those of one application open nothing of another.
         self._clients: dict[Peer, ExchangeClient] = {}
         self._directories: dict[Peer, DirectoryChannel] = {}
         self._closed = False
 
-    @property
-    def address(self) -> str:
-        """Where this process is reached; it is from the first time that somebody asks.
+    def address(self, app: str) -> str:
+        """Where this process is reached by the tasks of `app`; it is from the first time that somebody asks.
 
-        :raises InvalidArgument: connections use TLS, and there is no certificate to serve with.
+        :raises ShuffleError: see `Reach.address`.
         """
         with self._lock:
             self._check_open()
-            if self._server is None:
-                self._server = ExchangeEndpoint(
-                    f"{self._security.scheme}://{self._options.host}:0",
-                    self._serve,
-                    self.pool,
-                    timeout=self._options.timeout,
-                    options=self._channels,
-                    **self._security.server_arguments(),
-                )
-                _ENDPOINTS[self._address(self._server)] = self
-            return self._address(self._server)
+        address = self._reach.address(app)
+        _ENDPOINTS[address] = self
+        return address
 
     def directory(self, address: str, app: str) -> Directory:
         """The directory of the process at `address`, for the shuffles of `app`.
@@ -90,7 +87,7 @@ class Endpoint:
             if known is None or known.broken:
                 if known is not None:
                     known.close()
-                channel = self._client(peer).open(DIRECTORY)
+                channel = self._client(peer).open(DIRECTORY, options=self._directory_options(address))
                 known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
             return known
 
@@ -163,17 +160,17 @@ class Endpoint:
                 output.changed.wait_for(partial(_left, output), deadline - time.monotonic())
         with self._lock:
             self._closed = True
-            server, clients = self._server, list(self._clients.values())
+            clients = list(self._clients.values())
             directories, outputs = list(self._directories.values()), list(self._outputs.values())
             self._outputs.clear()
-            if server is not None:
-                _ENDPOINTS.pop(self._address(server), None)
+        for address, endpoint in list(_ENDPOINTS.items()):
+            if endpoint is self:
+                _ENDPOINTS.pop(address, None)
         left = ShuttingDown("the producer has left")
         steps: list[Callable[[], object]] = [partial(output.fail, left) for output in outputs]
         steps += [directory.close for directory in directories]
         steps += [client.close for client in clients]
-        steps += [server.shutdown] if server is not None else []
-        close_all([*steps, self.pool.close])
+        close_all([*steps, self._reach.close, self.pool.close])
 
     # ------------------------------------------------------------------------------------------ within
 
@@ -196,6 +193,12 @@ class Endpoint:
         else:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 
+    def _directory_options(self, address: str) -> ChannelOptions:
+        """A driver behind a relay is not gone when the relay is: its channel waits for the relay's next start."""
+        if "/" not in address:
+            return self._channels
+        return replace(self._channels, resume=True, relay_wait=min(RELAY_BACK_WITHIN, self._options.timeout))
+
     def _client(self, peer: Peer) -> ExchangeClient:
         client = self._clients.get(peer)
         if client is None:
@@ -205,10 +208,6 @@ class Endpoint:
             )
             self._clients[peer] = client
         return client
-
-    def _address(self, server: Any) -> str:
-        host = self._options.host
-        return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
 
     def _all(self) -> list[Subscribed]:
         with self._lock:

@@ -31,6 +31,10 @@ class PipelinedOptions:
         "records", choices=CONTENTS, help="what the shuffles registered here hold; write_batch needs arrow"
     )
     host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
+    relay: str = option(
+        "",
+        help="HOST:PORT of a worker's data endpoint: this process is reached through it, and listens nowhere itself",
+    )
     memory: int = option(
         512 << 20, unit="bytes", minimum=16 << 20, help="budget of all queues, logs and windows of this plugin"
     )

@@ -25,6 +25,7 @@ from shuffle_plugins.pipelined.inbox import Inbox
 from shuffle_plugins.pipelined.master import NAME, PipelinedMaster
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.output import Output
+from shuffle_plugins.pipelined.reach import worker_name
 from shuffle_plugins.pipelined.reader import PipelinedReader
 from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.pipelined.terms import Terms
@@ -58,7 +59,7 @@ class PipelinedShuffle(ShufflePlugin):
     def master(self, app: str) -> PipelinedMaster:
         chosen = self._options
         terms = Terms(Guarantee(chosen.guarantee), Alignment(chosen.alignment), chosen.alignment_timeout)
-        address = self._endpoint.address
+        address = self._endpoint.address(app)
         return self._track(
             PipelinedMaster(self._endpoint.coordinator, app, terms, chosen.codec, chosen.content, address)
         )
@@ -103,7 +104,7 @@ class PipelinedShuffle(ShufflePlugin):
                 self._endpoint.remove(output, removed_error(spec.id, event))
 
         try:
-            address = self._endpoint.address
+            address = self._endpoint.address(spec.id.app)
             self._endpoint.add(output)
             directory.watch(spec.id, removed)
             directory.bind(spec.id, attempt, address)
@@ -111,13 +112,12 @@ class PipelinedShuffle(ShufflePlugin):
         except BaseException as error:
             self._endpoint.remove(output, InvalidArgument(f"the writer could not be opened: {error}"))
             raise
-        worker = address.replace(":", "-").replace("[", "").replace("]", "")
 
         def leave(error: ShuffleError) -> None:
             self._endpoint.remove(output, error)
             directory.unwatch(spec.id, removed)
 
-        writer = self._track(PipelinedWriter(output, directory, worker, chosen, leave))
+        writer = self._track(PipelinedWriter(output, directory, worker_name(address), chosen, leave))
         self._ticker.add(writer, terms.alignment_timeout if terms.overtakes_late else None)
         return writer
 

@@ -22,6 +22,7 @@ from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures, MasterFigures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
 from shuffle_server.store.statistics import StoreStatistics
+from shuffle_server.worker.channel_relay import ChannelRelayStatistics
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
@@ -62,6 +63,7 @@ class ServerCollector(Collector):
             yield from _pool(figures.worker.pool)
             yield from _store(figures.worker.store)
             yield from _relay(figures.worker.relay)
+            yield from _channels(figures.worker.channels)
         if figures is not None and figures.master is not None:
             yield from _registry(figures.master)
 
@@ -120,6 +122,14 @@ def _relay(relay: RelayStatistics) -> Iterator[Metric]:
     yield _metric(f.RELAY_STREAMS, {("push",): relay.writers, ("pull",): relay.readers})
     yield _metric(f.RELAY_QUEUED_BLOCKS, relay.queued_blocks)
     yield _metric(f.RELAY_QUEUED_BYTES, relay.queued_bytes)
+
+
+def _channels(channels: ChannelRelayStatistics) -> Iterator[Metric]:
+    yield _metric(f.RELAY_TASKS, channels.tasks)
+    yield _metric(f.RELAYED_CHANNELS, channels.channels)
+    yield _metric(f.RELAYED_CHANNEL_HELD, channels.held_bytes)
+    yield _metric(f.RELAYED_CHANNEL_MESSAGES, channels.messages)
+    yield _metric(f.RELAYED_CHANNEL_BYTES, channels.bytes)
 
 
 def _metric(family: Family, values: Values) -> Metric:

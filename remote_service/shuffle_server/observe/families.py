@@ -164,5 +164,10 @@ RELAY_STREAMS = _gauge(
 )
 RELAY_QUEUED_BLOCKS = _gauge("relay_queued_blocks", "Blocks in their queues, which no reader has taken yet.")
 RELAY_QUEUED_BYTES = _gauge("relay_queued_bytes", "Payload of those blocks.")
+RELAY_TASKS = _gauge("relay_tasks", "Tasks that are reached through this worker.")
+RELAYED_CHANNELS = _gauge("relayed_channels", "Channels between tasks that pass through this worker.")
+RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Their messages that are in this worker's hands.")
+RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of theirs that were passed on.")
+RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
 
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

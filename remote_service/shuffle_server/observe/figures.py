@@ -14,6 +14,7 @@ from shuffle_api.registry.state import Registry
 from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
+from shuffle_server.worker.channel_relay import ChannelRelay, ChannelRelayStatistics
 from shuffle_server.worker.relay import Relay
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
@@ -47,6 +48,7 @@ class WorkerSources:
     pool: BufferPool
     store: Store
     relay: Relay
+    channels: ChannelRelay
     absent: Callable[[], str]
     tells: Callable[[], bool] = lambda: True
 
@@ -73,6 +75,7 @@ class WorkerFigures:
     pool: PoolStatistics
     store: StoreStatistics
     relay: RelayStatistics
+    channels: ChannelRelayStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,12 @@ def _of_master(sources: MasterSources) -> MasterFigures:
 
 
 def _of_worker(sources: WorkerSources) -> WorkerFigures:
-    return WorkerFigures(sources.pool.statistics(), sources.store.statistics(), sources.relay.statistics())
+    return WorkerFigures(
+        sources.pool.statistics(),
+        sources.store.statistics(),
+        sources.relay.statistics(),
+        sources.channels.statistics(),
+    )
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from shuffle_server.observe.log_context import add_log_fields, fields_of_error, 
 from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing
 from shuffle_server.worker.actions import act
+from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain
 from shuffle_server.worker.relay import RelayStreams
@@ -58,6 +59,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         security: ServerSecurity = OPEN,
         hand_over: HandOver | None = None,
         relay: RelayStreams | None = None,
+        channels: ChannelRelay | None = None,
     ) -> None:
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
@@ -70,7 +72,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             root_certificates=None if tls is None else tls.client_ca or None,
             middleware={MIDDLEWARE: doorman} if security.secret else None,
         )
-        self.worker, self._options, self._hand_over, self._relay = worker, options, hand_over, relay
+        self.worker, self._options, self._hand_over = worker, options, hand_over
+        self._relay, self._channels = relay, channels
 
     def do_put(
         self,
@@ -121,6 +124,19 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             except ShuffleError as error:
                 raise self._failed("pull", error) from error
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
+
+    def do_exchange(
+        self,
+        context: fl.ServerCallContext,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.MetadataRecordBatchWriter,
+    ) -> None:
+        """A channel between two other processes."""
+        with log_context(peer=context.peer()):
+            if self._channels is None:
+                raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))
+            self._channels.exchange(context, descriptor, reader, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
         """Hand-over by file and scrub (docs/protocol.md), and what the cluster asks of a worker."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.observe.figures import WorkerSources
@@ -21,6 +22,7 @@ from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
+from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint
@@ -60,6 +62,9 @@ class WorkerPart:
         )
         self.pool = BufferPool(options.memory)
         self.relay = Relay(options.relay_timeout)
+        self.channels = ChannelRelay(
+            self.pool, options.relay_timeout, options.overload_timeout, functools.partial(_note_refused, instruments)
+        )
         self._stop = threading.Event()
         self._mover: threading.Thread | None = None
         self._merger: threading.Thread | None = None
@@ -79,7 +84,7 @@ class WorkerPart:
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay, put)
-            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over, relay)
+            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over, relay, self.channels)
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
                 f"cannot listen on {host}:{port}: {error}", remedy="choose another --data-listen address, or port 0"
@@ -119,7 +124,7 @@ class WorkerPart:
 
     def sources(self, absent: Callable[[], str], tells: Callable[[], bool] = lambda: True) -> WorkerSources:
         """What monitoring asks; the arguments are those of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, absent, tells)
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, tells)
 
     def keep_house(self) -> None:
         """To be called every few seconds."""
@@ -134,6 +139,7 @@ class WorkerPart:
     def stop(self) -> bool:
         """End the streams. False when some stayed open: they die with the process."""
         self.relay.close()
+        self.channels.close()
         self._stop.set()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
@@ -153,6 +159,11 @@ class WorkerPart:
         """Close the files; committed outputs stay."""
         self.store.close()
         self.store.empty_trash()
+
+
+def _note_refused(instruments: Instruments, error: ShuffleError) -> None:
+    instruments.refused("data", error)
+    log.warning("channel refused: %s", error)
 
 
 class HouseKept(Protocol):

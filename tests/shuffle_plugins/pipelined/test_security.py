@@ -216,7 +216,7 @@ def test_writer_with_a_token_of_its_own_admits_no_other(secured: Options, party:
         handle = master.register_shuffle(1, 1)
         with task.writer(handle, MapAttempt(0, 0)) as writer:
             write(writer, range(3))
-            address = task._endpoint.address
+            address = task._endpoint.address("app")
             right = keys.for_app("app")
             assert "hello" in ask(address, right, OUTPUT, wanted(handle))
             wrong = [

@@ -10,6 +10,7 @@ with ExchangeEndpoint("grpc+tcp://127.0.0.1:0", handler, BufferPool(64 << 20)) a
 
 from shuffle_transport.exchange.channel import BlockChannel
 from shuffle_transport.exchange.client import ExchangeClient
+from shuffle_transport.exchange.listener import RelayListener
 from shuffle_transport.exchange.options import ChannelOptions
 from shuffle_transport.exchange.received import Control, ReceivedBatch
 from shuffle_transport.exchange.server import ExchangeEndpoint, ExchangeService, Handler
@@ -26,4 +27,5 @@ __all__ = [
     "ExchangeStatistics",
     "Handler",
     "ReceivedBatch",
+    "RelayListener",
 ]

@@ -11,7 +11,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import ShuffleError, ShuttingDown, StreamBroken
+from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.connect import flight_connection, flight_options
@@ -37,6 +37,8 @@ class ExchangeClient:
 
     Connects with the first channel. Has a thread per channel, and two more.
 
+    HOST:PORT/NAME is a task that is reached through the worker at HOST:PORT (`RelayListener.address`).
+
     :param pool: where the windows of what is received are reserved.
     :param timeout: seconds to connect, and to wait for a channel's first reservation.
     :param options: of channels that are opened without their own; `keepalive` also of the connection.
@@ -54,7 +56,8 @@ class ExchangeClient:
     ) -> None:
         self.address = address
         self._pool, self._timeout, self._options, self._credentials = pool, timeout, options, credentials
-        self._client = flight_connection(address, credentials.tls, connection_options(options.keepalive))
+        self._server, self._task = relayed_task(address)
+        self._client = flight_connection(self._server, credentials.tls, connection_options(options.keepalive))
         self._keeper = Keeper(f"exchange-keeper-{address}")
         self._scribe = Scribe(f"exchange-scribe-{address}")
         self._squeezer = Squeezer()
@@ -82,6 +85,7 @@ class ExchangeClient:
             codec=codec.name,
             session=token_bytes(16) if chosen.resume else b"",
             keepalive_ms=round(chosen.keepalive * 1000),
+            relay=self._route(chosen),
         )
         if self._closing.is_set():
             raise self._shutting_down()
@@ -152,6 +156,12 @@ class ExchangeClient:
     def _shutting_down(self) -> ShuttingDown:
         return ShuttingDown(f"the exchange client of {self.address} is closed")
 
+    def _route(self, chosen: ChannelOptions) -> pb.RelayRoute | None:
+        if not self._task:
+            return None
+        own = self._credentials
+        return pb.RelayRoute(to=self._task, wait_ms=round(chosen.relay_wait * 1000), token=own.token, app=own.app)
+
     def _stream(self, command: pb.ExchangeCommand, timeout: float) -> Stream:
         """A new stream, connected.
 
@@ -213,6 +223,21 @@ class ExchangeClient:
             reader.join()
         self._keeper.forget(session)
         self._scribe.forget(session)
+
+
+def relayed_task(address: str) -> tuple[str, bytes]:
+    """Whom to connect to, and the name of the task that is behind it, if there is one.
+
+    :raises InvalidArgument: the name is none.
+    """
+    server, slash, name = address.partition("/")
+    try:
+        task = bytes.fromhex(name)
+    except ValueError:
+        task = b""
+    if slash and not task:
+        raise InvalidArgument(f"no task has the address {address!r}", remedy="HOST:PORT/NAME, as its driver says it")
+    return server, task
 
 
 def connection_options(keepalive: float) -> list[tuple[str, int]]:

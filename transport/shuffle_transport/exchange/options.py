@@ -21,6 +21,9 @@ class ChannelOptions:
         minimum=0,
         help="a client says something this often; who is silent for 3 times that is taken for dead; 0: off",
     )
+    relay_wait: float = option(
+        0.0, unit="seconds", minimum=0, help="how long who is called through a relay may take to be known there"
+    )
 
 
 DEFAULT_OPTIONS = ChannelOptions()

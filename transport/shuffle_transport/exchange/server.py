@@ -27,7 +27,7 @@ from shuffle_transport.exchange.scribe import Scribe
 from shuffle_transport.exchange.session import LEAVE_WITHIN, Session
 from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
-from shuffle_transport.exchange.stream import FlightStream
+from shuffle_transport.exchange.stream import FlightStream, Stream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.granter import Granter
@@ -70,15 +70,21 @@ class ExchangeService:
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
-        peer = context.peer()
-        stream = FlightStream(peer, reader, writer, None)
+        stream = FlightStream(context.peer(), reader, writer, None)
         writer.begin(EXCHANGE_SCHEMA)
+        self.serve(stream, lambda: (exchange_command(stream.peer, descriptor), principal_of(context)))
+
+    def serve(self, stream: Stream, request: Callable[[], tuple[pb.ExchangeCommand, Principal]]) -> None:
+        """Serve one stream until it has ended, whoever opened it.
+
+        :param request: what is asked and by whom; raises what is wrong with that, which is then said on the stream.
+        """
         try:
-            command, principal = _command(peer, descriptor), principal_of(context)
+            command, principal = request()
             session = self._resume(command, stream, principal) or self._open(command, stream, principal)
         except ShuffleError as error:
-            log.warning("exchange with %s refused: %s", peer, error)
-            self._refuse(stream, error)
+            log.warning("exchange with %s refused: %s", stream.peer, error)
+            refuse(stream, error, self._keeper)
             return
         reason = session.run(away=self._options.resume_timeout if session.resume else math.inf)
         if reason is not None and not session.resume:
@@ -104,17 +110,7 @@ class ExchangeService:
         self._squeezer.close()
         self._keeper.close()
 
-    def _refuse(self, stream: FlightStream, error: ShuffleError) -> None:
-        refusal = error_control(error)
-        with self._keeper.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
-            try:
-                stream.write((None, refusal.SerializeToString()))
-                while stream.read() is not None:  # the client may be in the middle of a write
-                    pass
-            except ShuffleError as broken:
-                log.debug("refusing %s: %s", stream.peer, broken)
-
-    def _open(self, command: pb.ExchangeCommand, stream: FlightStream, principal: Principal) -> Session:
+    def _open(self, command: pb.ExchangeCommand, stream: Stream, principal: Principal) -> Session:
         codec = get_codec(command.codec or "none")
         granter = Granter(self._pool, self._timeout, maximum=self._options.window, announced=True)
         session = Session(
@@ -142,7 +138,7 @@ class ExchangeService:
         threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
         return session
 
-    def _resume(self, command: pb.ExchangeCommand, stream: FlightStream, principal: Principal) -> Session | None:
+    def _resume(self, command: pb.ExchangeCommand, stream: Stream, principal: Principal) -> Session | None:
         """The session that the command names, on its new stream; None if the channel is to be opened."""
         wanted = principal, command.session
         with self._changed:
@@ -241,7 +237,20 @@ class ExchangeEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         super().__exit__(*error)
 
 
-def _command(peer: str, descriptor: fl.FlightDescriptor) -> pb.ExchangeCommand:
+def refuse(stream: Stream, error: ShuffleError, keeper: Keeper) -> None:
+    """Say `error` on a stream that is not served, and let the other end end it."""
+    refusal = error_control(error)
+    with keeper.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
+        try:
+            stream.write((None, refusal.SerializeToString()))
+            while stream.read() is not None:  # the client may be in the middle of a write
+                pass
+        except ShuffleError as broken:
+            log.debug("refusing %s: %s", stream.peer, broken)
+
+
+def exchange_command(peer: str, descriptor: fl.FlightDescriptor) -> pb.ExchangeCommand:
+    """What a call that opens a channel asks. Raises InvalidArgument or ProtocolMismatch."""
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
         raise InvalidArgument("an exchange whose descriptor is a path", remedy="send an ExchangeCommand")
     command = messages.parse(pb.ExchangeCommand, descriptor.command)

@@ -251,7 +251,7 @@ class ScrubFinding(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ExchangeCommand(_message.Message):
-    __slots__ = ("protocol", "channel", "metadata", "codec", "session", "resumed", "keepalive_ms")
+    __slots__ = ("protocol", "channel", "metadata", "codec", "session", "resumed", "keepalive_ms", "relay")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -259,6 +259,7 @@ class ExchangeCommand(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     KEEPALIVE_MS_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     channel: str
     metadata: bytes
@@ -266,7 +267,34 @@ class ExchangeCommand(_message.Message):
     session: bytes
     resumed: bool
     keepalive_ms: int
-    def __init__(self, protocol: _Optional[int] = ..., channel: _Optional[str] = ..., metadata: _Optional[bytes] = ..., codec: _Optional[str] = ..., session: _Optional[bytes] = ..., resumed: _Optional[bool] = ..., keepalive_ms: _Optional[int] = ...) -> None: ...
+    relay: RelayRoute
+    def __init__(self, protocol: _Optional[int] = ..., channel: _Optional[str] = ..., metadata: _Optional[bytes] = ..., codec: _Optional[str] = ..., session: _Optional[bytes] = ..., resumed: _Optional[bool] = ..., keepalive_ms: _Optional[int] = ..., relay: _Optional[_Union[RelayRoute, _Mapping]] = ...) -> None: ...
+
+class RelayRoute(_message.Message):
+    __slots__ = ("to", "wait_ms", "token", "app", "listen", "answer")
+    TO_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    LISTEN_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    to: bytes
+    wait_ms: int
+    token: str
+    app: str
+    listen: bytes
+    answer: bytes
+    def __init__(self, to: _Optional[bytes] = ..., wait_ms: _Optional[int] = ..., token: _Optional[str] = ..., app: _Optional[str] = ..., listen: _Optional[bytes] = ..., answer: _Optional[bytes] = ...) -> None: ...
+
+class RelayCall(_message.Message):
+    __slots__ = ("call", "command", "peer")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    call: bytes
+    command: bytes
+    peer: str
+    def __init__(self, call: _Optional[bytes] = ..., command: _Optional[bytes] = ..., peer: _Optional[str] = ...) -> None: ...
 
 class ExchangeControl(_message.Message):
     __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload", "you", "spent", "broken")

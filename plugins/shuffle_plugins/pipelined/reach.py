@@ -1,0 +1,119 @@
+"""How this process is reached by the tasks of other processes: at its own port, or through a worker."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from functools import partial
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_plugins.pipelined.closing import close_all
+from shuffle_plugins.pipelined.options import PipelinedOptions
+from shuffle_plugins.pipelined.security import PeerSecurity
+from shuffle_transport.exchange import ChannelOptions, ExchangeEndpoint, ExchangeService, Handler, RelayListener
+from shuffle_transport.pool import BufferPool
+
+
+class Reach(ABC):
+    """Channels that others open come to a handler."""
+
+    @abstractmethod
+    def address(self, app: str) -> str:
+        """Where the tasks of `app` reach this process; they do from the first time that somebody asks.
+
+        :raises ShuffleError: they cannot.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the channels that came; nobody comes any more. Idempotent."""
+
+
+class OwnPort(Reach):
+    """A port of the option `host`, for all applications."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        pool: BufferPool,
+        options: PipelinedOptions,
+        channels: ChannelOptions,
+        security: PeerSecurity,
+    ) -> None:
+        self._handler, self._pool, self._options = handler, pool, options
+        self._channels, self._security = channels, security
+        self._lock = threading.Lock()
+        self._server: ExchangeEndpoint | None = None
+
+    def address(self, app: str) -> str:
+        """:raises InvalidArgument: connections use TLS, and there is no certificate to serve with."""
+        host = self._options.host
+        with self._lock:
+            if self._server is None:
+                self._server = ExchangeEndpoint(
+                    f"{self._security.scheme}://{host}:0",
+                    self._handler,
+                    self._pool,
+                    timeout=self._options.timeout,
+                    options=self._channels,
+                    **self._security.server_arguments(),
+                )
+            port = self._server.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+
+
+class ThroughRelay(Reach):
+    """The worker at the option `relay`, to which this process keeps a stream for each application it takes part in."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        pool: BufferPool,
+        options: PipelinedOptions,
+        channels: ChannelOptions,
+        security: PeerSecurity,
+    ) -> None:
+        host, _, port = options.relay.rpartition(":")
+        if not host or not port.isdigit() or "/" in host:
+            raise InvalidArgument(
+                f"option 'relay' {options.relay!r} is not HOST:PORT",
+                remedy="give a worker's data address: flight-shuffle worker --data-listen HOST:PORT",
+            )
+        self._options, self._security = options, security
+        self._service = ExchangeService(handler, pool, timeout=options.timeout, options=channels)
+        self._lock = threading.Lock()
+        self._listeners: dict[str, RelayListener] = {}
+        self._closed = False
+
+    def address(self, app: str) -> str:
+        """:raises ServerUnreachable, DeadlineExceeded, Unauthenticated, PermissionDenied: see `RelayListener`."""
+        chosen = self._options
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument("the plugin is closed", remedy="open a new one")
+            if app not in self._listeners:
+                self._listeners[app] = RelayListener(
+                    chosen.relay,
+                    app,
+                    self._service,
+                    self._security.keys,
+                    timeout=chosen.timeout,
+                    keepalive=chosen.keepalive,
+                )
+            return self._listeners[app].address
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            listeners, self._listeners = list(self._listeners.values()), {}
+        close_all([self._service.close, *(partial(RelayListener.close, listener) for listener in listeners)])
+
+
+def worker_name(address: str) -> str:
+    """What the process at an address is called in a MapOutput."""
+    _, _, name = address.partition("/")
+    return f"relayed-{name}" if name else address.replace(":", "-").replace("[", "").replace("]", "")

@@ -1,0 +1,275 @@
+"""Channels between tasks that only dial out: this worker joins two streams and passes messages on, unchanged.
+
+A task that wants to be reached *listens*: it keeps a stream open. Who calls it opens a channel here, under that task's
+name; the task is told, and answers with a stream of its own. From then on what one end writes the other reads. Credit
+is between the two ends, so what is here is one message of each direction, and a consumer that stands still holds up its
+producer as if there were nothing in between. Nothing is kept: when this worker is gone, both ends find that their
+streams broke, and come back as they would to each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from secrets import token_bytes
+
+import pyarrow.flight as fl
+
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, ShuffleError, StreamBroken
+from shuffle_server.worker.joint import CHANNEL_BYTES, Half, Joint, Passage
+from shuffle_transport.exchange.connection import cut_to
+from shuffle_transport.exchange.server import exchange_command, refuse
+from shuffle_transport.exchange.stream import FlightStream, Stream
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.flight_auth import principal_of
+from shuffle_transport.pool import BufferPool
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Principal
+
+log = logging.getLogger(__name__)
+
+NAME_BYTES = 16
+BEAT_SECONDS = 1.0  # between two words to a task that listens; also how soon one that is gone is missed
+TICK_SECONDS = 0.25  # how often who waits for an answer looks whether its caller is still there
+
+Cancelled = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRelayStatistics:
+    """Relayed channels at one moment; `held_bytes` are in hand, `messages` and `bytes` were passed on."""
+
+    tasks: int = 0
+    channels: int = 0
+    held_bytes: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Listener:
+    """A task that can be called. `None` among the calls: another stream has taken its place."""
+
+    app: str
+    calls: queue.SimpleQueue[pb.RelayCall | None] = field(default_factory=queue.SimpleQueue)
+    gone: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """Somebody waits for a task's answer."""
+
+    listener: Listener
+    caller: Half
+    joint: Joint
+    answered: bool = False
+
+
+class ChannelRelay:
+    """The relayed channels of a worker. Thread-safe; `close` it.
+
+    :param pool: where each channel reserves room for what passes.
+    :param timeout: seconds for a task to answer a call, and for an end to take a message.
+    :param overload_timeout: seconds to wait for room in the pool.
+    :param refused: hears of each refusal.
+    """
+
+    def __init__(
+        self, pool: BufferPool, timeout: float, overload_timeout: float, refused: Callable[[ShuffleError], None]
+    ) -> None:
+        self._pool, self._timeout, self._overload_timeout = pool, timeout, overload_timeout
+        self._refused = refused
+        self._passage = Passage(timeout)
+        self._changed = threading.Condition()
+        self._listeners: dict[bytes, Listener] = {}
+        self._calls: dict[bytes, Call] = {}
+        self._peers: dict[object, str] = {}  # of all streams, by stream
+        self._channels = 0
+
+    def exchange(
+        self,
+        context: fl.ServerCallContext,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.MetadataRecordBatchWriter,
+    ) -> None:
+        """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
+        stream = FlightStream(context.peer(), reader, writer, None)
+        writer.begin(EXCHANGE_SCHEMA)
+        with self._changed:
+            self._peers[stream] = stream.peer
+        try:
+            command = exchange_command(stream.peer, descriptor)
+            self._run(stream, command, principal_of(context), context.is_cancelled)
+        except ShuffleError as error:
+            if self._passage.closing:  # no reason to give up: the client tries again
+                raise fl.FlightUnavailableError("the worker is stopping") from None
+            self._refused(error)
+            refuse(stream, error, self._passage.keeper)
+        finally:
+            with self._changed:
+                del self._peers[stream]
+
+    def statistics(self) -> ChannelRelayStatistics:
+        passage = self._passage
+        with self._changed:
+            return ChannelRelayStatistics(
+                len(self._listeners), self._channels, passage.in_hand, passage.messages, passage.bytes
+            )
+
+    def close(self) -> None:
+        """End all streams as they would end if this process died: both ends come back when it does. Idempotent."""
+        with self._changed:
+            self._passage.closing = True
+            self._changed.notify_all()
+            peers = set(self._peers.values())
+        for peer in peers:
+            cut_to(peer)
+        self._passage.keeper.close()
+
+    def _run(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
+        route = command.relay
+        chosen = [name for name in (route.to, route.listen, route.answer) if name]
+        if len(chosen) != 1 or len(chosen[0]) != NAME_BYTES:
+            raise InvalidArgument(
+                "a channel that is for no task",
+                remedy="name one: a worker relays channels between tasks, and has none of its own",
+            )
+        if route.listen:
+            principal.check(route.app)
+            self._listen(stream, route, cancelled)
+        elif route.to:
+            self._call(stream, command, principal, cancelled)
+        else:
+            self._answer(stream, route, principal)
+
+    # ------------------------------------------------------------------------------------- who is called
+
+    def _listen(self, stream: Stream, route: pb.RelayRoute, cancelled: Cancelled) -> None:
+        listener = Listener(route.app)
+        with self._changed:
+            self._check_open()
+            present = self._listeners.get(route.listen)
+            if present is not None and present.app != route.app:
+                raise PermissionDenied("another application has a task of this name", remedy="choose a random name")
+            if present is not None:  # the same task, which has lost its stream before this worker noticed
+                self._gone(present)
+                present.calls.put(None)
+            self._listeners[route.listen] = listener
+            self._changed.notify_all()
+        try:
+            call: pb.RelayCall | None = pb.RelayCall(peer=stream.peer)
+            while call is not None and not cancelled() and not self._passage.closing:
+                with self._passage.keeper.guard(time.monotonic() + self._timeout, stream.abort):
+                    stream.write((None, pb.ExchangeControl(message=call.SerializeToString()).SerializeToString()))
+                try:
+                    call = listener.calls.get(timeout=BEAT_SECONDS)
+                except queue.Empty:
+                    call = pb.RelayCall(peer=stream.peer)
+        except ShuffleError as broken:
+            log.debug("the task at %s is gone: %s", stream.peer, broken)
+        finally:
+            with self._changed:
+                self._gone(listener)
+                if self._listeners.get(route.listen) is listener:
+                    del self._listeners[route.listen]
+
+    def _gone(self, listener: Listener) -> None:
+        listener.gone = True
+        self._changed.notify_all()
+
+    def _answer(self, stream: Stream, route: pb.RelayRoute, principal: Principal) -> None:
+        with self._changed:
+            call = self._calls.get(route.answer)
+            if call is not None:
+                principal.check(call.listener.app)
+                del self._calls[route.answer]
+        if call is None:
+            raise StreamBroken("nobody waits for this answer any more")
+        half = Half(stream, call.joint, self._passage)
+        half.other, call.caller.other = call.caller, half
+        with self._changed:
+            call.answered = True
+            self._changed.notify_all()
+        half.run()
+
+    # ---------------------------------------------------------------------------------------- who calls
+
+    def _call(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
+        deadline = time.monotonic() + min(command.relay.wait_ms / 1000, self._timeout)
+        joint = Joint(self._pool.reserve(CHANNEL_BYTES, self._overload_timeout), self._passage)
+        try:
+            caller = Half(stream, joint, self._passage)
+            while not self._called(caller, joint, command, principal, cancelled, deadline):
+                pass  # the task has lost its stream, and may be back before the deadline
+        except BaseException:
+            joint.over(2)
+            raise
+        with self._changed:
+            self._channels += 1
+        try:
+            caller.run()
+        finally:
+            with self._changed:
+                self._channels -= 1
+
+    def _called(
+        self,
+        caller: Half,
+        joint: Joint,
+        command: pb.ExchangeCommand,
+        principal: Principal,
+        cancelled: Cancelled,
+        deadline: float,
+    ) -> bool:
+        """Tell the task, and wait for its answer; False if it has left before `deadline`."""
+        listener = self._find(command.relay.to, cancelled, deadline)
+        principal.check(listener.app)
+        name, call = token_bytes(NAME_BYTES), Call(listener, caller, joint)
+        with self._changed:
+            self._calls[name] = call
+        said = pb.RelayCall(call=name, command=command.SerializeToString(), peer=caller.peer)
+        listener.calls.put(said)
+        try:
+            self._await_answer(name, call, cancelled)
+        except StreamBroken:
+            if listener.gone and time.monotonic() < deadline:
+                return False
+            raise
+        return True
+
+    def _find(self, name: bytes, cancelled: Cancelled, deadline: float) -> Listener:
+        with self._changed:
+            while (found := self._listeners.get(name)) is None or found.gone:
+                self._check_open()
+                left = deadline - time.monotonic()
+                if left <= 0 or cancelled():
+                    raise StreamBroken(
+                        f"no task is reached as {name.hex()} here", remedy="it has ended, or may come back"
+                    )
+                self._changed.wait(min(left, TICK_SECONDS))
+        return found
+
+    def _await_answer(self, name: bytes, call: Call, cancelled: Cancelled) -> None:
+        deadline = time.monotonic() + self._timeout
+        with self._changed:
+            while not call.answered:
+                if name in self._calls:  # else the answer is on its way to `answered`
+                    if self._passage.closing or call.listener.gone or cancelled():
+                        del self._calls[name]
+                        raise StreamBroken("the task that was called has left", remedy="it may come back")
+                    if time.monotonic() > deadline:
+                        del self._calls[name]
+                        raise DeadlineExceeded(
+                            f"the task that was called did not answer within {self._timeout:g} s",
+                            remedy="see whether it is stuck",
+                        )
+                self._changed.wait(TICK_SECONDS)
+
+    def _check_open(self) -> None:
+        if self._passage.closing:
+            raise StreamBroken("the worker is stopping")

@@ -1,0 +1,146 @@
+"""Two streams that are one: what is read from one half is written to the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
+from shuffle_transport.exchange.keeper import Keeper
+from shuffle_transport.exchange.outbox import error_control
+from shuffle_transport.exchange.stream import Message, Stream
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.pool import Reservation
+
+CHANNEL_BYTES = 1 << 20
+"""What a channel reserves: room for a message of each direction, as the plugin `pipelined` sends them."""
+
+LEAVE_WITHIN = 15.0
+"""Seconds for an end to leave whose other end has left."""
+
+
+class Passage:
+    """What all halves share: deadlines, counts, and whether this worker is about to leave.
+
+    :param timeout: seconds for the end of a half to take one message.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout, self.keeper = timeout, Keeper("channel-relay-keeper")
+        self.closing = False
+        self._lock = threading.Lock()
+        self.messages = self.bytes = self.in_hand = 0
+
+    def took(self, n_bytes: int) -> None:
+        with self._lock:
+            self.in_hand += n_bytes
+
+    def passed(self, n_bytes: int) -> None:
+        with self._lock:
+            self.in_hand -= n_bytes
+            self.messages += 1
+            self.bytes += n_bytes
+
+
+class Joint:
+    """The memory of one channel's two halves.
+
+    :param reservation: of CHANNEL_BYTES; grows for as long as larger messages are here. Closed when both are over.
+    """
+
+    def __init__(self, reservation: Reservation, passage: Passage) -> None:
+        self._reservation, self._passage = reservation, passage
+        self._lock = threading.Lock()
+        self._in_hand, self._halves = 0, 2
+
+    def take(self, n_bytes: int) -> None:
+        """So many bytes more are in hand."""
+        self._passage.took(n_bytes)
+        with self._lock:
+            self._in_hand += n_bytes
+            self._reservation.cover(self._in_hand)
+
+    def passed(self, n_bytes: int) -> None:
+        """They are not any more."""
+        self._passage.passed(n_bytes)
+        with self._lock:
+            self._in_hand -= n_bytes
+            if self._reservation.size > CHANNEL_BYTES:
+                self._reservation.try_resize(max(CHANNEL_BYTES, self._in_hand))
+
+    def over(self, halves: int = 1) -> None:
+        """So many halves will hold nothing any more."""
+        with self._lock:
+            self._halves -= halves
+            if not self._halves:
+                self._reservation.close()
+
+
+class Half:
+    """One of two joined streams, with the thread that reads it.
+
+    :ivar other: where what is read goes; set before `run`.
+    :ivar peer: the address of the end.
+    """
+
+    other: Half
+
+    def __init__(self, stream: Stream, joint: Joint, passage: Passage) -> None:
+        self._stream, self._joint, self._passage = stream, joint, passage
+        self.peer = stream.peer
+        self._writing = threading.Lock()
+        self._open = True
+
+    def run(self) -> None:
+        """Pass messages on until this stream has ended; then tell the other end, and write here no more.
+
+        When the other end takes nothing any more, what still comes is dropped: its own thread tells this end.
+        """
+        what = "the other end has left"
+        try:
+            while (message := self._stream.read()) is not None:
+                self._pass_on(message)
+        except InvalidArgument as refusal:
+            what = f"the other end broke the rules: {refusal.message}"
+            self.write((None, error_control(refusal).SerializeToString()))
+        except ShuffleError as broken:
+            what = f"the other end is gone: {broken.message}"
+        finally:
+            with self._writing:
+                self._open = False
+            self._passage.keeper.end(self)
+            if not self._passage.closing:  # else both find their streams broken, and come back
+                self.other.leave(StreamBroken(what))
+            self._joint.over()
+
+    def write(self, message: Message) -> None:
+        """Waits as long as the end of this half takes nothing; never raises."""
+        with self._writing:
+            if not self._open:
+                return
+            key = object()
+            self._passage.keeper.begin(key, time.monotonic() + self._passage.timeout, self._stream.abort)
+            try:
+                self._stream.write(message)
+            except ShuffleError:
+                self._open = False  # who reads this stream finds it broken, and tells the other end
+            finally:
+                self._passage.keeper.end(key)
+
+    def leave(self, error: StreamBroken) -> None:
+        """The other half has ended: say so, which means nothing to an end that is over as well, and have it end."""
+        self.write((None, error_control(error).SerializeToString()))
+        with self._writing:
+            if self._open:
+                self._passage.keeper.begin(self, time.monotonic() + LEAVE_WITHIN, self._stream.abort)
+
+    def _pass_on(self, message: Message) -> None:
+        batch, metadata = message
+        if batch is not None and not batch.schema.equals(EXCHANGE_SCHEMA, check_metadata=False):
+            raise InvalidArgument("an exchange batch of other columns", remedy="see docs/protocol.md, Channels")
+        size = len(metadata or b"") if batch is None else batch.nbytes
+        self._joint.take(size)
+        try:
+            self.other.write(message)
+        finally:
+            self._joint.passed(size)

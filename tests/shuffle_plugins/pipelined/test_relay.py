@@ -1,0 +1,164 @@
+"""Tasks that reach each other through a worker: they only dial out, and all else is as between peers."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.streaming.relay_process import RelayProcess
+from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuffleError
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import OptionValue
+from shuffle_api.streaming import Barrier, Captured
+from shuffle_api.testing import ShufflePluginTests
+from shuffle_plugins.pipelined import PipelinedShuffle
+from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, until, write
+
+Options = dict[str, OptionValue]
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    with RelayProcess(tmp_path_factory.mktemp("relay"), ["--metrics-listen", "127.0.0.1:0"]) as process:
+        yield process
+
+
+@pytest.fixture
+def own_relay(tmp_path: Path) -> Iterator[RelayProcess]:
+    """One that a test may kill."""
+    with RelayProcess(tmp_path) as process:
+        yield process
+
+
+def through(relay: RelayProcess, **options: OptionValue) -> Options:
+    return {"local": False, "timeout": WAIT, "relay": relay.address, **options}
+
+
+class TestPipelinedShuffleThroughRelay(ShufflePluginTests):
+    plugin_class = PipelinedShuffle
+    supports_blocks = True
+    supports_batches = True
+
+    @pytest.fixture
+    def options(self, relay: RelayProcess) -> Options:
+        return {"local": False, "relay": relay.address}
+
+
+def test_task_listens_nowhere(relay: RelayProcess) -> None:
+    with Scene(1, 1, through(relay)) as scene, scene.writer() as writer, scene.reader() as reader:
+        assert scene.handle.endpoint.startswith(f"{relay.address}/")
+        write(writer, range(10))
+        committed = writer.commit()
+        assert records_of(rest(reader)) == data(*range(10))
+        assert committed.worker.startswith("relayed-")
+        assert scene.plugin._endpoint._reach.address("x") != scene.handle.endpoint
+        assert not hasattr(scene.plugin._endpoint._reach, "_server")
+
+
+def test_reader_without_the_option_dials_out_to_the_relay_too(relay: RelayProcess) -> None:
+    with Scene(1, 1, through(relay)) as scene, PipelinedShuffle({"local": False, "timeout": WAIT}) as other:
+        with scene.writer() as writer, other.reader(scene.handle, range(1)) as reader:
+            write(writer, range(10))
+            writer.commit()
+            assert [record for _, record in reader] == data(*range(10))
+
+
+@pytest.mark.parametrize("alignment", ["aligned", "unaligned", "aligned_with_timeout"])
+def test_checkpoint_through_a_relay_is_gone_back_to(relay: RelayProcess, alignment: str) -> None:
+    options = through(relay, guarantee="exactly_once", alignment=alignment, alignment_timeout=0.05, flush_timeout=0.0)
+    with Scene(1, 1, options) as scene:
+        with scene.writer() as writer, scene.reader() as reader:
+            write(writer, range(5))
+            writer.emit(Barrier(1))
+            state = writer.state(1, WAIT)
+            seen = until(reader, Barrier)
+            captured = next(event for event in until(reader, Captured) if isinstance(event, Captured))
+            write(writer, range(5, 8))
+            before = records_of(seen)
+            writer.abort()
+        with (
+            scene.writer(attempt=1, restore=state) as writer,
+            scene.reader(attempt=1, restore=captured.state) as reader,
+        ):
+            write(writer, range(5, 8))
+            writer.commit()
+            assert before + records_of(rest(reader)) == data(*range(8))
+
+
+def test_slow_reader_makes_the_writer_wait_and_the_relay_holds_next_to_nothing(relay: RelayProcess) -> None:
+    """What has come through while the reader stands still is the reader's own credit."""
+    before = metric(relay, "relayed_channel_bytes_total")
+    options = through(relay, window=1 << 20, queue_bytes=256 << 10, log_bytes=0, memory=64 << 20, debloat_target=0.0)
+    with Scene(1, 1, {**options, "timeout": 8.0}) as scene:
+        reader, writer = scene.reader(), scene.writer()
+        record, written = bytes(16 << 10), 0
+        with pytest.raises(Overloaded):
+            while True:
+                writer.write(0, record)
+                written += 1
+        assert 0 < written * len(record) < 4 << 20
+        assert metric(relay, "relayed_channel_bytes_total") - before < 3 << 20
+        assert metric(relay, "relayed_channel_held_bytes") <= 2 << 20
+        assert metric(relay, "relayed_channels") == 1
+        got = 0
+        while got < written:
+            got += len(records_of([event] if (event := reader.poll(WAIT)) is not None else []))
+        writer.write(0, record)  # there is room again
+        writer.commit()
+        rest(reader)
+        reader.close()
+    assert metric(relay, "pool_budget_bytes") > metric(relay, "pool_peak_bytes") > 0
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_stream_goes_on_when_the_relay_was_killed_and_started_again(own_relay: RelayProcess, guarantee: str) -> None:
+    with Scene(2, 1, through(own_relay, guarantee=guarantee)) as scene:
+        with scene.writer() as writer, scene.reader() as reader:
+            write(writer, range(100))
+            writer.flush()
+            got = records_of([reader.poll(WAIT)])  # type: ignore[list-item]
+            for first in (100, 200):
+                own_relay.kill()
+                write(writer, range(first, first + 50))
+                own_relay.restart()
+                write(writer, range(first + 50, first + 100), partition=1)
+            writer.commit()
+            got += records_of(rest(reader))
+            assert sorted(got, key=int) == data(*range(300))
+        assert [found.output for found in scene.master.map_outputs(scene.handle)] == [MapAttempt(0, 0)]
+        with scene.reader(attempt=1):  # the driver is still reached
+            pass
+
+
+def test_producer_that_leaves_is_named_to_its_reader(relay: RelayProcess) -> None:
+    with Scene(1, 1, through(relay, guarantee="exactly_once")) as scene:
+        task = PipelinedShuffle(through(relay, linger=0.0))
+        writer = task.writer(scene.handle, MapAttempt(0, 0))
+        with scene.reader() as reader:
+            write(writer, range(3))
+            writer.flush()
+            assert reader.poll(WAIT) is not None
+            task.close()
+            with pytest.raises(ShuffleError, match=f"the producer at {relay.address}/.* is lost"):
+                rest(reader)
+
+
+def test_relay_that_is_not_there_is_named() -> None:
+    with PipelinedShuffle({"relay": "127.0.0.1:1", "timeout": 2.0}) as plugin:
+        with pytest.raises(ServerUnreachable, match="127.0.0.1:1"):
+            plugin.master("app")
+
+
+@pytest.mark.parametrize("relay_option", ["nowhere", "host:", "host:port", ":9"])
+def test_relay_option_is_checked_where_it_is_given(relay_option: str) -> None:
+    with pytest.raises(InvalidArgument, match="HOST:PORT"):
+        PipelinedShuffle({"relay": relay_option})
+
+
+def metric(relay: RelayProcess, name: str) -> float:
+    with urllib.request.urlopen(f"http://{relay.metrics}/metrics", timeout=WAIT) as reply:
+        lines = reply.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"flight_shuffle_{name} "))

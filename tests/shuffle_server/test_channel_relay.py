@@ -1,0 +1,326 @@
+"""A worker that joins channels: whom it lets in, what it says when an end is missing, what it gives back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from bench.streaming.relay_process import RelayProcess
+from shuffle_api.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    ShuffleError,
+    StreamBroken,
+    Unauthenticated,
+)
+from shuffle_transport import messages
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.connect import flight_connection, flight_options
+from shuffle_transport.credential_files import load_keyring
+from shuffle_transport.exchange import (
+    BlockChannel,
+    ChannelOptions,
+    Control,
+    ExchangeClient,
+    ExchangeService,
+    RelayListener,
+)
+from shuffle_transport.exchange.stream import FlightStream
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.pool import BufferPool
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import NO_CREDENTIALS, NO_KEYS, Credentials, Keyring, app_token
+from tests.certificates import make_party, make_secret
+
+WAIT = 30.0
+SECRET = b"a secret that only the tasks have, and not the worker between them"
+Task = Callable[..., RelayListener]
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    with RelayProcess(tmp_path_factory.mktemp("relay")) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RelayProcess, Keyring]]:
+    root = tmp_path_factory.mktemp("secured")
+    party, secret = make_party(root / "tls"), make_secret(root / "secret")
+    keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret))
+    arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret)]
+    with RelayProcess(root, arguments, credentials=keys.for_cluster()) as process:
+        yield process, keys
+
+
+def echo(name: str, metadata: bytes, channel: BlockChannel) -> None:
+    """Says its name and who it acts for, then everything back."""
+    channel.send_control(f"{name} for {channel.principal.app}".encode() + metadata, WAIT)
+    while (item := channel.receive(WAIT)) is not None:
+        if isinstance(item, Control):
+            channel.send_control(item.message, WAIT)
+        else:
+            channel.send(item.rows, bytes(item.payload), WAIT)
+            item.release()
+
+
+@pytest.fixture
+def task() -> Iterator[Task]:
+    """Tasks that are reached through a relay."""
+    with ExitStack() as stack:
+
+        def listen(relay: RelayProcess, app: str = "A", keys: Keyring = NO_KEYS) -> RelayListener:
+            pool = BufferPool(64 << 20)
+            stack.callback(pool.close)
+            service = ExchangeService(echo, pool, timeout=WAIT)
+            listener = RelayListener(relay.address, app, service, keys, timeout=WAIT, keepalive=5.0)
+            stack.callback(listener.close)
+            stack.callback(service.close)
+            return listener
+
+        yield listen
+
+
+def client(address: str, credentials: Credentials = NO_CREDENTIALS, **options: float) -> ExchangeClient:
+    chosen = ChannelOptions(keepalive=5.0, relay_wait=options.get("relay_wait", 0.0))
+    return ExchangeClient(address, BufferPool(64 << 20), timeout=WAIT, options=chosen, credentials=credentials)
+
+
+def said(address: str, credentials: Credentials = NO_CREDENTIALS, **options: float) -> str:
+    """What a task says to who calls it."""
+    with client(address, credentials, **options) as caller, caller.open("hello", metadata=b"!") as channel:
+        item = channel.receive(WAIT)
+        assert isinstance(item, Control)
+        channel.half_close(WAIT)
+        assert channel.receive(WAIT) is None
+        return item.message.decode()
+
+
+def test_blocks_and_messages_pass_both_ways_in_order(relay: RelayProcess, task: Task) -> None:
+    with client(task(relay).address) as caller, caller.open("numbers") as channel:
+        assert isinstance(channel.receive(WAIT), Control)
+        got: list[bytes] = []
+
+        def hear() -> None:
+            while (item := channel.receive(WAIT)) is not None:
+                got.append(item.message if isinstance(item, Control) else bytes(item.payload))
+                if not isinstance(item, Control):
+                    item.release()
+
+        hearing = threading.Thread(target=hear)
+        hearing.start()
+        sent = []
+        for number in range(200):
+            payload = bytes([number]) * (1 if number % 3 else 300_000)  # within the metadata, and beside it
+            rows = np.array([(0, crc32c(payload), len(payload), len(payload), 1)], BLOCK_ROW)
+            channel.send(rows, payload, WAIT)
+            channel.send_control(b"%d" % number, WAIT)
+            sent += [payload, b"%d" % number]
+        channel.half_close(WAIT)
+        hearing.join(WAIT)
+        assert got == sent
+
+
+def test_nobody_under_that_name_is_an_error_that_names_it(relay: RelayProcess) -> None:
+    with pytest.raises(StreamBroken, match="no task is reached as 00000000") as raised:
+        said(f"{relay.address}/{bytes(16).hex()}")
+    assert relay.address in raised.value.message
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize("name", ["/", "/xyz", "/00"])
+def test_address_without_a_name_is_refused(relay: RelayProcess, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        said(relay.address + name)
+
+
+def test_channel_for_no_task_is_refused(relay: RelayProcess) -> None:
+    with pytest.raises(InvalidArgument, match="has none of its own"):
+        said(relay.address)
+
+
+def test_who_calls_may_wait_for_a_task_to_come(relay: RelayProcess, task: Task) -> None:
+    listener = task(relay)
+    listener.close()
+    found: list[str] = []
+    calling = threading.Thread(target=lambda: found.append(said(listener.address, relay_wait=WAIT)))
+    calling.start()
+    again = task(relay)
+    rename(again, listener.address)
+    calling.join(WAIT)
+    assert found == ["hello for A!"]
+
+
+def rename(listener: RelayListener, address: str) -> None:
+    """Listen under another task's name: what the same task does after it has lost the worker."""
+    listener._name = bytes.fromhex(address.partition("/")[2])
+    listener._stream.abort()
+
+
+def test_task_that_has_closed_is_gone(relay: RelayProcess, task: Task) -> None:
+    listener = task(relay)
+    assert said(listener.address) == "hello for A!"
+    listener.close()
+    deadline = time.monotonic() + WAIT
+    while True:  # the worker looks every second
+        try:
+            said(listener.address)
+        except StreamBroken:
+            return
+        assert time.monotonic() < deadline
+
+
+def test_other_end_that_breaks_off_is_an_error(relay: RelayProcess, task: Task) -> None:
+    address = task(relay).address
+    with client(address) as caller:
+        channel = caller.open("hello")
+        assert isinstance(channel.receive(WAIT), Control)
+        with client(address) as second, second.open("hello") as other:  # which goes on
+            assert isinstance(other.receive(WAIT), Control)
+            channel.cancel("enough")
+            other.send_control(b"still here", WAIT)
+            item = other.receive(WAIT)
+            assert isinstance(item, Control)
+            assert item.message == b"still here"
+            other.half_close(WAIT)
+            assert other.receive(WAIT) is None
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_channel_that_may_resume_outlives_the_relay(tmp_path: Path, task: Task, resume: bool) -> None:
+    with RelayProcess(tmp_path) as relay:
+        listener = task(relay)
+        options = ChannelOptions(keepalive=5.0, resume=resume, relay_wait=WAIT)
+        with client(listener.address) as caller, caller.open("hello", options=options) as channel:
+            assert isinstance(channel.receive(WAIT), Control)
+            relay.kill()
+            relay.restart()
+            if not resume:
+                with pytest.raises(ShuffleError):
+                    channel.receive(WAIT)
+            else:
+                channel.send_control(b"again", WAIT)
+                item = channel.receive(WAIT)
+                assert isinstance(item, Control)
+                assert item.message == b"again"
+                channel.half_close(WAIT)
+                assert channel.receive(WAIT) is None
+        assert said(listener.address, relay_wait=WAIT) == "hello for A!"
+
+
+# ------------------------------------------------------------------------------------------------ who may
+
+
+def test_application_reaches_its_own_tasks_with_its_token(secured: tuple[RelayProcess, Keyring], task: Task) -> None:
+    relay, keys = secured
+    own = Keyring(tls=keys.tls, token=keys.for_app("A").token)
+    assert said(task(relay, "A", own).address, own.for_app("A")) == "hello for A!"
+    assert said(task(relay, "A", keys).address, keys.for_app("A")) == "hello for A!"
+
+
+def test_application_cannot_reach_anothers_task(secured: tuple[RelayProcess, Keyring], task: Task) -> None:
+    relay, keys = secured
+    address = task(relay, "B", keys).address
+    with pytest.raises(PermissionDenied, match="'B' with the token of application 'A'"):
+        said(address, keys.for_app("A"))
+    with pytest.raises(Unauthenticated):
+        said(address, Credentials(tls=keys.tls))
+    with pytest.raises(Unauthenticated):
+        said(address, Credentials("B", app_token(SECRET, "B"), keys.tls))
+
+
+def test_application_cannot_listen_for_another(secured: tuple[RelayProcess, Keyring], task: Task) -> None:
+    relay, keys = secured
+    taken = bytes.fromhex(task(relay, "B", keys).address.partition("/")[2])
+    own = keys.for_app("A")
+    for route in (pb.RelayRoute(listen=bytes(16), app="B"), pb.RelayRoute(listen=taken, app="A")):
+        with pytest.raises(PermissionDenied):
+            raise answer(relay, own, route)
+    assert said(f"{relay.address}/{taken.hex()}", keys.for_app("B")) == "hello for B!"
+
+
+def test_application_cannot_answer_anothers_call(secured: tuple[RelayProcess, Keyring]) -> None:
+    relay, keys = secured
+    name = bytes(range(16))
+    listening = open_stream(relay, keys.for_app("B"), pb.RelayRoute(listen=name, app="B"))
+    assert listening.read() is not None
+    refusals: list[ShuffleError] = []
+
+    def call() -> None:
+        with pytest.raises(ShuffleError) as raised:
+            said(f"{relay.address}/{name.hex()}", keys.for_app("B"))
+        refusals.append(raised.value)
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    called = pb.RelayCall()
+    while not called.call:
+        message = listening.read()
+        assert message is not None
+        called = pb.RelayCall.FromString(pb.ExchangeControl.FromString(message[1] or b"").message)
+    with pytest.raises(PermissionDenied):
+        raise answer(relay, keys.for_app("A"), pb.RelayRoute(answer=called.call, app="A"))
+    assert not refusals
+    listening.abort()  # the task leaves, and its caller hears so
+    calling.join(WAIT)
+    assert "has left" in refusals[0].message
+
+
+def test_task_admits_nobody_without_its_token_whatever_the_relay_does(relay: RelayProcess, task: Task) -> None:
+    """The worker wants no tokens: then it is the task that asks for one."""
+    keys = Keyring(secret=SECRET)
+    address = task(relay, "A", keys).address
+    assert said(address, keys.for_app("A")) == "hello for A!"
+    for credentials in (Credentials(), Credentials("A", "x" * 44), Credentials("A", app_token(SECRET, "B"))):
+        with pytest.raises(Unauthenticated):
+            said(address, credentials)
+
+
+# -------------------------------------------------------------------------------------------------- rules
+
+
+def test_batch_of_other_columns_ends_its_channel_only(relay: RelayProcess, task: Task) -> None:
+    address = task(relay).address
+    command = pb.ExchangeCommand(
+        protocol=messages.PROTOCOL, channel="x", relay=pb.RelayRoute(to=bytes.fromhex(address.partition("/")[2]))
+    )
+    connection = flight_connection(relay.address, None)
+    writer, reader = connection.do_exchange(fl.FlightDescriptor.for_command(command.SerializeToString()))
+    batch = pa.record_batch({"strange": [1, 2, 3]})
+    writer.begin(batch.schema)
+    writer.write_batch(batch)
+    assert isinstance(refusal_of(FlightStream(relay.address, reader, writer, reader.cancel)), InvalidArgument)
+    connection.close()
+    assert said(address) == "hello for A!"
+
+
+def open_stream(relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute) -> FlightStream:
+    command = pb.ExchangeCommand(protocol=messages.PROTOCOL, relay=route)
+    connection = flight_connection(relay.address, credentials.tls)
+    writer, reader = connection.do_exchange(
+        fl.FlightDescriptor.for_command(command.SerializeToString()), flight_options(credentials, WAIT)
+    )
+    writer.begin(EXCHANGE_SCHEMA)
+    return FlightStream(relay.address, reader, writer, reader.cancel)
+
+
+def answer(relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute) -> ShuffleError:
+    """How a stream of that route is refused."""
+    return refusal_of(open_stream(relay, credentials, route))
+
+
+def refusal_of(stream: FlightStream) -> ShuffleError:
+    while (message := stream.read()) is not None:
+        control = pb.ExchangeControl.FromString(message[1] or b"")
+        if control.HasField("error"):
+            stream.half_close()
+            return messages.typed_error(control.error)
+    raise AssertionError("it was not refused")
