@@ -119,6 +119,8 @@ class Inbox:
     def begin(self, input: Input, feed: Feed) -> None:
         """`feed` is to receive an attempt: the one that was begun with, or, if nothing was handed out, any."""
         with self.changed:
+            if self._error is not None:
+                raise self._error
             if input.reading != feed.bound.output:
                 self._drop(input)
                 input.reading = feed.bound.output

@@ -37,6 +37,7 @@ from shuffle_plugins.pipelined.directory import Bound
 from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.remote.plugin import RemoteShuffle
+from shuffle_plugins.remote.watch import LossWatch
 from shuffle_transport.pool import PoolStatistics
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,11 @@ class HybridShuffle(ShufflePlugin):
         store = self._store.reader(stored, partitions, wanted)
         places = DriverPlaces(self._live, driver, spec.id)
         return self._track(HybridReader(spec, partitions, wanted, store, places, connect, self._options.timeout))
+
+    def watch(self, handle: ShuffleHandle) -> LossWatch:
+        """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""
+        self._check_open()
+        return self._store.watch(split_handle(handle)[0])
 
     def memory(self) -> PoolStatistics:
         """What waits for live readers, and their windows, of the option `memory`."""

@@ -135,8 +135,9 @@ class HybridReader(ShuffleReader):
             return
         self._closed = True
         self._inbox.fail(InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id))
-        steps: list[Callable[[], object]] = [feed.stop for feed in self._feeds]
-        steps += [feed.join for feed in self._feeds]
+        feeds = list(self._feeds)
+        steps: list[Callable[[], object]] = [feed.stop for feed in feeds]
+        steps += [feed.join for feed in feeds]
         steps.append(self._store.close)
         if self._watching:
             steps.append(lambda: self._places.unwatch(self._inbox.heard))
@@ -235,8 +236,9 @@ class HybridReader(ShuffleReader):
                 input.alone_since = None
                 if now >= input.join_at and not (input.began and place.output != input.reading):
                     feed = Feed(place, self._inbox, self._open)
-                    self._feeds.append(feed)
-                    self._inbox.begin(input, feed)
+                    with self._inbox.changed:  # `close` stops all there are, and none begins after it
+                        self._inbox.begin(input, feed)
+                        self._feeds.append(feed)
                     feed.start()
             elif input.alone_since is None:
                 input.alone_since = now

@@ -9,8 +9,9 @@ import pytest
 
 from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputLost
-from shuffle_api.interfaces import OptionValue, ShufflePlugin
-from shuffle_api.testing import ShufflePluginTests
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import OptionValue, ShuffleMaster, ShufflePlugin
+from shuffle_api.testing import ShufflePluginTests, oracle
 from shuffle_api.values import HYBRID, MapOutput, ShuffleHandle
 from shuffle_plugins.hybrid import HybridShuffle
 from tests.certificates import make_party, make_secret
@@ -50,6 +51,23 @@ class TestHybridShuffle(ShufflePluginTests):
         path.unlink()
         with plugin.reader(handle, range(handle.spec.partitions)) as reader, pytest.raises(MapOutputLost):
             list(reader)
+
+    def test_lost_output_is_told_to_who_watches_and_its_next_attempt_is_read(
+        self, plugin: ShufflePlugin, master: ShuffleMaster
+    ) -> None:
+        assert isinstance(plugin, HybridShuffle)
+        workload = oracle.Workload(seed=5, partitions=2, maps=2)
+        handle = self.stored(plugin, master, workload)
+        with plugin.watch(handle) as watch:
+            self.lose_map_output(plugin, handle, master.map_outputs(handle)[1])
+            assert watch.next(30.0).output == MapAttempt(1, 0)
+        with plugin.writer(handle, MapAttempt(1, 1)) as again, plugin.reader(handle, range(2)) as reader:
+            records = iter(reader)
+            oracle.fill(again, workload.written(MapAttempt(1, 1)))
+            got = [next(records)]  # it does not fail for what was lost: somebody writes it
+            again.commit()
+            got += records
+        oracle.verify(workload.expected([MapAttempt(0, 0), MapAttempt(1, 1)], range(2)), got)
 
 
 class TestHybridShuffleOverConnections(TestHybridShuffle):

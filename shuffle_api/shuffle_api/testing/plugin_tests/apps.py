@@ -37,8 +37,9 @@ class AppTests(PluginTestBase):
             others = other_master.register_shuffle(2, 1, shuffle=mine.spec.id.shuffle)
             oracle.write(plugin, others, OTHER, MapAttempt(0, 0))
             assert master.map_outputs(mine) == []
-            with pytest.raises(MapOutputNotWritten):
-                oracle.read(plugin, mine)
+            if plugin.mode.start == "after_commit":  # else a reader would wait for a writer
+                with pytest.raises(MapOutputNotWritten):
+                    oracle.read(plugin, mine)
 
     def test_end_of_one_application_leaves_the_others(
         self, plugin: ShufflePlugin, master: ShuffleMaster, app: str

@@ -94,8 +94,8 @@ class PluginTestBase:
     def shuffle(
         self, plugin: ShufflePlugin, master: ShuffleMaster, *, partitions: int = 1, maps: int = 1
     ) -> ShuffleHandle:
-        """A shuffle nothing is written to yet, of a mode in which what has not committed is not visible."""
-        self.needs(plugin.mode.start == "after_commit", "lets readers start after the commit only")
+        """A shuffle nothing is written to yet, of a mode in which what has committed stays to be read."""
+        self.needs(plugin.mode.reconsumable and not plugin.mode.bounded, "keeps what has committed")
         return master.register_shuffle(partitions, maps)
 
     def needs(self, ability: bool, what: str) -> None:

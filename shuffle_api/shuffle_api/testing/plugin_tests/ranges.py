@@ -79,6 +79,7 @@ class RangeTests(PluginTestBase):
             oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(6)), got)
 
     def test_maps_that_have_not_committed_are_named(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
+        self.needs(plugin.mode.start == "after_commit", "lets readers start after the commit only")
         handle = self.shuffle(plugin, master, maps=8)
         for n in (0, 1, 2, 4, 6, 7):
             oracle.write(plugin, handle, ONE_MAP, MapAttempt(n, 0))
