@@ -41,8 +41,13 @@ class RelayProcess:
         self.settle()
         self._server.kill()
 
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end. Raises ServerFailed if that does not come."""
+        self.settle()
+        self._server.stop()
+
     def restart(self) -> None:
-        """Start it again after `kill`; returns when it serves."""
+        """Start it again after `kill` or `stop`; returns when it serves."""
         self._server.restart()
 
     def strike(self) -> None:

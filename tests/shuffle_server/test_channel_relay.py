@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,12 +90,12 @@ def task() -> Iterator[Task]:
         yield listen
 
 
-def client(address: str, credentials: Credentials = NO_CREDENTIALS, **options: float) -> ExchangeClient:
-    chosen = ChannelOptions(keepalive=5.0, relay_wait=options.get("relay_wait", 0.0))
+def client(address: str, credentials: Credentials = NO_CREDENTIALS, **options: Any) -> ExchangeClient:
+    chosen = ChannelOptions(keepalive=5.0, **options)
     return ExchangeClient(address, BufferPool(64 << 20), timeout=WAIT, options=chosen, credentials=credentials)
 
 
-def said(address: str, credentials: Credentials = NO_CREDENTIALS, **options: float) -> str:
+def said(address: str, credentials: Credentials = NO_CREDENTIALS, **options: Any) -> str:
     """What a task says to who calls it."""
     with client(address, credentials, **options) as caller, caller.open("hello", metadata=b"!") as channel:
         item = channel.receive(WAIT)
@@ -226,15 +227,19 @@ def test_application_reaches_its_own_tasks_with_its_token(secured: tuple[RelayPr
     assert said(task(relay, "A", keys).address, keys.for_app("A")) == "hello for A!"
 
 
-def test_application_cannot_reach_anothers_task(secured: tuple[RelayProcess, Keyring], task: Task) -> None:
+@pytest.mark.parametrize("resume", [False, True], ids=["", "resumable"])
+def test_application_cannot_reach_anothers_task(
+    secured: tuple[RelayProcess, Keyring], task: Task, resume: bool
+) -> None:
+    """And hears so at once: it makes no sense to come back."""
     relay, keys = secured
     address = task(relay, "B", keys).address
     with pytest.raises(PermissionDenied, match="'B' with the token of application 'A'"):
-        said(address, keys.for_app("A"))
+        said(address, keys.for_app("A"), resume=resume)
     with pytest.raises(Unauthenticated):
-        said(address, Credentials(tls=keys.tls))
+        said(address, Credentials(tls=keys.tls), resume=resume, resume_timeout=10 * WAIT)
     with pytest.raises(Unauthenticated):
-        said(address, Credentials("B", app_token(SECRET, "B"), keys.tls))
+        said(address, Credentials("B", app_token(SECRET, "B"), keys.tls), resume=resume, resume_timeout=10 * WAIT)
 
 
 def test_application_cannot_listen_for_another(secured: tuple[RelayProcess, Keyring], task: Task) -> None:

@@ -1,4 +1,4 @@
-"""A plugin in this process, its reader and writers connected within it or over Flight."""
+"""A plugin in this process, its reader and writers connected within it, over Flight, or through a worker."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from contextlib import ExitStack
 
 import pytest
 
+from bench.streaming.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from tests.shuffle_plugins.pipelined.scene import Scene
 
 Open = Callable[..., Scene]
 
 
-@pytest.fixture(params=[True, False], ids=["local", "connected"])
-def local(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(scope="session")
+def shared_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    with RelayProcess(tmp_path_factory.mktemp("relay")) as process:
+        yield process
+
+
+@pytest.fixture(params=["local", "connected"])
+def reach(request: pytest.FixtureRequest) -> str:
+    """How tasks reach each other; a module that overrides this may say "relayed" as well."""
+    return str(request.param)
 
 
 @pytest.fixture
-def scene(local: bool) -> Iterator[Open]:
+def scene(reach: str, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens scenes: `scene(partitions, maps, option=...)`."""
+    given: dict[str, OptionValue] = {"local": reach == "local", "timeout": 30.0}
+    if reach == "relayed":
+        given["relay"] = request.getfixturevalue("shared_relay").address
     with ExitStack() as stack:
 
         def open_scene(partitions: int = 1, maps: int = 1, **options: OptionValue) -> Scene:
-            return stack.enter_context(Scene(partitions, maps, {"local": local, "timeout": 30.0, **options}))
+            return stack.enter_context(Scene(partitions, maps, {**given, **options}))
 
         yield open_scene

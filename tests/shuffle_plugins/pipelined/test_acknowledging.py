@@ -11,6 +11,11 @@ from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, data, records_of, rest, until, write
 
 
+@pytest.fixture(params=["local", "connected", "relayed"])
+def reach(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def received(reader: PipelinedReader, blocks: int) -> None:
     """Wait until so many blocks of map 0 are there."""
     inbox = reader._inbox

@@ -20,6 +20,11 @@ UNALIGNED = {**EXACTLY, "alignment": "unaligned"}
 LATE = {**EXACTLY, "alignment": "aligned_with_timeout", "alignment_timeout": 0.05}
 
 
+@pytest.fixture(params=["local", "connected", "relayed"])
+def reach(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def captured(events: list[Event]) -> ReaderState:
     """The state that the last event carries."""
     last = events[-1]

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from bench.streaming.relay_process import RelayProcess
-from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuffleError
+from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
-from shuffle_api.streaming import Barrier, Captured
 from shuffle_api.testing import ShufflePluginTests
 from shuffle_plugins.pipelined import PipelinedShuffle
-from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, until, write
+from shuffle_transport.credential_files import load_keyring
+from tests.certificates import make_party, make_secret
+from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, write
 
 Options = dict[str, OptionValue]
 
@@ -66,28 +67,6 @@ def test_reader_without_the_option_dials_out_to_the_relay_too(relay: RelayProces
             assert [record for _, record in reader] == data(*range(10))
 
 
-@pytest.mark.parametrize("alignment", ["aligned", "unaligned", "aligned_with_timeout"])
-def test_checkpoint_through_a_relay_is_gone_back_to(relay: RelayProcess, alignment: str) -> None:
-    options = through(relay, guarantee="exactly_once", alignment=alignment, alignment_timeout=0.05, flush_timeout=0.0)
-    with Scene(1, 1, options) as scene:
-        with scene.writer() as writer, scene.reader() as reader:
-            write(writer, range(5))
-            writer.emit(Barrier(1))
-            state = writer.state(1, WAIT)
-            seen = until(reader, Barrier)
-            captured = next(event for event in until(reader, Captured) if isinstance(event, Captured))
-            write(writer, range(5, 8))
-            before = records_of(seen)
-            writer.abort()
-        with (
-            scene.writer(attempt=1, restore=state) as writer,
-            scene.reader(attempt=1, restore=captured.state) as reader,
-        ):
-            write(writer, range(5, 8))
-            writer.commit()
-            assert before + records_of(rest(reader)) == data(*range(8))
-
-
 def test_slow_reader_makes_the_writer_wait_and_the_relay_holds_next_to_nothing(relay: RelayProcess) -> None:
     """What has come through while the reader stands still is the reader's own credit."""
     before = metric(relay, "relayed_channel_bytes_total")
@@ -131,6 +110,41 @@ def test_stream_goes_on_when_the_relay_was_killed_and_started_again(own_relay: R
         assert [found.output for found in scene.master.map_outputs(scene.handle)] == [MapAttempt(0, 0)]
         with scene.reader(attempt=1):  # the driver is still reached
             pass
+
+
+def test_relay_that_is_stopped_in_order_waits_for_nobody(tmp_path: Path) -> None:
+    """Its channels break, as if it had died, and both ends come back."""
+    with RelayProcess(tmp_path) as own_relay, Scene(1, 1, through(own_relay)) as scene:
+        with scene.writer() as writer, scene.reader() as reader:
+            write(writer, range(10))
+            writer.flush()
+            got = records_of([reader.poll(WAIT)])  # type: ignore[list-item]
+            own_relay.stop()
+            own_relay.restart()
+            write(writer, range(10, 20))
+            writer.commit()
+            assert got + records_of(rest(reader)) == data(*range(20))
+
+
+def test_application_streams_with_its_token_and_over_tls_and_sees_no_others(tmp_path: Path) -> None:
+    party, secret = make_party(tmp_path / "tls"), make_secret(tmp_path / "secret")
+    keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret))
+    arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret)]
+    with RelayProcess(tmp_path, arguments, credentials=keys.for_cluster()) as relay:
+        own = through(relay, tls_ca=str(party.ca))  # nobody needs a certificate to serve with
+        driver = PipelinedShuffle({**own, "secret_file": str(secret)})
+        task = PipelinedShuffle({**own, "token": keys.for_app("A").token})
+        stranger = PipelinedShuffle({**own, "token": keys.for_app("B").token})
+        with driver, task, stranger, driver.master("A") as master:
+            handle = master.register_shuffle(1, 1)
+            with task.writer(handle, MapAttempt(0, 0)) as writer, task.reader(handle, range(1)) as reader:
+                write(writer, range(10))
+                writer.commit()
+                assert [record for _, record in reader] == data(*range(10))
+            with pytest.raises(Unauthenticated):  # its token is not that of A
+                stranger.reader(handle, range(1))
+            with pytest.raises(Unauthenticated):
+                PipelinedShuffle({**own, "token": "x" * 44}).master("A")
 
 
 def test_producer_that_leaves_is_named_to_its_reader(relay: RelayProcess) -> None:

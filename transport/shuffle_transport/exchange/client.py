@@ -11,7 +11,15 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown, StreamBroken
+from shuffle_api.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    ProtocolMismatch,
+    ShuffleError,
+    ShuttingDown,
+    StreamBroken,
+    Unauthenticated,
+)
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.connect import flight_connection, flight_options
@@ -30,6 +38,8 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts to connect again
+_FINAL = (Unauthenticated, PermissionDenied, ProtocolMismatch)
+"""How a call is refused that is refused again when it is repeated."""
 
 
 class ExchangeClient:
@@ -186,7 +196,8 @@ class ExchangeClient:
             if session.heard:
                 deadline, pauses = time.monotonic() + options.resume_timeout, _FIRST_PAUSE
             command.resumed = session.known
-            found = self._reconnect(session, command, deadline, pauses) if session.resume else None
+            mends = session.resume and not isinstance(reason, _FINAL)
+            found = self._reconnect(session, command, deadline, pauses) if mends else None
             if found is None:
                 session.fail(reason)
                 return
