@@ -21,7 +21,7 @@ from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_
 from shuffle_plugins.pipelined.disk_log import delete_logs
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.pump import pump
-from shuffle_plugins.pipelined.reach import OwnPort, Reach, ThroughRelay
+from shuffle_plugins.pipelined.reach import RELAY_BACK_WITHIN, OwnPort, Reach, ThroughRelay, patiently
 from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
@@ -31,8 +31,6 @@ from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
 
 DIRECTORY, OUTPUT = "directory", "output"
-RELAY_BACK_WITHIN = 10.0
-"""Seconds for a driver to come back to a relay that was started again, before who calls it there is told."""
 
 Peer: TypeAlias = tuple[str, Credentials]
 
@@ -80,16 +78,8 @@ class Endpoint:
         there = _ENDPOINTS.get(address)
         if there is not None and (there is self or self._options.local):
             return there.coordinator
-        with self._lock:
-            self._check_open()
-            peer = address, self._security.keys.for_app(app)
-            known = self._directories.get(peer)
-            if known is None or known.broken:
-                if known is not None:
-                    known.close()
-                channel = self._client(peer).open(DIRECTORY, options=self._directory_options(address))
-                known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
-            return known
+        patience = min(RELAY_BACK_WITHIN, self._options.timeout) if "/" in address else 0.0
+        return patiently(partial(self._directory, address, app, patience), patience)
 
     def add(self, output: Subscribed) -> None:
         """Serve it from now on."""
@@ -193,11 +183,19 @@ class Endpoint:
         else:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 
-    def _directory_options(self, address: str) -> ChannelOptions:
-        """A driver behind a relay is not gone when the relay is: its channel waits for the relay's next start."""
-        if "/" not in address:
-            return self._channels
-        return replace(self._channels, resume=True, relay_wait=min(RELAY_BACK_WITHIN, self._options.timeout))
+    def _directory(self, address: str, app: str, patience: float) -> Directory:
+        with self._lock:
+            self._check_open()
+            peer = address, self._security.keys.for_app(app)
+            known = self._directories.get(peer)
+            if known is None or known.broken:
+                if known is not None:
+                    known.close()
+                # A driver behind a relay is not gone when the relay is: its channel outlives that.
+                options = replace(self._channels, resume=True, relay_wait=patience) if patience else self._channels
+                channel = self._client(peer).open(DIRECTORY, options=options)
+                known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
+            return known
 
     def _client(self, peer: Peer) -> ExchangeClient:
         client = self._clients.get(peer)

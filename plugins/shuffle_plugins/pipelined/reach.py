@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ServerUnreachable
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.security import PeerSecurity
 from shuffle_transport.exchange import ChannelOptions, ExchangeEndpoint, ExchangeService, Handler, RelayListener
 from shuffle_transport.pool import BufferPool
+
+RELAY_BACK_WITHIN = 10.0
+"""Seconds for a relay that is gone to be started again, and for a driver to come back to it, before one is told."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts
+
+T = TypeVar("T")
 
 
 class Reach(ABC):
@@ -96,7 +106,8 @@ class ThroughRelay(Reach):
             if self._closed:
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
             if app not in self._listeners:
-                self._listeners[app] = RelayListener(
+                listen = partial(
+                    RelayListener,
                     chosen.relay,
                     app,
                     self._service,
@@ -104,6 +115,7 @@ class ThroughRelay(Reach):
                     timeout=chosen.timeout,
                     keepalive=chosen.keepalive,
                 )
+                self._listeners[app] = patiently(listen, min(RELAY_BACK_WITHIN, chosen.timeout))
             return self._listeners[app].address
 
     def close(self) -> None:
@@ -111,6 +123,23 @@ class ThroughRelay(Reach):
             self._closed = True
             listeners, self._listeners = list(self._listeners.values()), {}
         close_all([self._service.close, *(partial(RelayListener.close, listener) for listener in listeners)])
+
+
+def patiently(call: Callable[[], T], seconds: float) -> T:
+    """What `call` returns; while it finds nobody there, it is repeated for `seconds`.
+
+    :raises ShuffleError: what else it raises, or ServerUnreachable to the end.
+    """
+    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    while True:
+        try:
+            return call()
+        except ServerUnreachable:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def worker_name(address: str) -> str:

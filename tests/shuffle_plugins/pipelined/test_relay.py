@@ -13,7 +13,7 @@ from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, S
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.testing import ShufflePluginTests
-from shuffle_plugins.pipelined import PipelinedShuffle
+from shuffle_plugins.pipelined import PipelinedShuffle, endpoint, reach
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_party, make_secret
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, write
@@ -110,6 +110,17 @@ def test_stream_goes_on_when_the_relay_was_killed_and_started_again(own_relay: R
         assert [found.output for found in scene.master.map_outputs(scene.handle)] == [MapAttempt(0, 0)]
         with scene.reader(attempt=1):  # the driver is still reached
             pass
+
+
+def test_tasks_may_start_while_the_relay_does(own_relay: RelayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (reach, endpoint):  # a start takes as long as it takes
+        monkeypatch.setattr(module, "RELAY_BACK_WITHIN", 2 * WAIT)
+    with Scene(1, 1, through(own_relay)) as scene, PipelinedShuffle(through(own_relay, timeout=2 * WAIT)) as task:
+        own_relay.strike()  # kill -9, and another start
+        with task.writer(scene.handle, MapAttempt(0, 0)) as writer, scene.reader() as reader:
+            write(writer, range(10))
+            writer.commit()
+            assert records_of(rest(reader)) == data(*range(10))
 
 
 def test_relay_that_is_stopped_in_order_waits_for_nobody(tmp_path: Path) -> None:
