@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.cluster import ClusterProcesses, wait_until
 from bench.cluster_writers import write_all
+from bench.files import files_below
 from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
@@ -149,7 +150,7 @@ class Kill:
             process.restart()
 
     def _snapshot_begun(self) -> bool:
-        return any(self._registry.rglob("snapshot-*.new"))
+        return any(path.name.startswith("snapshot-") and path.suffix == ".new" for path in files_below(self._registry))
 
 
 def _victims(cluster: ClusterProcesses, victim: str, worker: int) -> list[ServerProcess]:
@@ -161,8 +162,8 @@ def _files(cluster: ClusterProcesses, app: str) -> list[Path]:
     return [
         path
         for worker in cluster.workers
-        for path in (worker.data_dir / "worker").rglob("*")
-        if path.is_file() and (app in path.parts or "trash" in path.parts)
+        for path in files_below(worker.data_dir / "worker")
+        if app in path.parts or "trash" in path.parts
     ]
 
 

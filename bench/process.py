@@ -20,7 +20,7 @@ def cpu_by_thread_name(pid: int) -> dict[str, float]:
         try:
             name = (task / "comm").read_text().strip()
             seconds[re.sub(r"[-#_ ]*\d+$", "", name)] += _ticks(task / "stat") / TICKS
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue  # it has just ended
     return seconds
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.files import files_below
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle, ShuffleSpec
@@ -51,7 +52,7 @@ def read_all(plugin: ShufflePlugin, handle: ShuffleHandle, maps: range | None = 
 
 def output_files(data_dir: Path) -> list[Path]:
     """Everything below the worker's directory that is a file of an output, committed or not."""
-    return sorted(p for p in (data_dir / "worker").rglob("*") if p.is_file() and p.name != "nonce")
+    return sorted(path for path in files_below(data_dir / "worker") if path.name != "nonce")
 
 
 @contextmanager

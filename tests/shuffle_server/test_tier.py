@@ -11,6 +11,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from bench.files import files_below
 from bench.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -378,6 +379,10 @@ def test_a_wrong_uri_is_refused_without_showing_it() -> None:
     assert "hunter2" not in str(refused.value)
 
 
+def suffixes(root: Path) -> list[str]:
+    return [path.suffix for path in files_below(root)]
+
+
 def test_a_server_moves_cold_shuffles_out_survives_a_kill_and_serves_them(s3: str, tmp_path: Path) -> None:
     arguments = ["--tier", s3, "--tier-after", "0"]
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments) as server:
@@ -386,9 +391,9 @@ def test_a_server_moves_cold_shuffles_out_survives_a_kill_and_serves_them(s3: st
                 handle = master.register_shuffle(8, 2)
                 written = write_map(plugin, handle, 0) + write_map(plugin, handle, 1)
                 deadline = time.monotonic() + DEADLINE
-                while list(server.data_dir.rglob("*.out")) and time.monotonic() < deadline:
+                while suffixes(server.data_dir).count(".out") and time.monotonic() < deadline:
                     time.sleep(0.1)
-                assert len(list(server.data_dir.rglob("*.away"))) == 2
+                assert suffixes(server.data_dir).count(".away") == 2
                 server.kill()
                 server.restart()
                 assert read_all(plugin, handle) == sorted(written)

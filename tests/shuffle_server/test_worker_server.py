@@ -10,6 +10,7 @@ import pytest
 
 import shuffle_server.server
 from bench.cluster import wait_until
+from bench.files import files_below
 from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
 from shuffle_api.ids import ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
@@ -125,7 +126,9 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
         monkeypatch.setattr(member._client, "call", call_and_lose)
         master._control.membership.leave(worker.worker.info.id, "a test")
         member._wake.set()
-        wait_until(lambda: not list((tmp_path / "w").rglob("*.out")), "what it held is gone")
+        wait_until(
+            lambda: not any(path.suffix == ".out" for path in files_below(tmp_path / "w")), "what it held is gone"
+        )
         expected = write_map(plugin, handle, 0, attempt=1)
         assert read_all(plugin, handle) == expected
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bench.files import files_below
 from tests.spark.server import Server
 
 GONE_TIMEOUT_S = 30.0
@@ -38,7 +39,7 @@ def under_way(server: Server) -> list[str]:
 
     Not those in its trash: their shuffle is gone, and the server deletes them every few seconds.
     """
-    partial = [str(path) for path in (server.data_dir / "worker" / "apps").rglob("*.partial")]
+    partial = [str(path) for path in files_below(server.data_dir / "worker" / "apps") if path.suffix == ".partial"]
     opened = []
     for link in Path(f"/proc/{server.pid}/fd").iterdir():
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.files import files_below
 from bench.server import ServerFailed, ServerProcess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
@@ -72,7 +73,7 @@ class Server:
         directory = self.data_dir / "worker" / "apps" / app / ("" if shuffle is None else str(shuffle))
         trash = self.data_dir / "worker" / "trash"
         deadline = time.monotonic() + GONE_TIMEOUT_S
-        while left := [path for place in (directory, trash) for path in place.rglob("*") if path.is_file()]:
+        while left := [*files_below(directory), *files_below(trash)]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still there after {GONE_TIMEOUT_S:.0f} s: {', '.join(map(str, left))}")
             if meanwhile is not None:

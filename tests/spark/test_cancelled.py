@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bench.files import files_below, size_of
 from bench.spark_driver import SparkDriver
 from tests.spark import cancelled, held, leaks
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
@@ -32,7 +33,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def partial_bytes(server: Server) -> int:
-    return sum(path.stat().st_size for path in server.data_dir.rglob("*.partial"))
+    return sum(size_of(path) for path in files_below(server.data_dir) if path.suffix == ".partial")
 
 
 @pytest.mark.parametrize("interrupt", [True, False], ids=["interrupted", "asked"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.files import files_below, size_of
 from bench.spark_driver import SparkDriver
 from tests.spark import held, jobs, leaks, observe, stages
 from tests.spark.conftest import StartDriver, flight_conf
@@ -60,7 +61,9 @@ def test_attempt_that_loses_to_its_speculative_copy_leaves_no_row(
 
     driver.begin(stages.speculated, flag=str(flag))
     deadline = time.monotonic() + stages.DEADLINE_S
-    while not (flag.exists() and any(path.stat().st_size for path in server.data_dir.rglob("*.partial"))):
+    while not (
+        flag.exists() and any(size_of(path) for path in files_below(server.data_dir) if path.suffix == ".partial")
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
