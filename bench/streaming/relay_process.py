@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import threading
@@ -15,16 +16,29 @@ from bench.server import ServerFailed, ServerProcess
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 
+def lasting_address() -> str:
+    """A free address that nobody is given by the system while the process that has it is down."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        address = ("127.0.0.1", random.randrange(10_000, first))
+        try:
+            socket.create_server(address).close()
+        except OSError:
+            continue  # somebody has it
+        return f"{address[0]}:{address[1]}"
+
+
 class RelayProcess:
     """`flight-shuffle server` with `address` as its data endpoint. A context manager, stopped with SIGKILL."""
 
     def __init__(
         self, directory: Path, arguments: Sequence[str] = (), *, credentials: Credentials = NO_CREDENTIALS
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address, control = lasting_address(), lasting_address()
         given = ["--data-listen", self.address, *arguments]
-        self._server = ServerProcess(directory / "relay", directory / "relay.log", given, credentials=credentials)
+        self._server = ServerProcess(
+            directory / "relay", directory / "relay.log", given, credentials=credentials, listen=control
+        )
         self._restart: threading.Thread | None = None
 
     @property
