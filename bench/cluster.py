@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.server import ServerProcess
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 class ClusterProcesses:

@@ -67,7 +67,7 @@ def run(cluster: ClusterProcesses, seed: int, *, workers: int, records: int = 30
     app = f"faults-{seed}"
     kill = Kill(cluster, _victims(cluster, victim, chance.randrange(workers)))
     wrong: list[str] = []
-    options: dict[str, OptionValue] = {"server": cluster.master.control, "timeout": 60, "retry": 60}
+    options: dict[str, OptionValue] = {"server": cluster.master.control, "timeout": 240, "retry": 240}
     options["push_bytes"] = 64 << 10  # so that a kill finds half of an output at the worker
     with RemoteShuffle(options) as plugin, plugin.master(app) as master:
         handle = master.register_shuffle(workload.partitions, maps)

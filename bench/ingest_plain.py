@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 PIECE = 2 << 20
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 _SCHEMA = pa.schema([pa.field("payload", pa.large_binary(), nullable=False)])
 
 

@@ -23,7 +23,7 @@ from shuffle_plugins.remote import RemoteShuffle
 T = TypeVar("T")
 
 BATCH_ROWS = 128 << 10
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 TASK_TIMEOUT_S = 600.0
 
 

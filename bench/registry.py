@@ -31,7 +31,7 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 ROOT = Path(__file__).parents[1]
 PARTITIONS, MAPS = 1000, 10_000
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 WARM_UP_S = 1.0
 
 Commit = Callable[[ShuffleId, list[MapOutput]], object]

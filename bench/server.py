@@ -17,8 +17,8 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 READY = re.compile(r"^ready( \w+=\S+)+$")
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 120.0
 
 
 class ServerFailed(Exception):
@@ -31,7 +31,7 @@ class ServerProcess:
     ``control``, ``data`` and ``metrics`` (empty without ``--metrics-listen``) are its addresses; ``log`` takes its
     standard error; ``credentials`` are for `status`. ``role`` may be ``master``, which has no ``data``, or ``worker``,
     which has no ``control`` and a ``worker`` id. ``prefix`` goes before the command, to run it elsewhere.
-    Raises ServerFailed if it is not ready within a minute.
+    Raises ServerFailed if it is not ready within `START_TIMEOUT_S`.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-JVM_EXIT_TIMEOUT_S = 30
+JVM_EXIT_TIMEOUT_S = 120
 
 
 def local_conf(scratch: Path, *, memory: str = "2g", partitions: int = 8) -> dict[str, str]:

@@ -23,8 +23,8 @@ from bench.jvm_threads import dump_tasks
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = (ROOT, *(ROOT / name for name in ("shuffle_api", "transport", "plugins", "remote_service")))
 
-CALL_TIMEOUT_S = 230.0
-STOP_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 1000.0
+STOP_TIMEOUT_S = 240.0
 
 
 class JobFailed(Exception):

@@ -36,7 +36,7 @@ from tests.spark import held, observe
 from tests.spark.standalone import Standalone
 
 FAULTS = (("executor", "map"), ("executor", "reduce"), ("server", "map"), ("server", "reduce"), ("outputs", "between"))
-DEADLINE_S = 120.0
+DEADLINE_S = 600.0
 SIZE = {"records": 16_000, "maps": 8, "partitions": 4}
 # A reduce stage may learn of one lost output per attempt, and Spark grants it four.
 MOST = {"map": SIZE["maps"], "reduce": SIZE["partitions"], "between": 3}

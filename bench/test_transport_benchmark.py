@@ -23,7 +23,7 @@ from shuffle_transport.loopback import loopback
 from shuffle_transport.pool import BufferPool
 
 KIB, MIB = 1 << 10, 1 << 20
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 SIZES = pytest.mark.parametrize("block", [4 * KIB, 64 * KIB, MIB], ids=["4K", "64K", "1M"])
 
 

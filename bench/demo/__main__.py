@@ -22,7 +22,7 @@ from bench.spark import local_conf
 from shuffle_api.errors import ShuffleError
 from shuffle_plugins.spark import spark_conf
 
-RELEASE_TIMEOUT_S = 15.0
+RELEASE_TIMEOUT_S = 60.0
 # A result has about the size of its input as parquet; two are compared at a time, shuffled data comes on top.
 DISK_PER_INPUT_BYTE = 6
 

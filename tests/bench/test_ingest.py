@@ -26,7 +26,7 @@ SMALL = [
 SMALL += ["--small-block-bytes", "100", "--memory-partitions", "20", "--memory-maps", "3"]
 
 
-@pytest.mark.timeout(300)  # three servers and eight processes, one after the other
+@pytest.mark.timeout(900)  # three servers and eight processes, one after the other
 def test_every_part_has_figures(tmp_path: Path) -> None:
     path = tmp_path / "ingest.json"
     ingest.main([*SMALL, "--json", str(path), "--scratch", str(tmp_path)])

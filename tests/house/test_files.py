@@ -20,7 +20,9 @@ REGISTRY = re.compile(r"--(extra-)?index-url|pypi\.org|pythonhosted\.org|repo1?\
 
 
 def committed() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=240
+    )
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 

@@ -37,7 +37,7 @@ def run(text: str, server: ServerProcess, directory: Path) -> str:
     path.write_text(text.replace(ADDRESS, server.control))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
     done = subprocess.run(
-        [sys.executable, path], cwd=directory, env=environment, capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, path], cwd=directory, env=environment, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -37,7 +37,7 @@ def setup(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]
         env={"PATH": str(machine / "bin"), "HOME": str(machine), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -16,7 +16,7 @@ from shuffle_plugins.remote.news import Listener, NewsDesk
 from shuffle_transport.flight_client import PullStream
 
 SHUFFLE, OUTPUT = ShuffleId("app", 1), MapAttempt(0, 0)
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class Desk(NewsDesk):

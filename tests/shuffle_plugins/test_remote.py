@@ -44,7 +44,7 @@ class TestRemoteShuffle(ShufflePluginTests):
 
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
-        return {"server": server.control, "timeout": 30, "retry": 5}
+        return {"server": server.control, "timeout": 120, "retry": 20}
 
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
         shuffle = handle.spec.id
@@ -65,4 +65,4 @@ class TestRemoteShuffleOverTlsWithTokens(TestRemoteShuffle):
     def options(self, secured_server: ServerProcess) -> dict[str, OptionValue]:
         root = secured_server.log.parent
         secured = {"tls_ca": str(root / "ca.pem"), "secret_file": str(root / "secret")}
-        return {"server": secured_server.control, "timeout": 30, "retry": 5, **secured}
+        return {"server": secured_server.control, "timeout": 120, "retry": 20, **secured}

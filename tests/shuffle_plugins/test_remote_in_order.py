@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def opened(server: ServerProcess, content: str) -> RemoteShuffle:
-    options: dict[str, OptionValue] = {"server": server.control, "timeout": 30, "retry": 5, "content": content}
+    options: dict[str, OptionValue] = {"server": server.control, "timeout": 120, "retry": 20, "content": content}
     return RemoteShuffle(options)
 
 
@@ -66,8 +66,8 @@ def test_a_distributed_sort_by_range_with_spilling_tasks(server: ServerProcess) 
         handle = master.register_shuffle(PARTITIONS, MAPS)
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as tasks:
             writing = [tasks.submit(write_sorted, handle, map, partitioner) for map in range(MAPS)]
-            assert all(task.result(timeout=60) > 0 for task in writing)
-            assert tasks.submit(hashed, 1).result(timeout=60) == hashed(1)
+            assert all(task.result(timeout=300) > 0 for task in writing)
+            assert tasks.submit(hashed, 1).result(timeout=300) == hashed(1)
         with plugin.reader(handle, range(PARTITIONS)) as reader:
             got = [batch for _, batch in merged_batches(reader, handle, ORDER, memory=100_000)]
     assert pa.concat_batches(got).equals(

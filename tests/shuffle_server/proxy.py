@@ -6,7 +6,7 @@ import socket
 import threading
 from types import TracebackType
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 class RecordingProxy:

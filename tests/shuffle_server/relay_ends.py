@@ -21,7 +21,7 @@ from shuffle_transport.checksum import crc32c
 from shuffle_transport.credits import SendWindow
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def command(spec: ShuffleSpec, output: MapAttempt, **changes: Any) -> pb.PutCommand:

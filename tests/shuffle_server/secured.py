@@ -42,14 +42,14 @@ class Secured:
     def options(self) -> dict[str, OptionValue]:
         return {
             "server": self.server.control,
-            "timeout": 20,
+            "timeout": 60,
             "retry": 2,
             "tls_ca": str(self.party.ca),
             "secret_file": str(self.secret_file),
         }
 
     def control(self, credentials: Credentials) -> ControlClient:
-        return ControlClient(self.server.control, client="test", timeout=20, credentials=credentials)
+        return ControlClient(self.server.control, client="test", timeout=60, credentials=credentials)
 
 
 Verb = Callable[[Secured, Credentials, str], Any]
@@ -72,7 +72,7 @@ def _watch(scene: Secured, credentials: Credentials, app: str) -> Any:
 def _flight(action: Callable[[Any, Any, str], Any]) -> Verb:
     def call(scene: Secured, credentials: Credentials, app: str) -> Any:
         with flight_connection(scene.server.data, credentials.tls) as client:
-            return action(client, flight_options(credentials, 20), app)
+            return action(client, flight_options(credentials, 60), app)
 
     return call
 
@@ -87,7 +87,7 @@ def _path(app: str) -> Any:
 
 def do_put(scene: Secured, credentials: Credentials, app: str) -> Any:
     target = PushTarget(ShuffleId(app, 1), MapAttempt(0, 9), 2, "lz4")
-    with closing(FlightClient(scene.server.data, timeout=20, credentials=credentials)) as client:
+    with closing(FlightClient(scene.server.data, timeout=60, credentials=credentials)) as client:
         blocks = [Block(0, crc32c(b"x"), 1, 1, b"x")]
         return client.push(target, blocks, first_block=0, end=totals_of(table_rows(blocks)), commit=True)
 

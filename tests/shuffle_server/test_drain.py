@@ -35,8 +35,8 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
 @pytest.fixture
 def plugin(cluster: ClusterProcesses) -> Iterator[RemoteShuffle]:
     options: dict[str, OptionValue] = {
-        "timeout": 60,
-        "retry": 60,
+        "timeout": 120,
+        "retry": 120,
         "push_bytes": 64 << 10,
         "block_bytes": 16 << 10,
         "codec": "none",
@@ -46,7 +46,7 @@ def plugin(cluster: ClusterProcesses) -> Iterator[RemoteShuffle]:
 
 
 def drain(cluster: ClusterProcesses, worker: ServerProcess) -> dict[str, object]:
-    done = run_cli("drain", "--master", cluster.master.control, worker.worker, "--json", "--timeout", "50")
+    done = run_cli("drain", "--master", cluster.master.control, worker.worker, "--json", "--timeout", "200")
     assert done.returncode == 0, done.stderr
     report: dict[str, object] = json.loads(done.stdout)
     return report
@@ -114,9 +114,9 @@ def is_draining(cluster: ClusterProcesses, worker: ServerProcess) -> bool:
 
 def test_a_worker_that_is_told_to_drain_on_sigterm_hands_over_before_it_ends(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, workers=1) as cluster:
-        leaver = cluster.add_worker("leaver", "--drain", "50")
+        leaver = cluster.add_worker("leaver", "--drain", "200")
         with (
-            RemoteShuffle({"server": cluster.master.control, "timeout": 60, "retry": 60}) as plugin,
+            RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
             plugin.master("job") as master,
         ):
             handle = master.register_shuffle(PARTITIONS, MAPS)
@@ -133,7 +133,7 @@ def test_without_another_worker_a_drain_keeps_everything_and_says_what_is_missin
     with ClusterProcesses(tmp_path, workers=0) as cluster:
         only = cluster.add_worker("only", "--drain", "2")
         with (
-            RemoteShuffle({"server": cluster.master.control, "timeout": 60, "retry": 60}) as plugin,
+            RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
             plugin.master("job") as master,
         ):
             handle = master.register_shuffle(PARTITIONS, 2)
@@ -167,7 +167,7 @@ def test_a_drain_goes_on_when_the_master_is_started_again(cluster: ClusterProces
                 cluster.master.restart()
                 wait_until(lambda: is_draining(cluster, victim), "the worker still drains")
                 writer.abort()
-                said, _ = draining.communicate(timeout=60)
+                said, _ = draining.communicate(timeout=240)
                 assert draining.returncode == 0
                 assert said.endswith("has left\n")
         ended(victim)
@@ -203,7 +203,7 @@ class Job:
 
     def end(self) -> None:
         self._enough.set()
-        self._run_result.result(timeout=120)
+        self._run_result.result(timeout=400)
         self._thread.shutdown()
 
 

@@ -26,7 +26,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import block, output_files
 from tests.shuffle_server.secured import Secured
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 PAYLOADS = [os.urandom(1 << 20) for _ in range(6)]
 
 

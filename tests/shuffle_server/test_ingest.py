@@ -31,7 +31,7 @@ def handle(plugin: RemoteShuffle) -> Iterator[ShuffleHandle]:
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[FlightClient]:
-    flight = FlightClient(server.data, timeout=20)
+    flight = FlightClient(server.data, timeout=60)
     yield flight
     flight.close()
 
@@ -44,7 +44,7 @@ def raw_push(server: ServerProcess, command: bytes, schema: pa.Schema, items: li
     """Send what no client of ours would; the worker's last reply."""
     with fl.connect(f"grpc://{server.data}") as client:
         writer, replies = client.do_put(
-            fl.FlightDescriptor.for_command(command), schema, fl.FlightCallOptions(timeout=20)
+            fl.FlightDescriptor.for_command(command), schema, fl.FlightCallOptions(timeout=60)
         )
         for data, metadata in items:
             writer.write_metadata(metadata) if data is None else writer.write_with_metadata(data, metadata)

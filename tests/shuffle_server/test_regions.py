@@ -62,7 +62,7 @@ def written(root: Path, maps: int = 6) -> tuple[Store, list[MapAttempt]]:
     return store, [write(store, map_id, each) for map_id, each in enumerate(blocks)]
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data(), st.lists(BLOCKS, min_size=2, max_size=7), st.sampled_from([200, 1000, 1 << 20]))
 def test_a_pull_is_the_same_whatever_of_it_is_merged(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, pushed: list[list[tuple[int, bytes]]], most: int
@@ -261,12 +261,11 @@ def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch:
     assert deleted_files(tmp_path) == 0
 
 
-@pytest.mark.timeout(180)
 def test_a_killed_server_serves_what_it_served_and_leaves_no_region(tmp_path: Path) -> None:
     arguments = ["--metrics-listen", "127.0.0.1:0"]
     with (
         ServerProcess(tmp_path / "data", tmp_path / "server.log", arguments) as server,
-        RemoteShuffle({"server": server.control, "timeout": 60, "retry": 60}) as plugin,
+        RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120}) as plugin,
         plugin.master("job") as master,
     ):
         handle = master.register_shuffle(4, 40)

@@ -51,14 +51,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     root = tmp_path_factory.mktemp("relay")
-    arguments = ["--metrics-listen", "127.0.0.1:0", "--window", str(WINDOW), "--relay-timeout", "30"]
+    arguments = ["--metrics-listen", "127.0.0.1:0", "--window", str(WINDOW), "--relay-timeout", "120"]
     with ServerProcess(root / "data", root / "log", arguments) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def control(server: ServerProcess) -> Iterator[ControlClient]:
-    with closing(ControlClient(server.control, client="test", timeout=30)) as client:
+    with closing(ControlClient(server.control, client="test", timeout=60)) as client:
         client.call("RegisterApp", pb.RegisterAppRequest(app="app", instance="one"))
         yield client
 
@@ -182,7 +182,7 @@ def test_a_writer_that_is_killed_is_named_to_readers_and_other_writers(
                 other.send((0, b"more"))
     finally:
         victim.kill()
-        victim.communicate(timeout=30)
+        victim.communicate(timeout=60)
 
 
 def test_a_reader_that_leaves_is_named_to_writers_and_other_readers(client: Any, spec: ShuffleSpec) -> None:
@@ -272,7 +272,7 @@ def test_an_unregistered_shuffle_ends_for_both_sides(control: ControlClient, cli
 def test_a_missing_writer_is_not_waited_for_without_end(tmp_path: Path) -> None:
     with (
         ServerProcess(tmp_path / "data", tmp_path / "log", ["--relay-timeout", "1"]) as server,
-        closing(ControlClient(server.control, client="test", timeout=30)) as control,
+        closing(ControlClient(server.control, client="test", timeout=60)) as control,
         fl.connect(f"grpc://{server.data}") as client,
     ):
         control.call("RegisterApp", pb.RegisterAppRequest(app="app", instance="one"))
@@ -284,7 +284,7 @@ def test_a_missing_writer_is_not_waited_for_without_end(tmp_path: Path) -> None:
 def test_a_server_that_stops_tells_both_sides(tmp_path: Path) -> None:
     with (
         ServerProcess(tmp_path / "data", tmp_path / "log") as server,
-        closing(ControlClient(server.control, client="test", timeout=30)) as control,
+        closing(ControlClient(server.control, client="test", timeout=60)) as control,
         fl.connect(f"grpc://{server.data}") as client,
     ):
         control.call("RegisterApp", pb.RegisterAppRequest(app="app", instance="one"))
@@ -307,7 +307,7 @@ def test_a_server_that_stops_tells_both_sides(tmp_path: Path) -> None:
 def test_the_token_of_another_application_neither_writes_nor_reads(secured: Secured) -> None:
     spec = ShuffleSpec(ShuffleId("A", 1), 1, 2)
     credentials = secured.keys.for_app("B")
-    options = flight_options(credentials, 30.0)
+    options = flight_options(credentials, 60.0)
     with flight_connection(secured.server.data, credentials.tls) as client:
         put = command(spec, MapAttempt(1, 0), codec="lz4").SerializeToString()
         writer, replies = client.do_put(fl.FlightDescriptor.for_command(put), PUT_SCHEMA, options)

@@ -27,7 +27,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, block
 from tests.shuffle_server.test_relay_state import Sender
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 TIMEOUT = 10.0
 WINDOW = 8 << 20
 

@@ -126,7 +126,7 @@ def plugin(master: MasterServer) -> Iterator[RemoteShuffle]:
 def pulled(address: str, handle: ShuffleHandle) -> list[tuple[MapAttempt, int, bytes]]:
     """What one worker serves, in its order."""
     ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=handle.spec.partitions)
-    with closing(FlightClient(address, timeout=30)) as client:
+    with closing(FlightClient(address, timeout=120)) as client:
         items = list(client.pull(ticket))
     assert all(isinstance(item, Pulled) for item in items)
     return [(item.output, item.partition, bytes(item.payload)) for item in items if isinstance(item, Pulled)]
@@ -164,7 +164,7 @@ def test_a_sender_that_is_cut_off_after_its_commit_makes_the_copy_itself(
         target = PushTarget(handle.spec.id, MapAttempt(0, 0), PARTITIONS, "none")
         end = add_rows(Totals(), table_rows(blocks))
         for worker in (v, w):
-            with closing(FlightClient(worker.info.address, timeout=60)) as client:
+            with closing(FlightClient(worker.info.address, timeout=120)) as client:
                 reply = client.push(target, blocks, first_block=0, end=end, commit=True)
             assert reply.committed.output == pb.MapAttempt(map=0, attempt=0)
         [output] = job.map_outputs(handle)
@@ -184,7 +184,7 @@ def test_another_attempt_is_told_of_the_winner_when_that_has_its_copy(
         patch.setattr(v._replication, "candidates", lambda *_: [])  # no copy for now
         for attempt, worker in ((0, v), (1, w)):
             target = PushTarget(handle.spec.id, MapAttempt(0, attempt), PARTITIONS, "none")
-            with closing(FlightClient(worker.info.address, timeout=60)) as client:
+            with closing(FlightClient(worker.info.address, timeout=120)) as client:
                 reply = client.push(target, blocks, first_block=0, end=end, commit=True)
             assert reply.committed.output == pb.MapAttempt(map=0, attempt=0)
             patch.undo()
@@ -232,7 +232,7 @@ def test_what_is_damaged_is_not_copied_and_not_committed(
         blocks = [block(0, b"sound")]
         target = PushTarget(handle.spec.id, MapAttempt(0, 0), PARTITIONS, "none")
         end = add_rows(Totals(), table_rows(blocks))
-        with closing(FlightClient(v.info.address, timeout=60)) as client:
+        with closing(FlightClient(v.info.address, timeout=120)) as client:
             with pytest.raises(ShuffleError, match="does not match its checksum"):
                 client.push(target, blocks, first_block=0, end=end, commit=True)
         wait_until(lambda: not job.map_outputs(handle), "it is not committed")

@@ -78,7 +78,9 @@ def test_all_is_well_and_counted(store: Store) -> None:
     assert check_one(store, SPEC.id, MapAttempt(0, 0)) == ""
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, tmp_path: Path, where: float) -> None:
     path = tmp_path / "apps/app/3/1.out"
@@ -196,7 +198,7 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
         flip(next(server.data_dir.rglob("2.out")), 1)
         assert main(["scrub", server.control]) == 1
         assert "lost app/0 map 2 attempt 0" in capsys.readouterr().out
-        client = FlightClient(server.data, timeout=30)
+        client = FlightClient(server.data, timeout=120)
         with pytest.raises(InvalidArgument, match="100 bytes per second"):
             list(client.scrub(pb.ScrubRequest(rate=100)))
         client.close()
@@ -204,6 +206,6 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
 
 def test_an_applications_token_scrubs_what_is_its_own(secured: Secured) -> None:
     for app, outputs in (("", 1), ("A", 1)):
-        client = FlightClient(secured.server.data, timeout=30, credentials=secured.keys.for_app("A"))
+        client = FlightClient(secured.server.data, timeout=120, credentials=secured.keys.for_app("A"))
         assert [p.outputs for p in client.scrub(pb.ScrubRequest(app=app)) if p.done] == [outputs]
         client.close()

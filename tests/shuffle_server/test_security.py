@@ -106,7 +106,7 @@ def test_an_unknown_method_and_an_unknown_service_are_refused_alike(secured: Sec
     with grpc_channel(secured.server.control, secured.keys.tls) as channel:
         for path in ("/flight_shuffle.v1.ShuffleControl/Nothing", "/other.Service/Do"):
             with pytest.raises(grpc.RpcError) as refused:
-                channel.unary_unary(path, bytes, bytes)(b"", timeout=20)
+                channel.unary_unary(path, bytes, bytes)(b"", timeout=60)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -114,7 +114,7 @@ def test_the_flight_method_that_python_has_no_name_for_is_refused_as_well(secure
     with grpc_channel(secured.server.data, secured.keys.tls) as channel:
         call = channel.unary_unary("/arrow.flight.protocol.FlightService/PollFlightInfo", bytes, bytes)
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=20)
+            call(b"", timeout=60)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -62,7 +62,7 @@ def pull(store: Store, ranges: list[OutputRange]) -> tuple[list[tuple[int, int, 
     return blocks, errors, sizes
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(PUSHED, st.integers(0, 8), st.integers(0, 8))
 def test_any_range_of_any_outputs_is_what_was_written_by_map_and_partition(
     tmp_path_factory: pytest.TempPathFactory, pushed: list[list[tuple[int, bytes]]], first: int, end: int

@@ -41,7 +41,7 @@ from tests.shuffle_server.helpers import block, fill, mounted_tmpfs, output_file
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "shuffle_server", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "shuffle_server", *arguments], capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -117,7 +117,7 @@ def test_rounds_of_kill_9_lose_nothing_that_was_acknowledged(server: ServerProce
             server.kill()
             server.restart()
         for thread in threads:
-            thread.join(100)
+            thread.join(400)
         server.kill()
         server.restart()
         assert sorted(expected) == list(range(maps))
@@ -305,11 +305,11 @@ def test_a_listener_of_another_protocol_is_named() -> None:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    options: dict[str, OptionValue] = {"server": f"127.0.0.1:{port}", "retry": 0, "timeout": 10}
+    options: dict[str, OptionValue] = {"server": f"127.0.0.1:{port}", "retry": 0, "timeout": 60}
     refused = pytest.raises((ProtocolMismatch, ServerUnreachable), match=str(port))
     with RemoteShuffle(options) as plugin, refused:
         plugin.master("app")
-    thread.join(10)
+    thread.join(60)
     listener.close()
 
 

@@ -15,7 +15,7 @@ from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 class Disk:

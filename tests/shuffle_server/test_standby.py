@@ -18,7 +18,7 @@ from shuffle_plugins.remote import RemoteShuffle
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import Database, running_database
 
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_job_goes_on_at_the_next_master_when_the_one_that_led_is_killed(tmp_pa
     with (
         ServerProcess(tmp_path / "w", tmp_path / "w.log", ["--master", first.control], role="worker") as worker,
         Standby(tmp_path / "two", first.control, metadata) as second,
-        RemoteShuffle({"server": first.control, "timeout": 60, "retry": 60}) as plugin,
+        RemoteShuffle({"server": first.control, "timeout": 120, "retry": 120}) as plugin,
         plugin.master("job") as job,
     ):
         handle = job.register_shuffle(4, 4)

@@ -28,7 +28,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
 from tests.shuffle_server.test_directories import read
 
-DEADLINE = 60.0
+DEADLINE = 240.0
 PAYLOAD = bytes(range(256)) * 100
 
 
@@ -386,7 +386,7 @@ def suffixes(root: Path) -> list[str]:
 def test_a_server_moves_cold_shuffles_out_survives_a_kill_and_serves_them(s3: str, tmp_path: Path) -> None:
     arguments = ["--tier", s3, "--tier-after", "0"]
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments) as server:
-        with RemoteShuffle({"server": server.control, "codec": "none", "retry": 30}) as plugin:
+        with RemoteShuffle({"server": server.control, "codec": "none", "retry": 120}) as plugin:
             with plugin.master("app") as master:
                 handle = master.register_shuffle(8, 2)
                 written = write_map(plugin, handle, 0) + write_map(plugin, handle, 1)

@@ -62,7 +62,7 @@ def test_a_certificate_for_another_host_is_not_trusted(tmp_path: Path) -> None:
     arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key)]
     keys = load_keyring(tls_ca=str(party.ca))
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments) as server:
-        client = ControlClient(server.control, client="test", timeout=20, credentials=keys.for_cluster())
+        client = ControlClient(server.control, client="test", timeout=60, credentials=keys.for_cluster())
         with closing(client), pytest.raises(Unauthenticated, match=f"certificate of {server.control}"):
             client.hello()
 
@@ -85,7 +85,7 @@ def test_mutual_tls_wants_a_certificate_that_the_right_authority_signed(tmp_path
         arguments,
         credentials=load_keyring(tls_ca=str(own.ca), tls_cert=str(client.cert), tls_key=str(client.key)).for_cluster(),
     ) as server:
-        base: dict[str, OptionValue] = {"server": server.control, "timeout": 20, "retry": 0, "tls_ca": str(own.ca)}
+        base: dict[str, OptionValue] = {"server": server.control, "timeout": 60, "retry": 0, "tls_ca": str(own.ca)}
         right = base | {"tls_cert": str(client.cert), "tls_key": str(client.key)}
         with RemoteShuffle(right) as plugin, plugin.master("app") as master:
             handle = master.register_shuffle(2, 1)
@@ -95,7 +95,7 @@ def test_mutual_tls_wants_a_certificate_that_the_right_authority_signed(tmp_path
             with RemoteShuffle(wrong) as plugin, pytest.raises(ServerUnreachable, match=rf"{server.control}.*tls_cert"):
                 plugin.master("app")
             keys = load_keyring(**{name: str(value) for name, value in wrong.items() if name.startswith("tls_")})
-            data = FlightClient(server.data, timeout=20, credentials=keys.for_app("app"))
+            data = FlightClient(server.data, timeout=60, credentials=keys.for_app("app"))
             with closing(data), pytest.raises(ServerUnreachable, match=rf"{server.data}.*tls_cert"):
                 list(data.pull(pb.GetTicket(shuffle=pb.ShuffleKey(app="app"))))
 
@@ -111,7 +111,7 @@ def test_payload_and_token_cross_the_wire_in_plain_text_only_without_tls(tmp_pat
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
         with RecordingProxy(server.control) as control, RecordingProxy(server.data) as data:
             credentials = keys.for_app("app")
-            client = ControlClient(control.address, client="test", timeout=20, credentials=credentials)
+            client = ControlClient(control.address, client="test", timeout=60, credentials=credentials)
             with closing(client):
                 client.call("RegisterApp", pb.RegisterAppRequest(app="app", instance="i"))
                 key = pb.ShuffleKey(app="app", shuffle=1)
@@ -119,7 +119,7 @@ def test_payload_and_token_cross_the_wire_in_plain_text_only_without_tls(tmp_pat
                     "RegisterShuffle",
                     pb.RegisterShuffleRequest(shuffle=key, partitions=1, maps=1, codec="none", content="opaque"),
                 )
-            flight = FlightClient(data.address, timeout=20, credentials=credentials)
+            flight = FlightClient(data.address, timeout=60, credentials=credentials)
             with closing(flight):
                 blocks = [Block(0, crc32c(MARK), len(MARK), 1, MARK)]
                 target = PushTarget(ShuffleId("app", 1), MapAttempt(0, 0), 1, "none")
@@ -139,7 +139,7 @@ def test_the_commands_of_the_security_document_set_up_a_server_that_a_client_tru
     assert len(commands) == 5
     for command in commands[:3]:
         local = command.replace("DNS:shuffle.example.org", "IP:127.0.0.1")
-        subprocess.run(local, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+        subprocess.run(local, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=240)
     names = re.findall(r"(--tls-cert|--tls-key|--secret-file) (\S+)", commands[3])
     assert len(names) == 3
     arguments = [word for option, name in names for word in (option, str(tmp_path / name))]

@@ -34,7 +34,7 @@ class ScriptedMaster(rpc.ShuffleControlServicer):
         raise AssertionError("abort raises")
 
     def Status(self, request: Any, context: Any) -> pb.StatusReply:
-        self.release.wait(60)
+        self.release.wait(240)
         return pb.StatusReply()
 
 
@@ -85,7 +85,7 @@ def test_a_server_that_is_away_is_waited_for_as_long_as_asked() -> None:
         rpc.add_ShuffleControlServicer_to_server(ScriptedMaster(), server)
         server.add_insecure_port(address)
         server.start()
-        assert answer.result(60).protocol == messages.PROTOCOL
+        assert answer.result(120).protocol == messages.PROTOCOL
         server.stop(5).wait()
 
 

@@ -12,7 +12,7 @@ from shuffle_transport.channel import Message
 from shuffle_transport.faults import Delay, Drop, Duplicate, Fault, FaultyChannel, Flip, Reset, Truncate
 from shuffle_transport.loopback import loopback
 
-LONG = 30.0  # a deadline that only a failing test meets
+LONG = 60.0  # a deadline that only a failing test meets
 MESSAGES = [Message(b"zero", b"payload 0"), Message(b"one", b"payload 1"), Message(b"two"), Message(b"three", b"p3")]
 
 

@@ -60,7 +60,7 @@ class ScriptedWorker(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
 
 @contextmanager
-def client_of(worker: ScriptedWorker, timeout: float = 20) -> Iterator[FlightClient]:
+def client_of(worker: ScriptedWorker, timeout: float = 60) -> Iterator[FlightClient]:
     with worker:
         client = FlightClient(f"127.0.0.1:{worker.port}", timeout=timeout)
         try:
@@ -121,7 +121,7 @@ def test_a_sender_without_credit_waits_for_it() -> None:
     def put(reader: Any, writer: Any) -> None:
         reader.read_chunk()
         first.set()
-        more.wait(60)
+        more.wait(120)
         reply(writer, granted=4 * INITIAL_CREDIT)
         reader.read_chunk()
         second.set()
@@ -130,10 +130,10 @@ def test_a_sender_without_credit_waits_for_it() -> None:
 
     with client_of(ScriptedWorker(put)) as client, ThreadPoolExecutor(1) as pool:
         pushing = pool.submit(push, client, some(*[bytes(2 * INITIAL_CREDIT)] * 2))
-        assert first.wait(20)
+        assert first.wait(60)
         assert not second.wait(0.3)  # the credit is spent
         more.set()
-        assert pushing.result(20).committed.worker == "w"
+        assert pushing.result(60).committed.worker == "w"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_worker_that_never_grants_ends_at_the_deadline() -> None:
     over = threading.Event()
 
     def put(reader: Any, writer: Any) -> None:
-        over.wait(60)
+        over.wait(120)
 
     with client_of(ScriptedWorker(put), timeout=0.5) as client:
         with pytest.raises(DeadlineExceeded, match=r"127\.0\.0\.1"):
@@ -193,7 +193,7 @@ def test_an_unreachable_worker_is_named() -> None:
     worker = ScriptedWorker()
     address = f"127.0.0.1:{worker.port}"
     worker.shutdown()
-    client = FlightClient(address, timeout=20)
+    client = FlightClient(address, timeout=60)
     with pytest.raises(ServerUnreachable, match=address):
         push(client, some(b"x"))
     client.close()

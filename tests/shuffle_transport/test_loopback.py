@@ -12,7 +12,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_transport.channel import Message
 from shuffle_transport.loopback import loopback
 
-LONG = 30.0  # a deadline that only a failing test meets
+LONG = 60.0  # a deadline that only a failing test meets
 FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shuffle_api.errors import InvalidArgument, Overloaded, ShuttingDown
 from shuffle_transport.pool import BufferPool, Reservation
 
-LONG = 30.0  # a deadline that only a failing test meets
+LONG = 60.0  # a deadline that only a failing test meets
 FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark import observe
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 GROUP = "to be cancelled"
 MAPS, PARTITIONS = 4, 4
 SETTINGS = observe.WITH_UI | {"spark.reducer.maxSizeInFlight": "1m"}  # a reader has less on its way than there is

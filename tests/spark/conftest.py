@@ -12,15 +12,17 @@ from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark.server import Server
 
 # Of a test, or of the fixture of a module's jobs, on two processors that the rest of the tests share.
-TIMEOUT_S = 240
+TIMEOUT_S = 1200
 HERE = Path(__file__).parent
 StartDriver = Callable[[dict[str, str]], SparkDriver]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+        if item.path.is_relative_to(HERE):
+            own = item.get_closest_marker("timeout")
+            if own is None or own.args[0] < TIMEOUT_S:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S), append=False)
 
 
 def flight_conf(server: Server, fallback: str = "never") -> dict[str, str]:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from bench.files import files_below
 from tests.spark.server import Server
 
-GONE_TIMEOUT_S = 30.0
+GONE_TIMEOUT_S = 180.0
 ESTABLISHED = "01"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 WITH_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.retainedTasks": "100000"}
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 WHICH_TASK = re.compile(r" \(stage [^)]*\)")
 
 

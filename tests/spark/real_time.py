@@ -13,7 +13,7 @@ from bench.streaming.real_time_job import add, memory_source
 
 SLOTS = 10  # of two queries with two maps and two reducers each, all of which run at once, and some to spare
 ROUNDS, ROWS, KEYS = 4, 60, 7
-TIMEOUT_S = 90.0
+TIMEOUT_S = 450.0
 TRIGGER: dict[str, Any] = {"realTime": "5 seconds"}  # which its declared type does not know
 SETTINGS = {
     "spark.master": f"local[{SLOTS}]",

@@ -15,7 +15,7 @@ from bench.server import ServerFailed, ServerProcess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
-GONE_TIMEOUT_S = 30.0
+GONE_TIMEOUT_S = 180.0
 
 
 class Server:

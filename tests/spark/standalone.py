@@ -16,8 +16,8 @@ import pyspark
 
 from bench.spark_driver import SOURCE_ROOTS
 
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 60.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 JOINED = re.compile(r"Successfully registered with master (\S+)")

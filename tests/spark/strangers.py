@@ -29,7 +29,7 @@ GREETINGS = {
 def pester(address: str, greeting: bytes) -> None:
     """Connect, say something, read what comes for a moment, and hang up."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=5) as stranger:
+    with socket.create_connection((host, int(port)), timeout=60) as stranger:
         stranger.settimeout(0.3)
         try:
             stranger.sendall(greeting)

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 BATCHES, ROWS, KEYS = 3, 2_000, 50
-TIMEOUT_S = 90
+TIMEOUT_S = 450
 
 
 def make_files(directory: Path) -> None:

@@ -13,7 +13,7 @@ from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
 TO_FILES = {"spark.network.maxRemoteBlockSizeFetchToMem": "1k"}
 EXPECTED = held.expected(RECORDS, PARTITIONS)

@@ -31,7 +31,7 @@ def compiled(source: str, name: str, directory: Path) -> Path:
     javac = shutil.which("javac")
     assert javac is not None
     classes = f"{Path(pyspark.__file__).parent / 'jars'}/*:{find_jar()}"
-    subprocess.run([javac, "-proc:none", "-cp", classes, "-d", directory, java], check=True, timeout=120)
+    subprocess.run([javac, "-proc:none", "-cp", classes, "-d", directory, java], check=True, timeout=500)
     jar = directory / "rule.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         archive.write(file.with_suffix(".class"), file.with_suffix(".class").relative_to(directory))

@@ -13,7 +13,7 @@ from tests.spark import held, jobs, leaks, observe
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.server import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 RECORDS, MAPS, PARTITIONS = 40_000, 4, 3
 EXPECTED = held.expected(RECORDS, PARTITIONS)

@@ -12,7 +12,7 @@ from tests.spark import executors, held, jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)

@@ -135,7 +135,7 @@ def test_new_shuffles_work_after_a_restart(driver: SparkDriver, server: Server, 
 def test_stage_of_cached_and_shuffled_partitions_does_not_hang(driver: SparkDriver) -> None:
     """Spark places its tasks by the hosts of both; they would wait for ever for a host that has no executor."""
     expected = [(key, 80 * len(range(key, 500, 60))) for key in range(50)]
-    assert driver.call(held.join_with_cached, timeout=60) == expected
+    assert driver.call(held.join_with_cached, timeout=300) == expected
 
 
 def newest_two_shuffles(server: Server, app: str) -> tuple[int, int]:

@@ -56,7 +56,6 @@ def driver(one_jvm: SparkDriver, answers: dict[Job, Any], request: pytest.Fixtur
     return one_jvm
 
 
-@pytest.mark.timeout(400)  # the first one includes all of sort shuffle's
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
 def test_answer_equals_sort_shuffles(job: Job, driver: SparkDriver, answers: dict[Job, Any], server: Server) -> None:
     before = pushed_bytes(server)

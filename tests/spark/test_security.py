@@ -20,7 +20,7 @@ from tests.spark import held, jobs, observe
 from tests.spark.conftest import StartDriver, pushed_bytes
 from tests.spark.server import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
 EXPECTED = held.expected(RECORDS, PARTITIONS)

@@ -20,7 +20,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import mounted_tmpfs
 from tests.spark import executors, held, observe
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 MIB = 1 << 20
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4

@@ -9,7 +9,7 @@ from bench.spark_driver import ROOT, SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.spark
 
 SCALE = 0.01
 

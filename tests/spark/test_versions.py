@@ -21,7 +21,7 @@ from tests.spark.conftest import SORT_SHUFFLE, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
 # The first one downloads a PySpark.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 200)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 1200)]
 
 VERSIONS = os.environ.get("SPARK_VERSIONS", f"{SUPPORTED_SPARK[0]}.0").split()
 JOBS: tuple[Callable[[SparkSession], Any], ...] = (

@@ -68,7 +68,7 @@ def test_checkpoint_takes_as_long_as_its_last_part_and_counts_when_all_parts_are
     assert (said["count"], said["p50_ms"], said["p99_ms"], said["stored_bytes"]) == (3, 5.0, 5.0, 10)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_benchmark_runs(tmp_path: Path) -> None:
     tiny = replace(changelog.QUICK, records=20_000, seconds=1.0, states=(1,))
     found = changelog.cost(tiny, tmp_path)

@@ -11,7 +11,7 @@ from bench.streaming import real_time
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1500)
 def test_both_sides_answer_every_row(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     arguments = ["--queries", "windows", "--rate", "100", "--seconds", "1", "--warm", "1", "--rounds", "1"]

@@ -11,11 +11,11 @@ from bench.streaming.plan import IDENTITY, WORDCOUNT, Case, OperatorResult, Sour
 from bench.streaming.run import Outcome, check, run
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "case",
     [
-        Case(IDENTITY, records=5_000, rate=5_000.0, checkpoint_s=0.2, timeout_s=250.0),
+        Case(IDENTITY, records=5_000, rate=5_000.0, checkpoint_s=0.2, timeout_s=800.0),
         Case(
             WORDCOUNT,
             2,
@@ -24,7 +24,7 @@ from bench.streaming.run import Outcome, check, run
             records=20_000,
             block_records=500,
             checkpoint_s=0.2,
-            timeout_s=250.0,
+            timeout_s=800.0,
         ),
     ],
     ids=["identity at a rate", "word count"],

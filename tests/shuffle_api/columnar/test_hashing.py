@@ -144,7 +144,7 @@ def test_another_process_with_another_hash_seed_computes_the_same() -> None:
                 [sys.executable, "-c", program],
                 env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
                 capture_output=True,
-                timeout=60,
+                timeout=240,
                 check=True,
             ).stdout
         )

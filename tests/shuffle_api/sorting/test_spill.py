@@ -34,7 +34,7 @@ def test_the_directory_stays_empty_even_when_the_process_is_killed(tmp_path: Pat
     program = (
         "import sys, time; from shuffle_api.sorting import Spill\n"
         "spill = Spill(memory=0, directory=sys.argv[1]); spill.put(bytes(1 << 20)); print('there', flush=True)\n"
-        "time.sleep(60)"
+        "time.sleep(600)"
     )
     environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
     with mounted_tmpfs(tmp_path / "disk", 4 << 20) as disk:

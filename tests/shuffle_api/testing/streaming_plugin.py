@@ -18,7 +18,7 @@ from shuffle_api.testing.exchange import Exchange
 from shuffle_api.testing.memory import MemoryReader, MemoryWriter
 from shuffle_api.values import PIPELINED, MapOutput, ShuffleHandle
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 class Meeting:

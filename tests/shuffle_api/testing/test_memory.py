@@ -43,7 +43,7 @@ def test_handle_in_another_process_says_that_nobody_is_there() -> None:
     )
     with MemoryShuffle() as plugin, plugin.master("app") as master:
         sent = pickle.dumps(master.register_shuffle(1, 0))
-        child = subprocess.run([sys.executable, "-c", task], input=sent, capture_output=True, timeout=60)
+        child = subprocess.run([sys.executable, "-c", task], input=sent, capture_output=True, timeout=240)
     assert child.returncode == 1
     assert b"nobody answers at memory:" in child.stderr
     assert b"use the handle in the same process" in child.stderr

@@ -20,7 +20,7 @@ ROOT = HERE.parents[2]
 def run_session(report: Path, *nodes: str) -> dict[tuple[str, str], str]:
     """Run the tests in a session of its own; by (class, test): "passed", "skipped", or how it failed."""
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    session = subprocess.run([*command, *nodes], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    session = subprocess.run([*command, *nodes], cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert report.exists(), session.stdout + session.stderr
     outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
@@ -67,7 +67,7 @@ def test_double_and_oracle_work_without_pytest() -> None:
         "t.MemoryShuffle().close();"
         "print([name for name in ('pytest', 'hypothesis') if name in sys.modules])"
     )
-    child = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "shuffle_api", capture_output=True, timeout=60)
+    child = subprocess.run([sys.executable, "-c", program], cwd=ROOT / "shuffle_api", capture_output=True, timeout=240)
     assert child.stdout.split() == [b"[]"], child.stderr
 
 

@@ -33,7 +33,7 @@ def scene(local: bool, server: ServerProcess) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def open_scene(partitions: int = 1, maps: int = 1, **options: OptionValue) -> Scene:
-            given: dict[str, OptionValue] = {"server": server.control, "local": local, "timeout": 60.0, "retry": 20.0}
+            given: dict[str, OptionValue] = {"server": server.control, "local": local, "timeout": 120.0, "retry": 60.0}
             return stack.enter_context(Scene(partitions, maps, given | options))
 
         yield open_scene

@@ -18,7 +18,7 @@ from tests.shuffle_plugins.hybrid.task import Task
 
 ROOT = Path(__file__).parents[3]
 ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
-WAIT = 90.0
+WAIT = 240.0
 
 
 class TaskProcess:

@@ -12,7 +12,7 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_plugins.hybrid import HybridReader, HybridShuffle, HybridWriter
 
-WAIT = 60.0
+WAIT = 120.0
 """Seconds that anything may take here."""
 
 

@@ -38,7 +38,7 @@ class TestHybridShuffle(ShufflePluginTests):
 
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
-        return {"server": server.control, "timeout": 30, "retry": 5}
+        return {"server": server.control, "timeout": 120, "retry": 20}
 
     def test_mode_is_hybrid(self, plugin: ShufflePlugin) -> None:
         assert plugin.mode == HYBRID
@@ -73,14 +73,14 @@ class TestHybridShuffle(ShufflePluginTests):
 class TestHybridShuffleOverConnections(TestHybridShuffle):
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
-        return {"server": server.control, "timeout": 30, "retry": 5, "local": False}
+        return {"server": server.control, "timeout": 120, "retry": 20, "local": False}
 
 
 class TestHybridShuffleWithLanesThatAreCutAtOnce(TestHybridShuffle):
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
         small: dict[str, OptionValue] = {"lane_bytes": 64 << 10, "block_bytes": 4 << 10, "wait": 0.01}
-        return {"server": server.control, "timeout": 30, "retry": 5, "flush_timeout": 0.001, **small}
+        return {"server": server.control, "timeout": 120, "retry": 20, "flush_timeout": 0.001, **small}
 
 
 class TestHybridShuffleOverTlsWithTokens(TestHybridShuffle):
@@ -93,4 +93,4 @@ class TestHybridShuffleOverTlsWithTokens(TestHybridShuffle):
         root = secured_server.log.parent
         names = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem", "secret_file": "secret"}
         secured: dict[str, OptionValue] = {option: str(root / name) for option, name in names.items()}
-        return {"server": secured_server.control, "timeout": 30, "retry": 5, "local": False, **secured}
+        return {"server": secured_server.control, "timeout": 120, "retry": 20, "local": False, **secured}

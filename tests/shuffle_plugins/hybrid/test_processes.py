@@ -26,7 +26,7 @@ ALL = range(WORKLOAD.partitions)
 JOB = JobGraph.of({"writers": 2, "readers": 1}, [Edge("writers", "readers", HybridShuffle.mode)])
 WRITERS, READER = [Task("writers", 0), Task("writers", 1)], Task("readers", 0)
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 
 
 class Job:
@@ -35,8 +35,8 @@ class Job:
     def __init__(self, server: ServerProcess) -> None:
         self.options: dict[str, OptionValue] = {
             "server": server.control,
-            "timeout": 60.0,
-            "retry": 60.0,
+            "timeout": 120.0,
+            "retry": 120.0,
             "block_bytes": 16 << 10,
             "push_bytes": 256 << 10,
             "flush_timeout": 0.01,

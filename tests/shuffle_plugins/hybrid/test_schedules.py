@@ -107,7 +107,7 @@ def test_every_reader_gets_what_the_winners_wrote_each_record_once_and_in_order(
 ) -> None:
     schedule = Schedule(seed)
     workload, chance = schedule.workload, schedule.chance
-    options: dict[str, OptionValue] = {"server": server.control, "timeout": 60.0, "retry": 20.0, **schedule.options}
+    options: dict[str, OptionValue] = {"server": server.control, "timeout": 120.0, "retry": 60.0, **schedule.options}
     with Scene(workload.partitions, workload.maps, options) as scene:
         run = Run(schedule, scene)
         writers = [partial(run.write, attempts, chance.randrange(1 << 30)) for attempts in schedule.writers()]

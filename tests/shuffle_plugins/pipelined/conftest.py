@@ -29,7 +29,7 @@ def reach(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def scene(reach: str, request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens scenes: `scene(partitions, maps, option=...)`."""
-    given: dict[str, OptionValue] = {"local": reach == "local", "timeout": 30.0}
+    given: dict[str, OptionValue] = {"local": reach == "local", "timeout": 120.0}
     if reach == "relayed":
         given["relay"] = request.getfixturevalue("shared_relay").address
     with ExitStack() as stack:

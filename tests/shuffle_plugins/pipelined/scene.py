@@ -14,7 +14,7 @@ from shuffle_api.streaming import ReaderState, WriterState
 from shuffle_plugins.pipelined import DataBlock, PipelinedReader, PipelinedShuffle, PipelinedWriter
 from shuffle_plugins.pipelined.reader import Event
 
-WAIT = 30.0
+WAIT = 120.0
 
 
 class Scene:

@@ -115,13 +115,13 @@ def test_log_survives_its_process_and_its_application(scene: Open, tmp_path: Pat
         "writer = plugin.writer(handle, MapAttempt(0, 0))\n"
         "for number in range(50): writer.write(0, b'%d' % number)\n"
         "writer.emit(Barrier(1))\n"
-        "sys.stdout.buffer.write(pickle.dumps(writer.state(1, 30)))\n"
+        "sys.stdout.buffer.write(pickle.dumps(writer.state(1, 120)))\n"
         "sys.stdout.flush()\n"
         "os.kill(os.getpid(), 9)\n"
     )
     import pickle
 
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, timeout=60)
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, timeout=240)
     assert killed.returncode == -9
     state = pickle.loads(killed.stdout)
     assert state.records == 50

@@ -61,7 +61,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def secured(party: Party, secret: Path) -> Options:
     """What a driver is given."""
-    return {"local": False, "timeout": 20.0, "secret_file": str(secret), **tls(party)}
+    return {"local": False, "timeout": 60.0, "secret_file": str(secret), **tls(party)}
 
 
 class TestSecuredPipelinedShuffle(ShufflePluginTests):
@@ -92,7 +92,7 @@ class Run:
     def task(self, token: str = "", **changes: OptionValue) -> Options:
         """Options of a task that has this token and nothing else of the cluster's secrets."""
         assert self.keys.tls is not None
-        return {"local": False, "timeout": 5.0, "token": token, **changes}
+        return {"local": False, "timeout": 60.0, "token": token, **changes}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_payload_and_token_cross_the_wire_in_plain_text_only_without_tls(
     party: Party, secret: Path, encrypted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without TLS too, so that the search is known to find what it looks for."""
-    options: Options = {"local": False, "timeout": 20.0, "secret_file": str(secret)}
+    options: Options = {"local": False, "timeout": 60.0, "secret_file": str(secret)}
     options |= tls(party) if encrypted else {}
     connect = Endpoint.connect
     with PipelinedShuffle(options) as driver, driver.master("app") as master, PipelinedShuffle(options) as task:
@@ -157,7 +157,7 @@ def test_nothing_is_served_in_plain_text_where_connections_use_tls(party: Party)
 
 
 def test_certificates_of_clients_are_asked_for(party: Party, tmp_path: Path) -> None:
-    base: Options = {"local": False, "timeout": 5.0}
+    base: Options = {"local": False, "timeout": 60.0}
     asking = {**base, **tls(party), "tls_client_ca": str(party.ca)}
     with PipelinedShuffle(asking) as driver, driver.master("app") as master:
         handle = master.register_shuffle(1, 1)
@@ -180,7 +180,7 @@ def test_certificates_of_clients_are_asked_for(party: Party, tmp_path: Path) -> 
 def test_task_with_the_applications_token_writes_and_reads(secured: Options, party: Party, secret: Path) -> None:
     """Tasks serve each other too, and have one token where the driver has the secret."""
     token = load_keyring(secret_file=str(secret)).for_app("app").token
-    own: Options = {"local": False, "timeout": 20.0, "token": token, **tls(party)}
+    own: Options = {"local": False, "timeout": 60.0, "token": token, **tls(party)}
     with PipelinedShuffle(secured) as driver, driver.master("app") as master:
         handle = master.register_shuffle(1, 1)
         with PipelinedShuffle(own) as one, PipelinedShuffle(own) as other:
@@ -211,7 +211,7 @@ def test_task_without_the_right_token_is_refused(run: Run, party: Party, whose: 
 def test_writer_with_a_token_of_its_own_admits_no_other(secured: Options, party: Party, secret: Path) -> None:
     """What a task has written is asked for directly, past the driver."""
     keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret))
-    own: Options = {"local": False, "timeout": 5.0, "token": keys.for_app("app").token, **tls(party)}
+    own: Options = {"local": False, "timeout": 60.0, "token": keys.for_app("app").token, **tls(party)}
     with PipelinedShuffle(secured) as driver, driver.master("app") as master, PipelinedShuffle(own) as task:
         handle = master.register_shuffle(1, 1)
         with task.writer(handle, MapAttempt(0, 0)) as writer:
@@ -278,9 +278,9 @@ def test_every_verb_wants_the_token(run: Run, verb: str) -> None:
     wrong = dataclasses.replace(run.keys.for_app("A"), token="x" * 44)
     with flight_connection(run["A"].endpoint, run.keys.tls) as client:
         with pytest.raises((pa.ArrowException, NotImplementedError)) as refused:
-            VERBS[verb](client, flight_options(wrong, 20))
+            VERBS[verb](client, flight_options(wrong, 60))
         with pytest.raises((pa.ArrowException, NotImplementedError)) as passed:  # the doorman, and nobody behind him
-            VERBS[verb](client, flight_options(run.keys.for_app("A"), 20))
+            VERBS[verb](client, flight_options(run.keys.for_app("A"), 60))
     assert "Unauthenticated" in str(refused.value) or isinstance(refused.value, fl.FlightUnauthenticatedError)
     assert not isinstance(passed.value, fl.FlightUnauthenticatedError)
     assert "Unauthenticated" not in str(passed.value)
@@ -305,7 +305,7 @@ def ask(address: str, credentials: Credentials, name: str, metadata: bytes, mess
     """The first answer on a channel. Raises what is said instead."""
     pool = BufferPool(8 << 20)
     try:
-        with ExchangeClient(address, pool, timeout=10, credentials=credentials) as client:
+        with ExchangeClient(address, pool, timeout=60, credentials=credentials) as client:
             with client.open(name, metadata=metadata) as channel:
                 if message and name == DIRECTORY:
                     channel.send_control(message, WAIT)

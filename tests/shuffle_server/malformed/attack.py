@@ -15,7 +15,7 @@ from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.malformed.frames import SERVICE, metadata_of
 
-TIMEOUT = 30.0  # seconds for the answer to one call; a call that takes so long has hung
+TIMEOUT = 120.0  # seconds for the answer to one call; a call that takes so long has hung
 SHUFFLES_OF = 250  # calls per victim shuffle
 APP = "victim"
 PARTITIONS = 8

@@ -20,7 +20,7 @@ class Bystander:
     """
 
     def __init__(self, control: str) -> None:
-        self._plugin = RemoteShuffle({"server": control, "timeout": 30, "retry": 0, "codec": "lz4"})
+        self._plugin = RemoteShuffle({"server": control, "timeout": 120, "retry": 0, "codec": "lz4"})
         self._master = self._plugin.master(APP)
         self._done = threading.Event()
         self._failure: BaseException | None = None
@@ -32,7 +32,7 @@ class Bystander:
     def finish(self) -> None:
         """End after the present round; raises what went wrong in any of them."""
         self._done.set()
-        self._thread.join(90)
+        self._thread.join(300)
         assert not self._thread.is_alive(), "the bystander hangs"
         if self._failure is not None:
             raise self._failure
@@ -40,7 +40,7 @@ class Bystander:
     def close(self) -> None:
         """Leave the server, and with that all data."""
         self._done.set()
-        self._thread.join(90)
+        self._thread.join(300)
         self._master.close()
         self._plugin.close()
 

@@ -88,7 +88,7 @@ class EvilWorker(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
         return grpc.unary_unary_rpc_method_handler(lambda sent, context: self._control(method))
 
     def close(self) -> None:
-        self._server.stop(0).wait(20)
+        self._server.stop(0).wait(60)
 
     def _get(self, request: bytes, context: Any) -> Iterator[bytes]:
         self.pulls += 1
@@ -110,7 +110,7 @@ def evil_worker(pull: Pull, push: Push | None = None, **options: Any) -> Iterato
     """A plugin that is connected to a worker of this kind."""
     worker = EvilWorker(pull, push or (lambda sent: iter(())))
     try:
-        with RemoteShuffle({"server": f"127.0.0.1:{worker.port}", "timeout": 5, "retry": 0, **options}) as plugin:
+        with RemoteShuffle({"server": f"127.0.0.1:{worker.port}", "timeout": 60, "retry": 0, **options}) as plugin:
             yield plugin, worker
     finally:
         worker.close()

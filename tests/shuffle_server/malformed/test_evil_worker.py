@@ -147,7 +147,7 @@ def test_a_worker_that_never_gets_anywhere_is_given_up() -> None:
 
 def test_damaged_replies_to_a_push_end_in_typed_errors() -> None:
     right = pb.PutReply(granted=8 << 20, blocks_held=3)
-    with evil_worker(honest, timeout=10) as (plugin, worker):
+    with evil_worker(honest, timeout=60) as (plugin, worker):
         for seed in range(FIRST_SEED, FIRST_SEED + 200):
             rng = Random(f"evil push {seed}")
 

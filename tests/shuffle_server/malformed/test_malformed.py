@@ -39,7 +39,7 @@ def bystander(server: ServerProcess) -> Iterator[Bystander]:
     job.close()
 
 
-@pytest.mark.timeout(240 * TIMES)
+@pytest.mark.timeout(1200 * TIMES)
 def test_twenty_thousand_malformed_messages_are_refused_and_harm_nobody(
     server: ServerProcess, bystander: Bystander
 ) -> None:
@@ -55,11 +55,11 @@ def test_twenty_thousand_malformed_messages_are_refused_and_harm_nobody(
 
     assert server.pid == pid
     assert APP in [app.app for app in server.status().apps]
-    assert wait_for(lambda: health_of(pid).descriptors <= before.descriptors + MORE_DESCRIPTORS, 30), health_of(pid)
-    assert wait_for(lambda: health_of(pid).threads <= before.threads + MORE_THREADS, 30), health_of(pid)
+    assert wait_for(lambda: health_of(pid).descriptors <= before.descriptors + MORE_DESCRIPTORS, 120), health_of(pid)
+    assert wait_for(lambda: health_of(pid).threads <= before.threads + MORE_THREADS, 120), health_of(pid)
     assert health_of(pid).resident <= before.resident + MORE_MIB
     outputs = server.data_dir / "worker" / "apps"
-    assert wait_for(lambda: len(files_below(outputs)) == 2, 20), files_below(outputs)
+    assert wait_for(lambda: len(files_below(outputs)) == 2, 120), files_below(outputs)
     assert all(path.parts[-3] == APP for path in files_below(outputs))
     assert "Traceback" not in server.log.read_text(errors="replace")
     server.stop()

@@ -83,7 +83,7 @@ def test_a_control_request_that_is_no_message_is_refused_by_name(server: ServerP
     with grpc.insecure_channel(server.control) as channel:
         call = channel.unary_unary("/flight_shuffle.v1.ShuffleControl/Locate", None, None)
         with pytest.raises(grpc.RpcError) as refused:
-            call(b"\xff\xff\xff", timeout=20)
+            call(b"\xff\xff\xff", timeout=60)
     error = refused.value
     check_control(error)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -104,6 +104,6 @@ def test_without_a_token_a_bomb_is_not_even_read(tmp_path: Path) -> None:
             call: Any = channel.stream_stream(SERVICE + "DoPut", None, None)
             command = pb.PutCommand(protocol=1, shuffle=pb.ShuffleKey(app="a"), partitions=8, codec="none")
             with pytest.raises(grpc.RpcError) as refused:
-                list(call(iter([opening(command), bomb]), timeout=20))
+                list(call(iter([opening(command), bomb]), timeout=60))
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert health_of(guarded.pid).resident < before + 64

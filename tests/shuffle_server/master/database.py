@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 USER = "shuffle"
-START_S, STOP_S = 60.0, 30.0
+START_S, STOP_S = 240.0, 60.0
 
 
 class Database:

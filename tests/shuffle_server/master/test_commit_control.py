@@ -36,7 +36,7 @@ from shuffle_transport.security import Credentials, app_token, cluster_token
 from tests.shuffle_server.master.scene import SHUFFLE, commit
 from tests.shuffle_server.master.served import Scene
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 METHOD = "/flight_shuffle.registry.v1.ShuffleRegistry/Commits"
 
 

@@ -20,7 +20,7 @@ from shuffle_transport.control_client import ControlClient
 from tests.shuffle_server.master.scene import SHUFFLE, commit
 from tests.shuffle_server.master.served import Scene
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture

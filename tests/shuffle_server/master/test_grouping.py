@@ -10,7 +10,7 @@ import pytest
 from shuffle_api.errors import DeadlineExceeded, InternalError, StorageFailed
 from shuffle_server.master.grouping import Batcher
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 class Work:

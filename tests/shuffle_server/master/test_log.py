@@ -17,7 +17,7 @@ from shuffle_transport.frames import LOG, FrameFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.simulated import SimulatedDirectory
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def operation(number: int, size: int = 0) -> RegisterApp:

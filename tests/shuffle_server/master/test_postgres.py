@@ -24,7 +24,7 @@ from shuffle_server.master.postgres.session import PostgresSession
 from tests.shuffle_server.master.database import Database, running_database
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")

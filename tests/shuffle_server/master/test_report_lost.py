@@ -19,7 +19,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
 from tests.shuffle_server.master.served import NoWorkers
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 REPORT = pb.ReportLostRequest(
     shuffle=messages.key_of(SHUFFLE), outputs=[pb.MapAttempt(map=0), pb.MapAttempt(map=1)], reason="a checksum"
 )

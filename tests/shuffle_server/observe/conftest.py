@@ -63,11 +63,11 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 def housekeeper() -> Iterator[threading.Thread]:
     """A thread that runs until the test ends."""
     end = threading.Event()
-    thread = threading.Thread(target=end.wait, args=(120,))
+    thread = threading.Thread(target=end.wait)
     thread.start()
     yield thread
     end.set()
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Answer:
 def get(address: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
     request = urllib.request.Request(f"http://{address}{path}", headers=dict(headers or {}))
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             return Answer(reply.status, reply.headers["Content-Type"], reply.read().decode())
     except urllib.error.HTTPError as error:
         with error:

@@ -15,7 +15,7 @@ from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.observe.helpers import Scrape, get
 
 METRICS = ["--metrics-listen", "127.0.0.1:0"]
-DEADLINE = 60.0
+DEADLINE = 240.0
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_get_is_answered_by_the_route_of_its_path(address: str) -> None:
 
 
 def test_head_is_answered_without_a_body(address: str) -> None:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     connection.request("HEAD", "/hello", headers={"Accept": "a/b"})
     reply = connection.getresponse()
     assert (reply.status, reply.headers["Content-Length"], reply.read()) == (200, "9", b"")
@@ -47,7 +47,7 @@ def test_another_path_is_told_which_there_are(address: str) -> None:
 
 
 def test_another_method_is_refused(address: str) -> None:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=60)
     connection.request("POST", "/hello", b"x")
     assert connection.getresponse().status == 501
     connection.close()
@@ -56,7 +56,7 @@ def test_another_method_is_refused(address: str) -> None:
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00", b"GET /hello", b"", b"GET /hello HTTP/9.9\r\n\r\n"])
 def test_a_client_that_speaks_something_else_harms_nobody(address: str, sent: bytes) -> None:
     parsed = urllib.parse.urlsplit(f"http://{address}")
-    with socket.create_connection((str(parsed.hostname), int(parsed.port or 0)), timeout=20) as connection:
+    with socket.create_connection((str(parsed.hostname), int(parsed.port or 0)), timeout=60) as connection:
         connection.sendall(sent)
     assert get(address, "/hello").status == 200
 
@@ -65,8 +65,8 @@ def test_more_clients_than_threads_are_cut_off_and_the_next_is_served(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, _, port = address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(http_endpoint.MOST_REQUESTS)]
-    with socket.create_connection((host, int(port)), timeout=20) as one_too_many:
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(http_endpoint.MOST_REQUESTS)]
+    with socket.create_connection((host, int(port)), timeout=60) as one_too_many:
         assert one_too_many.recv(100) == b""
     for connection in silent:
         connection.sendall(b"GET /hello HTTP/1.0\r\n\r\n")

@@ -69,7 +69,7 @@ def test_a_watched_pull_yields_the_same_in_the_context_it_was_asked_in() -> None
     got: list[int] = []
     thread = threading.Thread(target=lambda: got.extend(pull))  # Flight draws from a thread of its own
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert (got, seen) == ([0, 1, 2], ["here"] * 3)
     assert value(instruments, "pull_first_byte_seconds_count") == 1
     assert instruments.traffic.totals().open_pulls == 0

@@ -34,7 +34,7 @@ def test_another_thread_has_its_own() -> None:
     with log_context(app="a"):
         thread = threading.Thread(target=lambda: seen.append(dict(current_fields())))
         thread.start()
-        thread.join(20)
+        thread.join(60)
     assert seen == [{}]
 
 

@@ -107,7 +107,7 @@ def test_errors_of_threads_warnings_and_tracebacks_are_records_too(stream: io.St
 
     thread = threading.Thread(target=fail, name="worker-7")
     thread.start()
-    thread.join(20)
+    thread.join(60)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("soon gone", DeprecationWarning, stacklevel=1)

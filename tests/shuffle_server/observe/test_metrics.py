@@ -95,7 +95,7 @@ def test_large_pushes_show_memory_stalls_and_spare_files(server: ServerProcess, 
 
 def test_a_sender_without_credit_is_a_stall(server: ServerProcess, plugin: RemoteShuffle) -> None:
     """Blocks above the first credit of 1 MiB: the second cannot be sent before a grant."""
-    with plugin.master("job") as master, closing(FlightClient(server.data, timeout=20)) as client:
+    with plugin.master("job") as master, closing(FlightClient(server.data, timeout=60)) as client:
         handle = master.register_shuffle(2, 1)
         blocks = [block(0, os.urandom(3 << 19)) for _ in range(3)]
         target = PushTarget(handle.spec.id, MapAttempt(0, 0), 2, handle.spec.codec)
@@ -110,7 +110,7 @@ def test_refusals_and_losses_are_counted_by_their_code(server: ServerProcess, pl
     with plugin.master("job") as master:
         handle = master.register_shuffle(8, 1)
         write_map(plugin, handle, 0)
-        with closing(FlightClient(server.data, timeout=20)) as client, pytest.raises(UnknownShuffle):
+        with closing(FlightClient(server.data, timeout=60)) as client, pytest.raises(UnknownShuffle):
             target = PushTarget(ShuffleId("job", 99), MapAttempt(0, 0), 8, "lz4")
             client.push(target, [], first_block=0, end=Totals(), commit=True)
         with closing(ControlClient(server.control, client="test")) as control, pytest.raises(UnknownApp):

@@ -14,7 +14,7 @@ from tests.shuffle_server.third_client.protobuf import decode, encode, last
 
 RAW: Any = None
 INITIAL_CREDIT = 1 << 20
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 MOST = 256 << 20  # raw bytes of a block that this reader is ready to hold
 LIMITS = [("grpc.max_receive_message_length", 64 << 20)]
 FLIGHT = "/arrow.flight.protocol.FlightService/"

@@ -26,7 +26,7 @@ from shuffle_transport.exchange import (
 from shuffle_transport.exchange.options import DEFAULT_OPTIONS
 from shuffle_transport.pool import BufferPool
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 MIB = 1 << 20
 ANY = "grpc+tcp://127.0.0.1:0"
 

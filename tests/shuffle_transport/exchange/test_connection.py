@@ -24,7 +24,7 @@ def pairs(request: pytest.FixtureRequest) -> Iterator[list[Pair]]:
         listener.bind((host, 0))
         listener.listen()
         for _ in range(2):
-            client = socket.create_connection(listener.getsockname()[:2], timeout=10)
+            client = socket.create_connection(listener.getsockname()[:2], timeout=60)
             found.append((client, listener.accept()[0]))
         yield found
     for pair in found:
