@@ -17,6 +17,7 @@ import pytest
 from bench.streaming.relay_process import RelayProcess
 from shuffle_api.errors import (
     InvalidArgument,
+    Overloaded,
     PermissionDenied,
     ShuffleError,
     StreamBroken,
@@ -290,6 +291,26 @@ def test_task_admits_nobody_without_its_token_whatever_the_relay_does(relay: Rel
 
 
 # -------------------------------------------------------------------------------------------------- rules
+
+
+def test_channels_are_as_many_as_the_memory_is_for(tmp_path: Path, task: Task) -> None:
+    with RelayProcess(tmp_path, ["--memory", "16m", "--overload-timeout", "1"]) as relay, ExitStack() as stack:
+        address = task(relay).address
+        caller = stack.enter_context(client(address))
+        channels = [caller.open("hello") for _ in range(16)]
+        for channel in channels:
+            assert isinstance(channel.receive(WAIT), Control)
+        with pytest.raises(Overloaded, match="16777216 of 16777216 are in use"):
+            said(address)
+        for channel in channels:
+            channel.close()
+        deadline = time.monotonic() + WAIT
+        while True:  # until it is given back
+            try:
+                assert said(address) == "hello for A!"
+                return
+            except Overloaded:
+                assert time.monotonic() < deadline
 
 
 def test_batch_of_other_columns_ends_its_channel_only(relay: RelayProcess, task: Task) -> None:

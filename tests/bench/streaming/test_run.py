@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bench.streaming import flink
+from bench.streaming.__main__ import FLIGHT, RELAYED, run_point
+from bench.streaming.cases import Point
 from bench.streaming.plan import IDENTITY, WORDCOUNT, Case, OperatorResult, SourceResult
 from bench.streaming.run import Outcome, check, run
 
@@ -35,6 +37,14 @@ def test_what_is_sent_arrives(case: Case) -> None:
     assert (outcome.latency_ms(0.99) is not None) == (case.workload == IDENTITY)
     assert outcome.as_json()["records_s"] == round(outcome.records_s)
     assert all(memory > 0 for each in outcome.sources for memory in each.memory)
+
+
+@pytest.mark.timeout(300)
+def test_relayed_side_goes_through_a_worker() -> None:
+    case = Case(IDENTITY, records=5_000, rate=5_000.0, timeout_s=250.0)
+    found = run_point(Point("small", case), with_flink=False, with_relay=True)
+    assert found.keys() == {FLIGHT, RELAYED}
+    assert all(side["records_s"] > 0 for side in found.values())
 
 
 SENT = SourceResult(100, 4950, 1.0, 1.0, (), 0.0)
