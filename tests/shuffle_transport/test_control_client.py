@@ -62,8 +62,8 @@ def test_a_typed_error_arrives_as_itself(master: tuple[ScriptedMaster, str]) -> 
 
 
 def test_a_call_has_a_deadline(master: tuple[ScriptedMaster, str]) -> None:
-    with closing(ControlClient(master[1], client="test", timeout=0.3)) as client:
-        with pytest.raises(DeadlineExceeded, match=r"did not answer Status within 0\.3 s"):
+    with closing(ControlClient(master[1], client="test", timeout=2)) as client:
+        with pytest.raises(DeadlineExceeded, match=r"did not answer Status within 2 s"):
             client.call("Status", pb.StatusRequest())
 
 

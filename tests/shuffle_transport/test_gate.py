@@ -68,7 +68,7 @@ def test_a_grant_that_is_too_small_for_the_first_does_not_let_the_second_pass() 
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(gate.acquire, 100, FOREVER)
         waiting(gate, 1)
-        second = threads.submit(gate.acquire, 1, 0.2)
+        second = threads.submit(gate.acquire, 1, 2.0)
         waiting(gate, 2)
         gate.granted(MIB + 3)
         with pytest.raises(DeadlineExceeded):
@@ -93,7 +93,7 @@ def test_a_waiter_that_gives_up_lets_the_next_one_pass() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB - 5, 0)
     with ThreadPoolExecutor(2) as threads:
-        large = threads.submit(gate.acquire, 10, 0.2)
+        large = threads.submit(gate.acquire, 10, 2.0)
         waiting(gate, 1)
         small = threads.submit(gate.acquire, 5, FOREVER)
         with pytest.raises(DeadlineExceeded):

@@ -101,7 +101,7 @@ def test_waiters_are_served_in_turn() -> None:
 def test_a_waiter_that_gives_up_lets_the_next_one_pass() -> None:
     pool = BufferPool(100)
     with ThreadPoolExecutor(2) as threads, pool.reserve(60, 0):
-        large = threads.submit(pool.reserve, 90, 0.2)
+        large = threads.submit(pool.reserve, 90, 2.0)
         waiting(pool, 1)
         small = threads.submit(pool.reserve, 10, FOREVER)
         with pytest.raises(Overloaded):

@@ -61,7 +61,7 @@ def test_credit_streams_compress(ends: Ends, codec: str) -> None:
 @pytest.mark.parametrize("name", ["credit", "raw"])
 def test_observe_counts_running_channels_and_none_of_the_stopped_one(ends: Ends, name: str) -> None:
     jobs = [Job("sink" if channel else "stall", 64 * KIB, 64 * KIB, channel=channel) for channel in range(3)]
-    seen = observe(ends, getattr(ends, name), jobs, 0.1, 0.2)
+    seen = observe(ends, getattr(ends, name), jobs, 0.1, 1.0)
     assert seen.rates[0] == 0
     assert min(seen.rates[1], seen.rates[2]) > 0
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("bench-stream")]

@@ -40,10 +40,10 @@ def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
         sent = 0
         with pytest.raises(DeadlineExceeded, match="granted no credit"):
             for number in range(200):
-                channel.send(*numbered(number, 100_000), 0.2)
+                channel.send(*numbered(number, 100_000), TIMEOUT, credit_timeout=0.2)
                 sent += 1
-        held = endpoint.statistics().sums.held
-        assert INITIAL_CREDIT - 110_000 < held <= endpoint.statistics().sums.granted
+        eventually(lambda: endpoint.statistics().sums.held > INITIAL_CREDIT - 110_000)  # what is on the way arrives
+        assert endpoint.statistics().sums.held <= endpoint.statistics().sums.granted
         assert channel.statistics().stall_seconds > 0
         go_on.set()
         for number in range(sent, 200):
@@ -57,7 +57,7 @@ def test_control_passes_without_credit() -> None:
     with connected(hold) as (client, _), client.open("hold") as channel:
         with pytest.raises(DeadlineExceeded):
             while True:
-                channel.send(*numbered(0, 200_000), 0.1)
+                channel.send(*numbered(0, 200_000), TIMEOUT, credit_timeout=0.1)
         channel.send_control(b"still here", TIMEOUT)
         assert channel.receive(TIMEOUT) == Control(b"still here")
 
@@ -71,7 +71,7 @@ def test_a_channel_without_credit_does_not_stop_the_others_on_its_connection() -
         with client.open("stopped") as stopped:
             with pytest.raises(DeadlineExceeded):
                 while True:
-                    stopped.send(*numbered(0, 500_000), 0.1)
+                    stopped.send(*numbered(0, 500_000), TIMEOUT, credit_timeout=0.1)
             for number in range(20):
                 for channel in channels:
                     channel.send(*numbered(number, 400_000), TIMEOUT)
@@ -91,7 +91,7 @@ def test_what_a_stopped_consumer_is_owed_is_bounded_by_its_window_not_by_the_pro
     with connected(hold, server_options=options) as (client, endpoint), client.open("hold") as channel:
         with pytest.raises(DeadlineExceeded):
             for _ in range(1000):
-                channel.send(*numbered(0, 300_000), 0.2)
+                channel.send(*numbered(0, 300_000), TIMEOUT, credit_timeout=0.2)
         assert endpoint.statistics().sums.held <= 2 * MIB
 
 
@@ -107,14 +107,14 @@ def test_credit_given_back_twice_is_refused() -> None:
 
 
 def test_a_pool_without_room_refuses_the_channel_by_name() -> None:
-    with connected(echo, budget=INITIAL_CREDIT, timeout=0.3) as (client, _):
+    with connected(echo, budget=INITIAL_CREDIT, timeout=3.0) as (client, _):
         with client.open("first"):
             with pytest.raises(Overloaded):
                 client.open("second")
 
 
 def test_an_endpoint_without_room_says_so() -> None:
-    with connected(echo, timeout=0.3) as (client, endpoint):
+    with connected(echo, timeout=3.0) as (client, endpoint):
         pool = endpoint.exchange._pool
         with pool.reserve(pool.budget, 1), client.open("late") as channel:
             with pytest.raises(Overloaded):
@@ -132,7 +132,7 @@ def test_bytes_received_are_reserved_and_given_back_at_the_end() -> None:
             channel.half_close(TIMEOUT)
             assert channel.receive(TIMEOUT) is None
         eventually(lambda: endpoint.statistics().channels == 0)
-        assert [pool.statistics().used for pool in pools] == [0, 0]
+        eventually(lambda: [pool.statistics().used for pool in pools] == [0, 0])
 
 
 def test_wait_for_credit_may_end_before_the_deadline_of_the_transport() -> None:

@@ -59,7 +59,7 @@ def test_a_cancel_ends_a_wait_for_credit() -> None:
     with connected(hold) as (client, _), client.open("hold") as channel:
         with pytest.raises(DeadlineExceeded):
             while True:
-                channel.send(*numbered(0, 200_000), 0.1)
+                channel.send(*numbered(0, 200_000), TIMEOUT, credit_timeout=0.1)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(channel.send, *numbered(0, 200_000), TIMEOUT)
             eventually(lambda: channel.statistics().backlog > 0)
@@ -141,6 +141,7 @@ def test_a_receive_without_news_ends_at_its_deadline_and_the_channel_goes_on(tim
 def test_a_consumer_that_reads_for_itself_leaves_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     # It is in the middle of a read then, which only a message of the other end can end: the answer to a ping.
     monkeypatch.setattr("shuffle_transport.exchange.session.LEAD_FROM", 0.0)
+    monkeypatch.setattr("shuffle_transport.exchange.session.ANSWER_WITHIN", TIMEOUT)  # however busy the other end is
     with connected(echo) as (client, _), client.open("echo") as channel:
         for number in range(3):
             channel.send(*numbered(number, 8), TIMEOUT)
@@ -151,6 +152,7 @@ def test_a_consumer_that_reads_for_itself_leaves_at_its_deadline(monkeypatch: py
 
 def test_who_finds_another_reading_does_not_take_its_deadline_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shuffle_transport.exchange.session.LEAD_FROM", 0.0)
+    monkeypatch.setattr("shuffle_transport.exchange.session.ANSWER_WITHIN", TIMEOUT)  # however busy the other end is
     never = ChannelOptions(keepalive=0)  # whose answers would end the read as well
     with (
         connected(echo) as (client, _),

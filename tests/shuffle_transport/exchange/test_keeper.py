@@ -12,6 +12,7 @@ from shuffle_transport.exchange.keeper import Keeper
 from tests.shuffle_transport.exchange.helpers import TIMEOUT
 
 SOON = 0.02
+AMPLE = 2.0  # seconds in which this thread surely gets to its next line, however busy the machine is
 
 
 @pytest.fixture
@@ -33,17 +34,19 @@ def test_an_overdue_guard_aborts_once(keeper: Keeper) -> None:
 
 def test_a_guard_that_ended_in_time_does_nothing(keeper: Keeper) -> None:
     aborted, later = threading.Event(), threading.Event()
-    with keeper.guard(time.monotonic() + SOON, aborted.set):
+    due = time.monotonic() + AMPLE
+    with keeper.guard(due, aborted.set):
         pass
-    keeper.begin("later", time.monotonic() + 2 * SOON, later.set)
+    keeper.begin("later", due + SOON, later.set)
     assert later.wait(TIMEOUT)
     assert not aborted.is_set()
 
 
 def test_a_guard_that_was_begun_anew_counts_from_then(keeper: Keeper) -> None:
     first, second = threading.Event(), threading.Event()
-    keeper.begin("key", time.monotonic() + SOON, first.set)
-    keeper.begin("key", time.monotonic() + 2 * SOON, second.set)
+    due = time.monotonic() + AMPLE
+    keeper.begin("key", due, first.set)
+    keeper.begin("key", due + SOON, second.set)
     assert second.wait(TIMEOUT)
     assert not first.is_set()
 

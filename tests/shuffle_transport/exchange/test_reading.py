@@ -211,7 +211,7 @@ def test_a_consumer_that_comes_while_the_own_thread_leaves_is_read_for(scene: Sc
 
 
 def test_when_no_consumer_comes_back_the_own_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.01)
+    monkeypatch.setattr(module, "LINGER", 1.0)  # `hand_over` has to see that the thread has left
     scene = Scene()
     scene.hand_over()
     scene.stream.queue.put(b"second")

@@ -88,12 +88,18 @@ def test_random_cuts_in_both_directions_lose_and_repeat_nothing() -> None:
             with ExchangeClient(proxy.address, BufferPool(64 * MIB), timeout=TIMEOUT, options=RESUME) as client:
                 done = threading.Event()
 
-                def cut() -> None:
-                    while not done.wait(0.1):
-                        proxy.cut()
-
-                cutter = threading.Thread(target=cut)
                 with open_through(client) as channel:
+
+                    def cut() -> None:
+                        """Again and again, each time when some blocks have come since the last one."""
+                        cut_at = 0
+                        while not done.wait(0.005):
+                            came = channel.statistics().blocks_received
+                            if came >= cut_at + 30:
+                                cut_at = came
+                                proxy.cut()
+
+                    cutter = threading.Thread(target=cut)
                     cutter.start()
                     try:
                         assert exchange_numbers(channel, 600, 60_000) == expected(600)
