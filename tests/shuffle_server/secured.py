@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +20,13 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import OptionValue
-from shuffle_transport.blocks import PUT_SCHEMA, Block, table_rows, totals_of
+from shuffle_transport import messages
+from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.control_client import ControlClient
+from shuffle_transport.exchange.stream import FlightStream
+from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials, Keyring
@@ -93,12 +97,21 @@ def do_put(scene: Secured, credentials: Credentials, app: str) -> Any:
 
 
 def _do_exchange(client: Any, options: Any, app: str) -> None:
-    writer, reader = client.do_exchange(_path(app), options)
+    """Be a task that is reached through the worker, until it has said that one is."""
+    command = pb.ExchangeCommand(protocol=1, relay=pb.RelayRoute(listen=token_bytes(16), app=app))
+    descriptor = fl.FlightDescriptor.for_command(command.SerializeToString())
+    writer, reader = client.do_exchange(descriptor, options)
+    stream = FlightStream("the worker", reader, writer, reader.cancel)
     try:
-        writer.begin(PUT_SCHEMA)
-        reader.read_chunk()
+        writer.begin(EXCHANGE_SCHEMA)
+        _, said = stream.read() or (None, None)
+        control = pb.ExchangeControl.FromString(said or b"")
+        if control.HasField("error"):
+            raise messages.typed_error(control.error)
+        assert pb.RelayCall.FromString(control.message).peer
     finally:
-        writer.close()
+        stream.abort()
+        stream.close()
 
 
 class _Greeting(fl.ClientAuthHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -138,10 +151,10 @@ DATA: dict[str, Verb] = {
     "GetFlightInfo": _flight(lambda client, options, app: client.get_flight_info(_path(app), options)),
     "GetSchema": _flight(lambda client, options, app: client.get_schema(_path(app), options)),
     "ListFlights": _flight(lambda client, options, app: list(client.list_flights(app.encode(), options))),
+    "DoExchange": _flight(_do_exchange),
 }
 # Verbs that this server does not offer: refused all the same before that is said.
 NOT_OFFERED: dict[str, Verb] = {
-    "DoExchange": _flight(_do_exchange),
     "DoAction": _flight(lambda client, options, app: list(client.do_action(fl.Action("x", b""), options))),
     "ListActions": _flight(lambda client, options, app: list(client.list_actions(options))),
     "Handshake": _flight(lambda client, options, app: client.authenticate(_Greeting(), options)),
