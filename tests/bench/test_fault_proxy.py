@@ -107,9 +107,9 @@ def test_a_silence_is_not_told_and_loses_nothing(echo: str) -> None:
 
 
 def test_nobody_behind_it_is_a_reset() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    with FaultProxy(f"127.0.0.1:{port}") as proxy:
-        with pytest.raises(ConnectionError), connect(proxy) as client:  # with the connection, or after it
-            client.sendall(b"anybody?")
-            client.recv(1)
+    with socket.socket() as taken:  # and not listening: nobody else can
+        taken.bind(("127.0.0.1", 0))
+        with FaultProxy(f"127.0.0.1:{taken.getsockname()[1]}") as proxy:
+            with pytest.raises(ConnectionError), connect(proxy) as client:  # with the connection, or after it
+                client.sendall(b"anybody?")
+                client.recv(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,12 +69,13 @@ def test_an_application_that_runs_again_never_reads_the_files_of_its_last_run(
 
 def test_a_worker_that_is_gone_for_good_loses_its_maps_only_and_may_come_back(tmp_path: Path) -> None:
     with (
-        ClusterProcesses(tmp_path, workers=2, worker_timeout=8) as cluster,
+        ClusterProcesses(tmp_path, workers=2, worker_timeout=12) as cluster,
         RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
         plugin.master("gone") as master,
     ):
         handle = master.register_shuffle(8, MAPS)
-        written = [write_map(plugin, handle, n) for n in range(MAPS)]
+        with ThreadPoolExecutor(MAPS) as threads:  # at once: so the workers' signs of life do not decide who gets which
+            written = list(threads.map(functools.partial(write_map, plugin, handle), range(MAPS)))
         victim = cluster.workers[0]
         lost = [output.output.map for output in master.map_outputs(handle) if output.worker == victim.worker]
         assert lost

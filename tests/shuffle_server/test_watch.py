@@ -234,4 +234,4 @@ def test_who_listens_is_told_each_time_from_when_on_it_hears_what_moves(scene: S
         desk.listen(SHUFFLE, second)
         assert (first.times, second.times) == (1, 1)
         scene.serve_again()
-        wait_until(lambda: (first.times, second.times) == (2, 2), "it has answered again")
+        wait_until(lambda: first.times == second.times > 1, "it has answered again")

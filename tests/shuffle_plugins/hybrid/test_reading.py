@@ -15,7 +15,7 @@ from tests.shuffle_plugins.hybrid.scene import WAIT, eventually, numbers, taken,
 
 
 def test_records_are_there_before_the_writer_has_ended(scene: Open) -> None:
-    there = scene()
+    there = scene(wait=60.0)
     with there.writer() as writer, there.reader() as reader:
         records = iter(reader)
         write(writer, 0, 3)
@@ -47,7 +47,7 @@ def test_what_was_read_live_can_be_read_again_from_the_store(scene: Open) -> Non
 
 
 def test_lane_that_waits_too_long_is_cut_and_the_reader_goes_on_from_the_store(scene: Open) -> None:
-    there = scene(wait=0.2, window=1 << 20, block_bytes=64 << 10)
+    there = scene(wait=2.0, window=1 << 20, block_bytes=64 << 10)
     record = bytes(32 << 10)
     with there.writer() as writer, there.reader() as reader:
         records = iter(reader)
@@ -264,7 +264,7 @@ def test_blocks_name_their_attempt_live_and_from_the_store(scene: Open) -> None:
 
 
 def test_writer_that_never_comes_is_named_at_the_deadline(scene: Open) -> None:
-    there = scene(maps=2, timeout=0.5)
+    there = scene(maps=2, timeout=3.0)
     with there.writer(0) as writer, there.reader() as reader:
         write(writer, 0, 1)
         writer.commit()
@@ -273,14 +273,14 @@ def test_writer_that_never_comes_is_named_at_the_deadline(scene: Open) -> None:
 
 
 def test_reader_waits_longer_than_the_deadline_for_a_writer_that_is_there(scene: Open) -> None:
-    there = scene(timeout=0.3, keepalive=5.0)
+    there = scene(timeout=2.0, keepalive=30.0)
     with there.writer() as writer, there.reader() as reader:
 
         def late() -> None:
             write(writer, 0, 1)
             writer.commit()
 
-        threading.Timer(1.5, late).start()
+        threading.Timer(4.0, late).start()
         assert list(reader) == numbers(0, 1)
 
 

@@ -17,8 +17,9 @@ from shuffle_api.testing import oracle
 from shuffle_api.testing.plugin_tests.base import in_threads
 from tests.shuffle_plugins.hybrid.scene import WAIT, Scene
 
-OPENINGS = 6
-"""Times that a reader begins again; each attempt of a map that does not win may cost one."""
+OPENINGS = 3 * 3 + 2
+"""Times that a reader begins: each attempt that does not win may cost one, up to three of each of three maps, and so
+may a stop half way."""
 
 
 class Schedule:

@@ -133,7 +133,7 @@ def test_large_batch_waits_for_its_reader_and_memory_stays_bounded(scene: Open) 
 
 
 def test_batch_that_finds_no_room_says_so(scene: Open) -> None:
-    there = scene(queue_bytes=64 << 10, timeout=0.3, **ARROW)
+    there = scene(queue_bytes=64 << 10, timeout=3.0, **ARROW)
     with there.writer() as writer, pytest.raises(Overloaded, match="a reader, of which there is none"):
         writer.write_batch(pa.record_batch({"n": pa.array(range(1 << 20), pa.int64())}), ALL)
 

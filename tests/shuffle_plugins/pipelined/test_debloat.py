@@ -43,7 +43,7 @@ def test_window_stays_within_its_bounds(measurements: list[tuple[int, float]]) -
 
 
 def test_slow_reader_shrinks_what_waits_for_it(scene: Open) -> None:
-    there = scene(queue_bytes=4 << 20, block_bytes=4 << 10, debloat_target=0.1, flush_timeout=0)
+    there = scene(queue_bytes=4 << 20, block_bytes=4 << 10, debloat_target=0.5, flush_timeout=0)
     with there.writer() as writer, there.reader() as reader:
         deadline = time.monotonic() + WAIT
         while writer.statistics().queue_limit == 4 << 20:

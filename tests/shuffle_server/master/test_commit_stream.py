@@ -91,7 +91,7 @@ def test_a_master_that_stops_waits_for_replies_and_not_for_streams(scene: Scene)
 
 
 def test_who_waits_too_long_is_told_so_and_never_gets_a_late_reply(scene: Scene) -> None:
-    with client_of(scene, timeout=0.5) as client:
+    with client_of(scene, timeout=3.0) as client:
         client.commit(SHUFFLE, commit(0, attempt=1).output)
         with scene.master.lock:
             with pytest.raises(DeadlineExceeded, match="did not answer Commits within"):

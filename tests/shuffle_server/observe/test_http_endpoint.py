@@ -64,6 +64,7 @@ def test_a_client_that_speaks_something_else_harms_nobody(address: str, sent: by
 def test_more_clients_than_threads_are_cut_off_and_the_next_is_served(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(http_endpoint._Handler, "timeout", 240.0)  # for which they may be silent
     host, _, port = address.rpartition(":")
     silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(http_endpoint.MOST_REQUESTS)]
     with socket.create_connection((host, int(port)), timeout=60) as one_too_many:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 
+from bench.cluster import wait_until
 from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputLost, UnknownApp, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -80,9 +81,7 @@ def test_large_pushes_show_memory_stalls_and_spare_files(server: ServerProcess, 
         with plugin.writer(handle, MapAttempt(0, 0)) as writer:
             for _ in range(3):
                 writer.write(0, os.urandom(9 << 20))
-            half = Scrape(server.metrics)
-            assert half("staged_outputs") == 1
-            assert half("stored_bytes", state="staged") == half("pushed_bytes_total") > 0
+            wait_until(lambda: all_staged(Scrape(server.metrics)), "what has come is staged and counted")
             writer.commit()
         scrape = Scrape(server.metrics)
         assert scrape("pool_budget_bytes") == MEMORY
@@ -91,6 +90,12 @@ def test_large_pushes_show_memory_stalls_and_spare_files(server: ServerProcess, 
         size = scrape("stored_bytes", state="committed")
         master.unregister_shuffle(handle)
         assert Scrape(server.metrics)("stored_bytes", state="spare") >= size
+
+
+def all_staged(scrape: Scrape) -> bool:
+    """All that has been pushed, and that is something, lies in one output that has not committed."""
+    pushed = scrape("pushed_bytes_total")
+    return scrape("staged_outputs") == 1 and scrape("stored_bytes", state="staged") == pushed > 0
 
 
 def test_a_sender_without_credit_is_a_stall(server: ServerProcess, plugin: RemoteShuffle) -> None:
