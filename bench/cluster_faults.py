@@ -69,6 +69,7 @@ def run(cluster: ClusterProcesses, seed: int, *, workers: int, records: int = 30
     wrong: list[str] = []
     options: dict[str, OptionValue] = {"server": cluster.master.control, "timeout": 240, "retry": 240}
     options["push_bytes"] = 64 << 10  # so that a kill finds half of an output at the worker
+    options |= {"hand_over_from": 0} if seed % 2 else {"hand_over": "off"}  # by file and over the wire, in turn
     with RemoteShuffle(options) as plugin, plugin.master(app) as master:
         handle = master.register_shuffle(workload.partitions, maps)
         try:

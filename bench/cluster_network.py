@@ -139,7 +139,14 @@ def run(
         wait_until(lambda: len(master.status().workers) == workers, f"{workers} workers have joined")
         injector = Faults(seed, proxies if faults else (), machines)
         workload = Workload(seed, partitions=partitions, maps=maps, records=records, size=100)
-        options: dict[str, OptionValue] = {"server": control.address, "timeout": 60, "retry": 60, "replicas": replicas}
+        # These machines have one file system: without the last, nothing would cross the network.
+        options: dict[str, OptionValue] = {
+            "server": control.address,
+            "timeout": 60,
+            "retry": 60,
+            "replicas": replicas,
+            "hand_over": "off",
+        }
         plugin = stack.enter_context(RemoteShuffle(options))
         with plugin.master(f"network-{seed}") as app:
             handle = app.register_shuffle(partitions, maps)

@@ -1,7 +1,8 @@
 """The store's speed: ``python -m bench.ingest --json FILE``. docs/store.md says what the figures mean.
 
-Ingest from several writers beside a plain `writev` of the same bytes, read-back beside the same files over plain
-Flight, in turn; reading one output beside as many bytes in many small ones; memory with many partitions and maps.
+Ingest from several writers, over the wire and by file, beside a plain `writev` of the same bytes; read-back, either
+way, beside the same files over plain Flight; all in turn. Reading one output beside as many bytes in many small ones;
+memory with many partitions and maps.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import wait_until
+from bench.ingest_by_file import read_outputs, write_output
 from bench.ingest_plain import flight_of_files, receive_files, write_files
 from bench.parts import measure
 from bench.server import ServerProcess
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_transport import messages
 from shuffle_transport.blocks import Block, table_rows, totals_of
@@ -57,7 +60,9 @@ class Parameters:
 def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     """Ingest and read-back of new files, each beside its plain counterpart, in turn."""
     size = parameters.writers * parameters.outputs * parameters.partitions * parameters.block_bytes
-    seconds: dict[str, list[float]] = {"writev": [], "ingest": [], "flight": [], "read_back": []}
+    maps = parameters.writers * parameters.outputs
+    sides = ("writev", "ingest", "handed_over", "flight", "read_back", "read_in_place")
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
     with (
         ServerProcess(scratch / "data", scratch / "log", ["--recycle", "0"]) as server,
         flight_of_files() as plain_flight,
@@ -67,32 +72,63 @@ def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
         for number in range(parameters.rounds + 1):  # the first one warms up
             plain = scratch / "plain"
             plain.mkdir()
-            writing = _in_processes(parameters, (str(plain), "", number))
-            handle = master.register_shuffle(parameters.partitions, parameters.writers * parameters.outputs)
-            ingest = _in_processes(parameters, ("", server.data, handle.spec.id.shuffle))
-            files = sorted(scratch.glob(f"data/worker/apps/{APP}/*/*.out"))
+            pushed, by_file = (master.register_shuffle(parameters.partitions, maps) for _ in range(2))
+            writing = _in_processes(parameters, Target(plain=str(plain)))
+            ingest = _in_processes(parameters, Target(server.data, pushed.spec.id.shuffle))
+            handed_over = _in_processes(parameters, Target(server.data, by_file.spec.id.shuffle, by_file=True))
+            files = sorted(scratch.glob(f"data/worker/apps/{APP}/{pushed.spec.id.shuffle}/*.out"))
             received, flight = receive_files(plain_flight, files)
-            started = time.perf_counter()
-            read = _pull(server.data, pb.GetTicket(shuffle=_key(handle.spec.id), end_partition=parameters.partitions))
-            read_back = time.perf_counter() - started
-            if read != size or received < size:
-                raise AssertionError(f"{size} bytes were written, {read} came back, {received} over plain Flight")
+            read, read_back = _timed(lambda: _pull(server.data, _ticket(pushed.spec)))  # noqa: B023
+            located, in_place = _timed(lambda: _read(server.data, _ticket(by_file.spec)))  # noqa: B023
+            if read != size or located != size or received < size:
+                raise AssertionError(
+                    f"{size} bytes were written, {read} and {located} read, {received} over plain Flight"
+                )
             if number:
-                for name, value in zip(seconds, (writing, ingest, flight, read_back), strict=True):
+                for name, value in zip(sides, (writing, ingest, handed_over, flight, read_back, in_place), strict=True):
                     seconds[name].append(round(value, 4))
-            master.unregister_shuffle(handle)
+            for handle in (pushed, by_file):
+                master.unregister_shuffle(handle)
             shutil.rmtree(plain)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {
         "bytes": size,
         "seconds": seconds,
         "gib_s": {name: round(size / GIB / median, 2) for name, median in medians.items()},
+        "ratio_handed_over": round(medians["writev"] / medians["handed_over"], 3),
         "ratio_ingest": round(medians["writev"] / medians["ingest"], 3),
+        "ratio_read_in_place": round(medians["flight"] / medians["read_in_place"], 3),
         "ratio_read_back": round(medians["flight"] / medians["read_back"], 3),
     }
 
 
-def _in_processes(parameters: Parameters, target: tuple[str, str, int]) -> float:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where writers write to: the worker at an address, as pushes or by file; or plain files below a directory."""
+
+    worker: str = ""
+    shuffle: int = 0
+    by_file: bool = False
+    plain: str = ""
+
+
+def _timed(action: Callable[[], int]) -> tuple[int, float]:
+    started = time.perf_counter()
+    result = action()
+    return result, time.perf_counter() - started
+
+
+def _ticket(spec: ShuffleSpec) -> pb.GetTicket:
+    maps = [pb.MapAttempt(map=n) for n in range(spec.maps)]
+    return pb.GetTicket(shuffle=_key(spec.id), end_partition=spec.partitions, maps=maps)
+
+
+def _read(worker: str, ticket: pb.GetTicket) -> int:
+    with closing(FlightClient(worker, timeout=TIMEOUT)) as client:
+        return read_outputs(client, ticket)
+
+
+def _in_processes(parameters: Parameters, target: Target) -> float:
     """Seconds from the moment at which all writers are ready until the last one is done."""
     context = multiprocessing.get_context("spawn")
     ready, begin = context.Semaphore(0), context.Event()
@@ -117,18 +153,21 @@ def _in_processes(parameters: Parameters, target: tuple[str, str, int]) -> float
     return seconds
 
 
-def _writer(parameters: Parameters, number: int, target: tuple[str, str, int], ready: Any, begin: Any) -> None:
-    """One writer process: to plain files below `target[0]`, or to the worker at `target[1]`."""
-    plain, worker, shuffle = target
+def _writer(parameters: Parameters, number: int, target: Target, ready: Any, begin: Any) -> None:
+    """One writer process."""
     blocks = _blocks(parameters.partitions, parameters.block_bytes)
-    client = FlightClient(worker, timeout=TIMEOUT) if worker else None
+    client = FlightClient(target.worker, timeout=TIMEOUT) if target.worker else None
     ready.release()
     begin.wait(TIMEOUT)
     if client is None:
-        write_files(Path(plain), number, parameters.outputs, [memoryview(block.payload) for block in blocks])
+        write_files(Path(target.plain), number, parameters.outputs, [memoryview(block.payload) for block in blocks])
         return
     for output in range(parameters.outputs):
-        _push(client, ShuffleId(APP, shuffle), number * parameters.outputs + output, parameters.partitions, blocks)
+        map_id, shuffle = number * parameters.outputs + output, ShuffleId(APP, target.shuffle)
+        if target.by_file:
+            write_output(client, PushTarget(shuffle, MapAttempt(map_id, 0), parameters.partitions, "none"), blocks)
+        else:
+            _push(client, shuffle, map_id, parameters.partitions, blocks)
     client.close()
 
 

@@ -1,6 +1,8 @@
 """A Python program that shuffles Arrow data, beside dask's p2p shuffle and Spark: ``python -m bench.python_shuffle``.
 
-One piece of work for all three: read the same parquet files, shuffle every row by the hash of a key into so many
+Flight Shuffle runs twice: its tasks are on the server's host, so that they hand files over; and over the wire.
+
+One piece of work for all: read the same parquet files, shuffle every row by the hash of a key into so many
 partitions, read every partition. Each side has as many workers as there are cores (task processes, dask's worker
 processes, threads of ``local[*]``), which live through all rounds, and only one side works at a time: A B C A B C ...
 The Flight Shuffle server runs all the time, on the same cores. Before the timed rounds every side's result is checked
@@ -34,14 +36,15 @@ from bench.spark import local_conf
 from bench.spark_driver import ROOT, SparkDriver
 from bench.spark_shuffle import prepare_input, say
 
-FLIGHT, DASK, SPARK = "flight", "dask", "spark"
+FLIGHT, WIRE, DASK, SPARK = "flight", "flight_wire", "dask", "spark"
+RECYCLE = "4g"  # two shuffles at a time leave their files behind
 ROW_BYTES = 3 * 8 + job.TEXT  # what Arrow takes, without offsets
 RUN_TIMEOUT_S = 1800.0
 
 
 @dataclass(slots=True)
 class Side:
-    """One of the three: how to run it, how to check it, whose processor time counts, and what its timed runs took.
+    """One of them: how to run it, how to check it, whose processor time counts, and what its timed runs took.
 
     `run` returns the parts of the wall time in seconds, which add up to all of it. `tidy` is not timed.
     """
@@ -99,6 +102,8 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.python_shuffle", description=(__doc__ or "").split("\n")[0])
+    others = (WIRE, DASK, SPARK)
+    parser.add_argument("--sides", nargs="+", choices=others, default=others, help="beside Flight Shuffle by file: all")
     parser.add_argument("--rows", type=int, default=10_000_000, help="88 bytes each (default: 10,000,000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each side (default: 5)")
     parser.add_argument("--partitions", type=int, default=64, help="reduce partitions (default: 64)")
@@ -116,13 +121,14 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     directory = prepare_input(Path(options.input or ROOT / "build" / "bench"), options.rows)
     load = machine.load()
     with ExitStack() as running:
-        server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
-        flight = flight_side(running, server, directory, options)
-        sides = [
-            flight,
-            dask_side(running, scratch, directory, options),
-            spark_side(running, scratch, directory, options),
-        ]
+        server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log", ["--recycle", RECYCLE]))
+        others: dict[str, Callable[[], Side]] = {
+            WIRE: lambda: flight_side(running, server, directory, options, WIRE),
+            DASK: lambda: dask_side(running, scratch, directory, options),
+            SPARK: lambda: spark_side(running, scratch, directory, options),
+        }
+        flight = flight_side(running, server, directory, options, FLIGHT)
+        sides = [flight, *(others[name]() for name in others if name in options.sides)]
         checked = warm_up(sides, options.rows)
         for number in range(1, options.rounds + 1):
             times = {side.name: side.timed() for side in sides}
@@ -138,18 +144,29 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "parameters": {name: getattr(options, name) for name in ("rows", "rounds", "partitions", "codec", "memory")},
         "checked": {name: getattr(checked, name) for name in ("rows", "keys")},
         "bytes": data,
-        "times_as_fast_as": {side.name: round(side.median() / flight.median(), 2) for side in sides[1:]},
+        "times_as_fast_as": times_as_fast(flight, sides),
         "rounds_times_as_fast_as": {
             side.name: [round(other / own, 2) for own, other in zip(flight.seconds(), side.seconds(), strict=True)]
             for side in sides[1:]
+        },
+        "wire_times_as_fast_as": {
+            name: value for side in sides if side.name == WIRE for name, value in times_as_fast(side, sides[1:]).items()
         },
         "sides": {side.name: side.report(data) for side in sides},
     }
 
 
-def flight_side(running: ExitStack, server: ServerProcess, directory: Path, options: argparse.Namespace) -> Side:
+def times_as_fast(side: Side, others: list[Side]) -> dict[str, float]:
+    """How many times as long the median runs of the others are."""
+    return {other.name: round(other.median() / side.median(), 2) for other in others if other is not side}
+
+
+def flight_side(
+    running: ExitStack, server: ServerProcess, directory: Path, options: argparse.Namespace, name: str
+) -> Side:
+    workers, hand_over = os.cpu_count() or 1, "auto" if name == FLIGHT else "off"
     side = running.enter_context(
-        FlightSide(server.control, "python-shuffle", workers=os.cpu_count() or 1, codec=options.codec)
+        FlightSide(server.control, name, workers=workers, codec=options.codec, hand_over=hand_over)
     )
     files = sorted(directory.glob("*.parquet"))
     handles = []
@@ -160,14 +177,14 @@ def flight_side(running: ExitStack, server: ServerProcess, directory: Path, opti
         written = time.perf_counter()
         rows = side.count(handles[-1])
         ended = time.perf_counter()
-        _expect(FLIGHT, rows, options.rows)
+        _expect(name, rows, options.rows)
         return {"write": written - started, "read": ended - written}
 
     def check() -> Digest:
         handles.append(side.write(files, options.partitions))
         return side.check(handles[-1])
 
-    return Side(FLIGHT, run, check, lambda: side.forget(handles.pop()), {"tasks": side.pids, "server": [server.pid]})
+    return Side(name, run, check, lambda: side.forget(handles.pop()), {"tasks": side.pids, "server": [server.pid]})
 
 
 def dask_side(running: ExitStack, scratch: Path, directory: Path, options: argparse.Namespace) -> Side:

@@ -60,15 +60,15 @@ def digest(table: Any) -> Digest:
 
 
 class FlightSide:
-    """A driver with `workers` task processes; a context manager."""
+    """A driver with `workers` task processes; a context manager. `hand_over` is the plugin's option."""
 
-    def __init__(self, server: str, app: str, *, workers: int, codec: str) -> None:
+    def __init__(self, server: str, app: str, *, workers: int, codec: str, hand_over: str) -> None:
         self._plugin = RemoteShuffle({"server": server, "content": "arrow", "codec": codec})
         self._master = self._plugin.master(app)
         # Workers are new interpreters, as dask's are.
         context = get_context("spawn")
         self._pool = ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_open, initargs=(context.Barrier(workers),)
+            workers, mp_context=context, initializer=_open, initargs=(context.Barrier(workers), hand_over)
         )
         self.pids = self._all(_meet, [()] * workers)
 
@@ -107,9 +107,9 @@ class FlightSide:
 
 
 def write_map(handle: ShuffleHandle, number: int, file: str) -> int:
-    """A map task: read a file, partition its rows by `k`, push them. Returns their number."""
+    """A map task: read a file, partition its rows by `k`, write them. Returns their number."""
     partitioner = HashPartitioner("k")
-    with pq.ParquetFile(file) as source, _plugin[0].writer(handle, MapAttempt(number, 0)) as writer:
+    with pq.ParquetFile(file, memory_map=True) as source, _plugin[0].writer(handle, MapAttempt(number, 0)) as writer:
         for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
             writer.write_batch(batch, partitioner)
         return int(writer.commit().totals.records)
@@ -132,8 +132,8 @@ _plugin: list[RemoteShuffle] = []  # of this task process, as long as it lives
 _barrier: list[Barrier] = []
 
 
-def _open(barrier: Barrier) -> None:
-    _plugin.append(RemoteShuffle())
+def _open(barrier: Barrier, hand_over: str) -> None:
+    _plugin.append(RemoteShuffle({"hand_over": hand_over}))
     _barrier.append(barrier)
 
 

@@ -1,4 +1,4 @@
-"""bench.python_shuffle: a small run of all three sides reports what docs/benchmarks/README.md describes."""
+"""bench.python_shuffle: a small run of all sides reports what docs/benchmarks/README.md describes."""
 
 import json
 import subprocess
@@ -31,9 +31,11 @@ def test_small_run_reports_all_sides(tmp_path: Path) -> None:
     assert report == json.loads((tmp_path / "out.json").read_text())
     assert report["checked"]["rows"] == ROWS
     assert report["bytes"] == ROWS * 88
-    assert set(report["times_as_fast_as"]) == {"dask", "spark"}
+    assert set(report["times_as_fast_as"]) == {"flight_wire", "dask", "spark"}
+    assert set(report["wire_times_as_fast_as"]) == {"dask", "spark"}
     for name, processes in {
         "flight": {"tasks", "server"},
+        "flight_wire": {"tasks", "server"},
         "dask": {"workers", "scheduler"},
         "spark": {"jvm"},
     }.items():

@@ -1,9 +1,11 @@
-"""The `remote` plugin against real server processes: the conformance kit, in plain text and over TLS with tokens."""
+"""The `remote` plugin against real server processes: the conformance kit, over the wire and by file, in plain text and
+over TLS with tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -37,6 +39,7 @@ class TestRemoteShuffle(ShufflePluginTests):
     supports_blocks = True
     supports_batches = True
     can_lose = True
+    way: ClassVar[dict[str, OptionValue]] = {"hand_over": "off"}
 
     @pytest.fixture(autouse=True)
     def _server(self, server: ServerProcess) -> None:
@@ -44,7 +47,7 @@ class TestRemoteShuffle(ShufflePluginTests):
 
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
-        return {"server": server.control, "timeout": 120, "retry": 20}
+        return {"server": server.control, "timeout": 120, "retry": 20, **self.way}
 
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
         shuffle = handle.spec.id
@@ -56,6 +59,10 @@ class TestRemoteShuffle(ShufflePluginTests):
             list(reader)
 
 
+class TestRemoteShuffleByFile(TestRemoteShuffle):
+    way: ClassVar[dict[str, OptionValue]] = {"hand_over_from": 0}
+
+
 class TestRemoteShuffleOverTlsWithTokens(TestRemoteShuffle):
     @pytest.fixture(autouse=True)
     def _server(self, secured_server: ServerProcess) -> None:
@@ -65,4 +72,8 @@ class TestRemoteShuffleOverTlsWithTokens(TestRemoteShuffle):
     def options(self, secured_server: ServerProcess) -> dict[str, OptionValue]:
         root = secured_server.log.parent
         secured = {"tls_ca": str(root / "ca.pem"), "secret_file": str(root / "secret")}
-        return {"server": secured_server.control, "timeout": 120, "retry": 20, **secured}
+        return {"server": secured_server.control, "timeout": 120, "retry": 20, **secured, **self.way}
+
+
+class TestRemoteShuffleByFileOverTlsWithTokens(TestRemoteShuffleOverTlsWithTokens):
+    way: ClassVar[dict[str, OptionValue]] = {"hand_over_from": 0}

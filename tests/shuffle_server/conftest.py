@@ -33,7 +33,7 @@ def master(tmp_path: Path) -> Iterator[MasterServer]:
 
 @pytest.fixture
 def plugin(server: ServerProcess) -> Iterator[RemoteShuffle]:
-    with RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120}) as remote:
+    with RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as remote:
         yield remote
 
 

@@ -30,7 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 @pytest.fixture
 def plugin(cluster: ClusterProcesses) -> Iterator[RemoteShuffle]:
-    with RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as remote:
+    with RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as remote:
         yield remote
 
 
@@ -70,7 +70,7 @@ def test_an_application_that_runs_again_never_reads_the_files_of_its_last_run(
 def test_a_worker_that_is_gone_for_good_loses_its_maps_only_and_may_come_back(tmp_path: Path) -> None:
     with (
         ClusterProcesses(tmp_path, workers=2, worker_timeout=12) as cluster,
-        RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
+        RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as plugin,
         plugin.master("gone") as master,
     ):
         handle = master.register_shuffle(8, MAPS)

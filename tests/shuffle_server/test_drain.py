@@ -40,6 +40,7 @@ def plugin(cluster: ClusterProcesses) -> Iterator[RemoteShuffle]:
         "push_bytes": 64 << 10,
         "block_bytes": 16 << 10,
         "codec": "none",
+        "hand_over": "off",
     }
     with RemoteShuffle({"server": cluster.master.control, **options}) as remote:
         yield remote
@@ -116,7 +117,9 @@ def test_a_worker_that_is_told_to_drain_on_sigterm_hands_over_before_it_ends(tmp
     with ClusterProcesses(tmp_path, workers=1) as cluster:
         leaver = cluster.add_worker("leaver", "--drain", "200")
         with (
-            RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
+            RemoteShuffle(
+                {"server": cluster.master.control, "timeout": 120, "retry": 120, "hand_over": "off"}
+            ) as plugin,
             plugin.master("job") as master,
         ):
             handle = master.register_shuffle(PARTITIONS, MAPS)
@@ -133,7 +136,9 @@ def test_without_another_worker_a_drain_keeps_everything_and_says_what_is_missin
     with ClusterProcesses(tmp_path, workers=0) as cluster:
         only = cluster.add_worker("only", "--drain", "2")
         with (
-            RemoteShuffle({"server": cluster.master.control, "timeout": 120, "retry": 120}) as plugin,
+            RemoteShuffle(
+                {"server": cluster.master.control, "timeout": 120, "retry": 120, "hand_over": "off"}
+            ) as plugin,
             plugin.master("job") as master,
         ):
             handle = master.register_shuffle(PARTITIONS, 2)

@@ -38,7 +38,7 @@ def test_an_output_that_nobody_can_serve_now_fails_the_read_with_the_reason(
 
     monkeypatch.setattr(store, "open_output", refuse)
     with (
-        RemoteShuffle({"server": server.control_address, "timeout": 20, "retry": 20}) as plugin,
+        RemoteShuffle({"server": server.control_address, "timeout": 20, "retry": 20, "hand_over": "off"}) as plugin,
         plugin.master("job") as job,
     ):
         handle = job.register_shuffle(PARTITIONS, 3)

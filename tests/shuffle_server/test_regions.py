@@ -265,7 +265,7 @@ def test_a_killed_server_serves_what_it_served_and_leaves_no_region(tmp_path: Pa
     arguments = ["--metrics-listen", "127.0.0.1:0"]
     with (
         ServerProcess(tmp_path / "data", tmp_path / "server.log", arguments) as server,
-        RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120}) as plugin,
+        RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as plugin,
         plugin.master("job") as master,
     ):
         handle = master.register_shuffle(4, 40)

@@ -29,7 +29,7 @@ from tests.shuffle_server.test_server import run_cli
 
 MAPS = 6
 PARTITIONS = 4
-OPTIONS: dict[str, OptionValue] = {"timeout": 100, "retry": 100, "replicas": 2, "codec": "none"}
+OPTIONS: dict[str, OptionValue] = {"timeout": 100, "retry": 100, "replicas": 2, "codec": "none", "hand_over": "off"}
 
 
 def write_blocks(plugin: RemoteShuffle, handle: ShuffleHandle, map_id: int) -> list[tuple[int, int, str]]:

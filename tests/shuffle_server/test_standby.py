@@ -66,7 +66,7 @@ def test_a_job_goes_on_at_the_next_master_when_the_one_that_led_is_killed(tmp_pa
     with (
         ServerProcess(tmp_path / "w", tmp_path / "w.log", ["--master", first.control], role="worker") as worker,
         Standby(tmp_path / "two", first.control, metadata) as second,
-        RemoteShuffle({"server": first.control, "timeout": 120, "retry": 120}) as plugin,
+        RemoteShuffle({"server": first.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as plugin,
         plugin.master("job") as job,
     ):
         handle = job.register_shuffle(4, 4)

@@ -48,7 +48,7 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture
 def plugin(scene: Scene) -> Iterator[RemoteShuffle]:
-    with RemoteShuffle({"server": scene.address, "timeout": 60, "retry": 2}) as plugin:
+    with RemoteShuffle({"server": scene.address, "timeout": 60, "retry": 2, "hand_over": "off"}) as plugin:
         yield plugin
 
 
@@ -120,7 +120,7 @@ def test_a_watch_ends_when_the_shuffle_is_over_is_closed_or_its_plugin_is(scene:
             watch.next(SECONDS)
     with plugin.watch(handle_of(scene)) as watch, pytest.raises(UnknownShuffle):
         next(watch)
-    with RemoteShuffle({"server": scene.address}) as other:
+    with RemoteShuffle({"server": scene.address, "hand_over": "off"}) as other:
         watch = other.watch(handle_of(scene))
     with pytest.raises((InvalidArgument, UnknownShuffle)):
         next(watch)
@@ -163,7 +163,7 @@ def test_a_master_that_stays_away_ends_the_watch(plugin: RemoteShuffle, scene: S
 
 def test_a_watch_goes_on_when_the_master_is_started_again(server: ServerProcess) -> None:
     with (
-        RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120}) as remote,
+        RemoteShuffle({"server": server.control, "timeout": 120, "retry": 120, "hand_over": "off"}) as remote,
         remote.master("watched") as master,
     ):
         handle = master.register_shuffle(4, 3)
@@ -196,7 +196,7 @@ def lose(plugin: RemoteShuffle, server: ServerProcess, handle: ShuffleHandle, ma
 def test_a_reader_that_waits_for_a_stopped_worker_learns_that_its_outputs_are_lost(tmp_path: Path) -> None:
     with (
         ClusterProcesses(tmp_path, workers=1, worker_timeout=8) as cluster,
-        RemoteShuffle({"server": cluster.master.control, "timeout": 600, "retry": 600}) as plugin,
+        RemoteShuffle({"server": cluster.master.control, "timeout": 600, "retry": 600, "hand_over": "off"}) as plugin,
         plugin.master("stopped") as master,
     ):
         handle = master.register_shuffle(4, 2)

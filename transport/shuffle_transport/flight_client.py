@@ -90,28 +90,13 @@ class FlightClient:
         the worker sent, or ServerUnreachable, DeadlineExceeded, StreamBroken when the outcome is unknown: push the
         same again.
         """
-        command = pb.PutCommand(
-            protocol=messages.PROTOCOL,
-            shuffle=messages.key_of(target.shuffle),
-            output=messages.attempt_of(target.output),
-            partitions=target.partitions,
-            codec=target.codec,
-            first_block=first_block,
-            copy=target.copy,
-        )
+        command = put_command(target, first_block)
         last = pb.PutControl(end=messages.totals_message(end), commit=commit)
         return self._put(command, blocks, last)
 
     def abort(self, target: PushTarget) -> None:
         """Tell the worker to forget the attempt. Raises what `push` raises."""
-        command = pb.PutCommand(
-            protocol=messages.PROTOCOL,
-            shuffle=messages.key_of(target.shuffle),
-            output=messages.attempt_of(target.output),
-            partitions=target.partitions,
-            codec=target.codec,
-        )
-        self._put(command, (), pb.PutControl(abort=True))
+        self._put(put_command(target), (), pb.PutControl(abort=True))
 
     def _put(self, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
         with _Translated(self.address, self._credentials.tls):
@@ -152,7 +137,7 @@ class FlightClient:
         while True:
             reply = _reply(replies)
             if reply.HasField("committed"):
-                _check_committed(reply.committed, command, last)
+                check_committed(reply.committed, command, last.end if last.commit else None)
             if reply.HasField("committed") or (not last.commit and reply.blocks_held >= last.end.blocks):
                 return reply
 
@@ -192,13 +177,16 @@ class FlightClient:
     def act(self, action: str, body: bytes) -> bytes:
         """The answer to a Flight action. Raises the typed error that the worker sent, ServerUnreachable,
         DeadlineExceeded, StreamBroken."""
-        with _Translated(self.address, self._credentials.tls):
-            options = flight_options(self._credentials, self._timeout)
-            results = list(self._client.do_action(fl.Action(action, body), options))
+        results = self.acts(action, body)
         if len(results) != 1:
             raise ProtocolMismatch(f"{self.address} answered action {action} with {len(results)} results")
-        answer: bytes = results[0].body.to_pybytes()
-        return answer
+        return results[0]
+
+    def acts(self, action: str, body: bytes, timeout: float | None = None) -> list[bytes]:
+        """All results of a Flight action, in at most `timeout` seconds (None: the client's). Raises as `act`."""
+        with _Translated(self.address, self._credentials.tls):
+            options = flight_options(self._credentials, min(timeout or self._timeout, self._timeout))
+            return [result.body.to_pybytes() for result in self._client.do_action(fl.Action(action, body), options)]
 
     def close(self) -> None:
         """Close the connection; idempotent. Calls that are under way are ended first, by their callers."""
@@ -290,15 +278,29 @@ def _reply(replies: Any) -> pb.PutReply:
     return reply
 
 
-def _check_committed(committed: pb.Committed, command: pb.PutCommand, last: pb.PutControl) -> None:
-    """Raises ProtocolMismatch unless this can be the answer to the commit, CommitMismatch if it had other blocks."""
-    if not last.commit or committed.output.map != command.output.map:
+def put_command(target: PushTarget, first_block: int = 0) -> pb.PutCommand:
+    """The message that begins a push, or names an attempt in an action."""
+    return pb.PutCommand(
+        protocol=messages.PROTOCOL,
+        shuffle=messages.key_of(target.shuffle),
+        output=messages.attempt_of(target.output),
+        partitions=target.partitions,
+        codec=target.codec,
+        first_block=first_block,
+        copy=target.copy,
+    )
+
+
+def check_committed(committed: pb.Committed, command: pb.PutCommand, end: pb.Totals | None) -> None:
+    """Raises ProtocolMismatch unless this can be the answer to the commit of `end` (None: nothing was to be committed),
+    CommitMismatch if it had other blocks."""
+    if end is None or committed.output.map != command.output.map:
         raise ProtocolMismatch(
             f"the answer to a push of map {command.output.map} speaks of a commit of map {committed.output.map}"
         )
-    if committed.output == command.output and committed.totals != last.end:
+    if committed.output == command.output and committed.totals != end:
         raise CommitMismatch(
-            f"committed are {messages.totals(committed.totals)}, this sender states {messages.totals(last.end)}",
+            f"committed are {messages.totals(committed.totals)}, this sender states {messages.totals(end)}",
             output=messages.map_attempt(command.output),
         )
 

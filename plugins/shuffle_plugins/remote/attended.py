@@ -21,7 +21,8 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import LostMapOutput, MapOutput
 from shuffle_plugins.remote.news import NewsDesk
-from shuffle_transport.flight_client import Pulled, PullStream
+from shuffle_transport.flight_client import Pulled
+from shuffle_transport.hand_over import Stream
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +42,13 @@ class AttendedPull:
         shuffle: ShuffleId,
         worker: str,
         outputs: Collection[MapAttempt],
-        start: Callable[[], PullStream],
+        start: Callable[[], Stream],
         located: Callable[[], Iterable[MapOutput]],
     ) -> None:
         self._desk, self._shuffle, self._worker, self._start = desk, shuffle, worker, start
         self._outputs, self._located = frozenset(outputs), located
         self._changed = threading.Condition()
-        self._stream: PullStream | None = None
+        self._stream: Stream | None = None
         self._failure: ShuffleError | None = None  # of the start
         self._began = False
         self._news: ShuffleError | None = None
@@ -69,7 +70,7 @@ class AttendedPull:
             if self._stream is not None:
                 self._stream.cancel()
 
-    def _started(self) -> PullStream:
+    def _started(self) -> Stream:
         with self._changed:
             began = self._changed.wait_for(lambda: self._began, LISTEN_SECONDS)
         if not began:

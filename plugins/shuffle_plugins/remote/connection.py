@@ -13,9 +13,11 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_plugins.remote.news import NewsDesk
 from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_plugins.remote.traffic import RemoteTraffic
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.hand_over import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
@@ -51,7 +53,9 @@ class Connection:
     Thread-safe; connects on first use.
     """
 
-    def __init__(self, address: str, options: RemoteOptions, credentials: Credentials = NO_CREDENTIALS) -> None:
+    def __init__(
+        self, address: str, app: str, options: RemoteOptions, credentials: Credentials = NO_CREDENTIALS
+    ) -> None:
         self.control = ControlClient(
             address, client=CLIENT, timeout=options.timeout, retry=options.retry, credentials=credentials
         )
@@ -59,6 +63,8 @@ class Connection:
         self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
         self.news = NewsDesk(self.control, options.retry)
+        self.hand_over = HandOver(app, allowed=options.hand_over == "auto")
+        self.traffic = RemoteTraffic()
         self._workers: dict[str, WorkerInfo] = {}
         self._draining: set[str] = set()
         self._clients: dict[str, FlightClient] = {}

@@ -26,7 +26,7 @@ class RemoteOptions:
         help="workers that hold each map output of the shuffles registered here, 1 or 2: with 2 a worker may be lost",
     )
     block_bytes: int = option(
-        256 << 10, unit="bytes", minimum=4 << 10, help="uncompressed bytes of one partition that make a block"
+        1 << 20, unit="bytes", minimum=4 << 10, help="uncompressed bytes of one partition that make a block"
     )
     buffer_bytes: int = option(
         64 << 20, unit="bytes", minimum=1 << 20, help="most uncompressed bytes that one writer gathers before it sends"
@@ -41,6 +41,25 @@ class RemoteOptions:
     host: str = option(
         "",
         help="name of this machine as the workers on it advertise it: map outputs go to those; default: its host name",
+    )
+    hand_over: str = option(
+        "auto",
+        choices=("auto", "off"),
+        help="auto: a task that sees its worker's files, because it is on that host, writes and reads them instead of"
+        " sending data over the network; off: it sends it all the same",
+    )
+    hand_over_from: int = option(
+        1 << 20,
+        unit="bytes",
+        minimum=0,
+        help="map outputs with less are pushed, which is one request; those of which a reader takes less than 32 KiB"
+        " are pulled",
+    )
+    hand_over_codec: str = option(
+        "none",
+        choices=("none", "shuffle"),
+        help="compression of what is handed over: none, since no network is saved; shuffle: as the shuffle says, where"
+        " most readers are on other hosts, or disks are small",
     )
     tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
     tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])

@@ -15,6 +15,7 @@ from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.reader import RemoteReader
+from shuffle_plugins.remote.traffic import RemoteStatistics
 from shuffle_plugins.remote.watch import LossWatch
 from shuffle_plugins.remote.writer import RemoteWriter, Tap
 from shuffle_transport.codecs import get_codec
@@ -43,6 +44,7 @@ class RemoteShuffle(ShufflePlugin):
         self._connections: dict[tuple[str, str], Connection] = {}  # by address and application
         self._users: weakref.WeakSet[ShuffleMaster | ShuffleWriter | ShuffleReader] = weakref.WeakSet()
         self._closed = False
+        self._past = RemoteStatistics()  # of connections that are closed
 
     def master(self, app: str) -> ShuffleMaster:
         if not self._options.server:
@@ -59,11 +61,17 @@ class RemoteShuffle(ShufflePlugin):
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> RemoteReader:
         wanted = handle.spec.check_ranges(partitions, maps)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
-        return self._track(RemoteReader(handle.spec, partitions, wanted, connection))
+        return self._track(RemoteReader(handle.spec, partitions, wanted, connection, self._options))
 
     def watch(self, handle: ShuffleHandle) -> LossWatch:
         """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""
         return LossWatch(self._connection(handle.endpoint, handle.spec.id.app).news, handle.spec.id)
+
+    def statistics(self) -> RemoteStatistics:
+        """What this plugin's writers and readers have moved so far, over the wire and by file."""
+        with self._lock:
+            connections = list(self._connections.values())
+        return sum((connection.traffic.statistics() for connection in connections), self._past)
 
     def close(self) -> None:
         with self._lock:
@@ -73,6 +81,7 @@ class RemoteShuffle(ShufflePlugin):
             user.abort() if isinstance(user, ShuffleWriter) else user.close()
         for connection in connections:
             connection.close()
+        self._past = self.statistics()
         self._connections.clear()
 
     def _connection(self, address: str, app: str) -> Connection:
@@ -81,7 +90,7 @@ class RemoteShuffle(ShufflePlugin):
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
             connection = self._connections.get((address, app))
             if connection is None:
-                connection = Connection(address, self._options, self._keys.for_app(app))
+                connection = Connection(address, app, self._options, self._keys.for_app(app))
                 self._connections[address, app] = connection
             return connection
 

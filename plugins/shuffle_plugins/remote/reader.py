@@ -1,5 +1,8 @@
 """The reader of the `remote` plugin: one pull per worker, checked, decompressed, split into records.
 
+On a worker's host the blocks are read from its files (`shuffle_transport.hand_over`), output by output; the rest is
+pulled.
+
 A pull that breaks goes on where it was, at whichever worker has the output then: blocks of one output come in the same
 order from each of them (docs/protocol.md, Pull), so that those which came already are skipped.
 """
@@ -30,24 +33,31 @@ from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.attended import AttendedPull
 from shuffle_plugins.remote.connection import Connection, Patience
 from shuffle_plugins.remote.locate import Located, locate, locate_all
+from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.route import Route
 from shuffle_plugins.remote.served import Served
+from shuffle_plugins.remote.traffic import CountedPull
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.flight_client import Pulled, PullStream
+from shuffle_transport.flight_client import Pulled
+from shuffle_transport.hand_over import LocatedPull, Stream, locate_blocks
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 NOTHING: Mapping[MapAttempt, Mapping[int, int]] = MappingProxyType({})
+LITTLE_BYTES = 32 << 10  # of an output: a worker merges those of which pulls take less (docs/store.md)
 CORRUPT_READS = 2  # a block that is wrong so often is wrong at the worker, not on the way
 
 
 class RemoteReader(ShuffleReader):
     """Partitions of a range of maps. What is read is exactly what the winning attempts wrote, or an error."""
 
-    def __init__(self, spec: ShuffleSpec, partitions: range, maps: range, connection: Connection) -> None:
-        self._spec, self._partitions, self._connection = spec, partitions, connection
+    def __init__(
+        self, spec: ShuffleSpec, partitions: range, maps: range, connection: Connection, options: RemoteOptions
+    ) -> None:
+        self._spec, self._partitions, self._connection, self._options = spec, partitions, connection, options
         self._codec = get_codec(spec.codec)
         self._maps = maps
+        self._pull_only: set[MapAttempt] = set()  # whose blocks were not read from their file as they should be
         self._open = True
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -128,7 +138,7 @@ class RemoteReader(ShuffleReader):
             served = Served(asked, self._partitions, whole=whole, handed=route.handed)
             failure: ShuffleError | None = None
             try:
-                for item in self._pull(worker, [output.output for output in asked]):
+                for item in self._pull(worker, asked):
                     if isinstance(item, ShuffleError):
                         failure = item
                         break
@@ -142,6 +152,7 @@ class RemoteReader(ShuffleReader):
                 corrupt += 1
                 if error.output is None:  # not one block is wrong, but the stream
                     raise
+                self._pull_only.add(error.output)
                 failure = error if corrupt % CORRUPT_READS == 0 else None
             else:
                 if failure is None:
@@ -182,21 +193,42 @@ class RemoteReader(ShuffleReader):
         route.draining = self._connection.draining()
         route.update(self._spec.id, {output.output.map: output for output in located.outputs})
 
-    def _pull(self, worker: str, outputs: list[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
-        ticket = pb.GetTicket(
+    def _pull(self, worker: str, asked: Sequence[MapOutput]) -> Iterator[Pulled | ShuffleError]:
+        outputs = [output.output for output in asked]
+        connection, traffic = self._connection, self._connection.traffic
+
+        def pull(wanted: Sequence[MapAttempt]) -> Stream:
+            return CountedPull(connection.data(worker).open_pull(self._ticket(wanted)), traffic)
+
+        def start() -> Stream:
+            by_file = self._by_file(asked)
+            if by_file:
+                ticket = self._ticket(by_file)
+                blocks = locate_blocks(connection.hand_over, worker, connection.data(worker), ticket)
+                if blocks is not None:
+                    return LocatedPull(outputs, self._partitions, blocks, pull, traffic.located)
+            return pull(outputs)
+
+        def located() -> list[MapOutput]:
+            return self._located(outputs).outputs
+
+        return iter(AttendedPull(connection.news, self._spec.id, worker, outputs, start, located))
+
+    def _ticket(self, outputs: Sequence[MapAttempt]) -> pb.GetTicket:
+        return pb.GetTicket(
             shuffle=messages.key_of(self._spec.id),
             first_partition=self._partitions.start,
             end_partition=self._partitions.stop,
             maps=map(messages.attempt_of, outputs),
         )
 
-        def start() -> PullStream:
-            return self._connection.data(worker).open_pull(ticket)
-
-        def located() -> list[MapOutput]:
-            return self._located(outputs).outputs
-
-        return iter(AttendedPull(self._connection.news, self._spec.id, worker, outputs, start, located))
+    def _by_file(self, asked: Sequence[MapOutput]) -> list[MapAttempt]:
+        """The outputs that are worth a look into their files: of many small ones the worker has better ones, merged."""
+        if not self._connection.hand_over.allowed:
+            return []
+        part = len(self._partitions) / self._spec.partitions
+        least = min(LITTLE_BYTES, self._options.hand_over_from)
+        return [o.output for o in asked if o.totals.bytes * part >= least and o.output not in self._pull_only]
 
     def _located(self, outputs: Sequence[MapAttempt]) -> Located:
         """Where these lie now, and others of their shuffle between them."""

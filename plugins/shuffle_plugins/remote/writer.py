@@ -10,15 +10,15 @@ from shuffle_api.columnar.gather import BatchGatherer
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow, check_records
-from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError, ShuttingDown, StreamBroken
+from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, frame
-from shuffle_api.values import MapOutput, ShuffleSpec, Totals
+from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_transport import messages
-from shuffle_transport.blocks import Block, add_rows, table_rows
+from shuffle_plugins.remote.outgoing import Outgoing
+from shuffle_transport.blocks import Block
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
@@ -26,6 +26,8 @@ from shuffle_transport.flight_client import PushTarget
 Tap: TypeAlias = Callable[[int, memoryview, int, bool], None]
 """Told of each block as it is made: partition, bytes before compression, records, and whether the bytes are the
 caller's, who may change them later. In the order in which readers get the blocks of a partition."""
+
+AT_ONCE_BYTES = 64 << 10  # a block of somebody else's that is written to a file rather than copied
 
 
 class _Gathering:
@@ -42,8 +44,9 @@ class RemoteWriter(ShuffleWriter):
     """One attempt of one map, written to one worker.
 
     Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
-    Blocks that were sent stay in memory until the worker says that it holds them, so a broken connection costs
-    nothing: the same blocks are sent again, and the worker skips those it has.
+    Blocks that were pushed stay in memory until the worker says that it holds them, so a broken connection costs
+    nothing: the same blocks are sent again, and the worker skips those it has. Where they go to a file (outgoing.py),
+    little waits for it.
 
     :param tap: see `Tap`; must not wait.
     """
@@ -56,18 +59,19 @@ class RemoteWriter(ShuffleWriter):
         options: RemoteOptions,
         tap: Tap | None = None,
     ) -> None:
-        self._spec, self._connection, self._options, self._tap = spec, connection, options, tap
+        self._spec, self._options, self._tap = spec, options, tap
         self._codec = get_codec(spec.codec)
-        self._target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
+        target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
+        self._out = Outgoing(target, connection, options)
         self._gathering: dict[int, _Gathering] = {}
         self._gathered = 0
         self._batches: BatchGatherer | None = None
         self._push_batches = True
-        self._blocks: list[Block] = []  # finished, not yet held by the worker
+        self._chosen = not connection.hand_over.allowed
+        self._waiting: list[tuple[int, Buffer, int]] = []  # (partition, raw bytes, records), until it is chosen
+        self._waiting_bytes = 0
+        self._blocks: list[Block] = []  # finished, not yet sent
         self._block_bytes = 0
-        self._held = Totals()
-        self._worker: str | None = None
-        self._avoid: list[str] = []  # workers that could not be reached
         self._result: MapOutput | None = None
         self._open = True
 
@@ -136,10 +140,10 @@ class RemoteWriter(ShuffleWriter):
             if self._batches is not None:
                 self._batches.flush()
             self._finish_all(push=False)
-            winner = self._push(commit=True)
-            if winner is None:
-                raise StreamBroken(f"worker {self._worker} did not answer the commit")
-            self._result, self._open = winner, False
+            if not self._chosen:
+                self._choose(file=bool(self._waiting) and self._waiting_bytes >= self._options.hand_over_from)
+            self._result, self._open = self._out.commit(self._blocks), False
+            self._blocks = []
         return self._result
 
     def abort(self) -> None:
@@ -148,12 +152,9 @@ class RemoteWriter(ShuffleWriter):
         self._open = False
         self._gathering.clear()
         self._batches = None
+        self._waiting.clear()
         self._blocks.clear()
-        if self._worker is not None:
-            try:
-                self._connection.data(self._worker).abort(self._target)
-            except ShuffleError:
-                pass  # the worker drops attempts that nobody writes to; what matters is that this one never commits
+        self._out.abort()
 
     def _check(self, partition: int) -> None:
         self._check_open()
@@ -179,37 +180,36 @@ class RemoteWriter(ShuffleWriter):
         """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""
         if self._tap is not None:
             self._tap(partition, raw, records, copy)
-        payload: Buffer | None = self._codec.compress(raw)
+        if not self._chosen:
+            self._waiting.append((partition, bytes(raw) if copy else raw, records))
+            self._waiting_bytes += raw.nbytes
+            if push and self._waiting_bytes >= min(self._options.hand_over_from, self._options.push_bytes):
+                self._choose()
+            return
+        at_once = push and copy and self._out.by_file and raw.nbytes >= AT_ONCE_BYTES
+        self._finished(partition, raw, records, copy=copy and not at_once)
+        if push and (at_once or self._block_bytes >= self._out.worthwhile):
+            self._send()
+
+    def _choose(self, *, file: bool = True) -> None:
+        """Which way the blocks go; what has waited for that becomes blocks."""
+        if file:
+            self._out.choose()
+        self._chosen = True
+        waiting, self._waiting = self._waiting, []
+        for partition, raw, records in waiting:
+            self._finished(partition, memoryview(raw), records)
+        if self._block_bytes >= self._out.worthwhile:
+            self._send()
+
+    def _finished(self, partition: int, raw: memoryview, records: int, *, copy: bool = False) -> None:
+        compresses = not self._out.by_file or self._options.hand_over_codec == "shuffle"
+        payload: Buffer | None = self._codec.compress(raw) if compresses else None
         if payload is None:
             payload = bytes(raw) if copy else raw
         self._blocks.append(Block(partition, crc32c(payload), raw.nbytes, records, payload))
         self._block_bytes += memoryview(payload).nbytes
-        if push and self._block_bytes >= self._options.push_bytes:
-            self._push(commit=False)
 
-    def _push(self, commit: bool) -> MapOutput | None:
-        """Send the finished blocks; they are the worker's when this returns. With `commit`, the winner of the map."""
-        end = add_rows(self._held, table_rows(self._blocks))
-
-        def push() -> MapOutput | None:
-            if self._worker is None:
-                self._worker = self._connection.place(self._target.shuffle, self._avoid)
-            try:
-                client = self._connection.data(self._worker)
-                reply = client.push(self._target, self._blocks, first_block=self._held.blocks, end=end, commit=commit)
-            except (ServerUnreachable, ShuttingDown):
-                if not self._held.blocks:
-                    # Nothing that could not be sent elsewhere. Should it have committed there, this is a copy of it.
-                    self._avoid.append(self._worker)
-                    self._worker = None
-                raise
-            if not reply.HasField("committed"):
-                return None
-            done = reply.committed
-            return MapOutput(messages.map_attempt(done.output), done.worker, messages.totals(done.totals))
-
-        winner = self._connection.retrying(push)
-        self._held = end
-        self._blocks = []
-        self._block_bytes = 0
-        return winner
+    def _send(self) -> None:
+        blocks, self._blocks, self._block_bytes = self._blocks, [], 0
+        self._out.send(blocks)

@@ -106,6 +106,21 @@ class DataDirectory:
                 remedy="free space or add a data directory; committed data is unharmed",
             )
 
+    def make_room(self, needed: int) -> None:
+        """As `check_room`, where another process is about to write: the file system has to have that room now."""
+        if needed <= 0:
+            return
+        space = self.space()
+        if not space.size or space.free - needed >= self._kept_free(space):
+            return
+        if self.spares.drop():
+            self.make_room(needed)
+            return
+        raise StorageFull(
+            f"{self.root}: {space.free} bytes are free, of which {self._kept_free(space)} stay free",
+            remedy="free space or add a data directory; committed data is unharmed",
+        )
+
     def _kept_free(self, space: DiskSpace) -> int:
         return int(space.size * self._floor)
 

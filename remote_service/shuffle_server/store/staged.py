@@ -104,11 +104,11 @@ class StagedOutput:
             return self._touched
         return max(self._touched, time.monotonic() - max(0.0, time.time() - written))
 
-    def lend(self) -> Path:
-        """A file that another process writes this output to; `adopt` takes it back.
+    def lend(self, size: int = 0) -> Path:
+        """A file that another process writes this output to, about `size` bytes of it; `adopt` takes it back.
 
-        Raises StorageFull, StorageFailed, UnknownShuffle, AttemptSuperseded; InvalidArgument when a stream has begun to
-        write it: that one's file would be changed below it.
+        Raises StorageFull, StorageFailed, QuotaExceeded, UnknownShuffle, AttemptSuperseded; InvalidArgument when a
+        stream has begun to write it: that one's file would be changed below it.
         """
         with self._lock:
             self._check(self._turn)
@@ -119,10 +119,39 @@ class StagedOutput:
                     shuffle=self.shuffle,
                     output=self.output,
                 )
-            self.home.check_room(SPARE_BYTES)
+            self._check_lending(max(size, SPARE_BYTES))
             os.close(self.home.open_partial(self.shuffle, self.output, SPARE_BYTES))
             self._lent = True
             return self._path
+
+    def lend_more(self, size: int) -> Path:
+        """See to it that there is room for `size` bytes in the lent file, as far as is known now. Raises as `lend`;
+        MapOutputLost when nothing is lent.
+        """
+        with self._lock:
+            self._check(self._turn)
+            if not self._lent or self._fd >= 0:
+                raise self._not_lent()
+            try:
+                has = self._path.stat().st_size
+            except OSError as error:
+                raise self._failure(error) from error
+            self._check_lending(size, size - has)
+            return self._path
+
+    def _check_lending(self, size: int, grows: int | None = None) -> None:
+        """Who writes a lent file asks before it writes, so that quota and floor hold before the commit as well."""
+        self._quota.take(self.shuffle.app, size)  # what was lent before does not count yet
+        self._quota.give(self.shuffle.app, size)
+        self.home.make_room(size if grows is None else grows)
+
+    def _not_lent(self) -> MapOutputLost:
+        return MapOutputLost(
+            "no file is lent to this attempt: the worker was restarted, or was told to forget it",
+            remedy="write this map again as a new attempt",
+            shuffle=self.shuffle,
+            output=self.output,
+        )
 
     def adopt(self, turn: int, rows: np.ndarray) -> None:
         """Hold the blocks that were written to the lent file, back to back from its beginning: `rows`, dtype BLOCK_ROW.
@@ -136,12 +165,7 @@ class StagedOutput:
                 return  # said again: the first answer got lost, or is under way
             totals = add_rows(Totals(), rows)
             if not self._lent or self._fd >= 0:
-                raise MapOutputLost(
-                    "no file is lent to this attempt: the worker was restarted, or was told to forget it",
-                    remedy="write this map again as a new attempt",
-                    shuffle=self.shuffle,
-                    output=self.output,
-                )
+                raise self._not_lent()
             self._quota.take(self.shuffle.app, totals.bytes)
             try:
                 self._fd = self._open_lent(totals.bytes)

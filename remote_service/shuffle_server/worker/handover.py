@@ -77,7 +77,7 @@ class HandOver:
         request = messages.parse(pb.LendRequest, body)
         self._check(request.nonce, request.command.shuffle, principal)
         if kind == PREFIX + "lend":
-            return [self._lend(request.command).SerializeToString()]
+            return [self._lend(request).SerializeToString()]
         self._store.drop_staged(
             messages.shuffle_id(request.command.shuffle), messages.map_attempt(request.command.output)
         )
@@ -99,14 +99,18 @@ class HandOver:
 
     # ------------------------------------------------------------------ write
 
-    def _lend(self, command: pb.PutCommand) -> pb.LendReply:
+    def _lend(self, request: pb.LendRequest) -> pb.LendReply:
+        command = request.command
         if command.first_block:
             raise InvalidArgument("a file for the rest of an attempt", remedy="a file holds a whole map output")
+        if request.bytes > MAX_SUM:
+            raise InvalidArgument(f"a file for {request.bytes} bytes", remedy="ask for what will be written")
         _check_no_copy(command)
         target = self._worker.open_attempt(command)
         if isinstance(target, MapOutput):
             return pb.LendReply(committed=messages.committed_message(target))
-        return pb.LendReply(path=str(target.lend().absolute()))
+        lend = target.lend_more if request.more else target.lend
+        return pb.LendReply(path=str(lend(request.bytes).absolute()))
 
     def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)

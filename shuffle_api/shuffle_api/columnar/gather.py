@@ -59,15 +59,19 @@ class BatchGatherer:
         if not batch.num_rows:
             return
         partitions = self._checked(partitioner.partitions_of(batch, self._spec.partitions), batch)
-        rows = max(1, int(self._chunk_bytes * batch.num_rows / max(1, data_bytes(batch))))
+        # Cut into equal parts: a part that is a chunk by itself need not be joined with others, which is a copy.
+        rows = -(-batch.num_rows // max(1, -(-data_bytes(batch) // self._chunk_bytes)))
         for at in range(0, batch.num_rows, rows):
             part = batch.slice(at, rows)
-            self._chunk.append((part, partitions[at : at + rows]))
-            self._chunk_size += data_bytes(part)
-            if self._chunk_size >= self._chunk_bytes:
-                self._failed = True  # until it has gone well
+            size = data_bytes(part)
+            self._failed = True  # until it has gone well
+            if self._chunk_size + size > self._chunk_bytes:
                 self._distribute()
-                self._failed = False
+            self._chunk.append((part, partitions[at : at + rows]))
+            self._chunk_size += size
+            if self._chunk_size >= self._chunk_bytes // 2:
+                self._distribute()
+            self._failed = False
 
     def flush(self) -> None:
         """Hand out everything.

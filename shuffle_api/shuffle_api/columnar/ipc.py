@@ -15,14 +15,22 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.arrays import fixed_width, nulls, taken, with_columns
 from shuffle_api.errors import BlockCorrupt
 
+_OPTIONS = pa.ipc.IpcWriteOptions()
+_END_BYTES = 8
+
 
 def encode(batch: Any) -> pa.Buffer:
     """The payload of a block that holds the rows of `batch`."""
     batch = _compacted(batch)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return sink.getvalue()
+    # A stream that grows would copy what it has several times. Without dictionaries there are three messages: schema,
+    # batch, end.
+    size = batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _END_BYTES
+    try:
+        return _written(batch, size)
+    except (pa.ArrowException, OSError):
+        counter = pa.MockOutputStream()
+        _write(counter, batch)
+        return _written(batch, counter.size())
 
 
 def decode(payload: Buffer, records: int) -> Any:
@@ -43,9 +51,22 @@ def decode(payload: Buffer, records: int) -> Any:
     return batches[0]
 
 
+def _written(batch: Any, size: int) -> pa.Buffer:
+    """The stream, in a buffer of `size` bytes. Raises what Arrow raises when that is too small."""
+    payload = pa.allocate_buffer(size)
+    sink = pa.FixedSizeBufferWriter(payload)
+    _write(sink, batch)
+    return payload.slice(0, sink.tell())
+
+
+def _write(sink: Any, batch: Any) -> None:
+    with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as stream:
+        stream.write_batch(batch)
+
+
 def _compacted(batch: Any) -> Any:
     """The batch with dictionaries that have no more values than it has rows: a slice still has the whole one."""
-    if not any(_wasteful(column) for column in batch.columns):
+    if not any(map(pa.types.is_dictionary, batch.schema.types)) or not any(map(_wasteful, batch.columns)):
         return batch
     columns = [_used(column) if _wasteful(column) else column for column in batch.columns]
     return with_columns(columns, batch.schema, batch.num_rows)

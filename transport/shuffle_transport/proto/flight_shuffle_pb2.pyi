@@ -341,12 +341,16 @@ class ProbeReply(_message.Message):
     def __init__(self, nonce_file: _Optional[str] = ...) -> None: ...
 
 class LendRequest(_message.Message):
-    __slots__ = ("nonce", "command")
+    __slots__ = ("nonce", "command", "bytes", "more")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     command: PutCommand
-    def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ...) -> None: ...
+    bytes: int
+    more: bool
+    def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ..., bytes: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class LendReply(_message.Message):
     __slots__ = ("path", "committed")

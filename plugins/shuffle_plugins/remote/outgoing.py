@@ -1,0 +1,191 @@
+"""The way of one attempt's finished blocks to a worker: a file that it lends, on its host; else the wire."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from shuffle_api.errors import (
+    AppExpired,
+    DeadlineExceeded,
+    QuotaExceeded,
+    ServerUnreachable,
+    ShuffleError,
+    ShuttingDown,
+    StorageFull,
+    StreamBroken,
+    UnknownApp,
+    UnknownShuffle,
+)
+from shuffle_api.values import MapOutput, Totals
+from shuffle_plugins.remote.connection import Connection
+from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_plugins.remote.traffic import RemoteStatistics
+from shuffle_transport import messages
+from shuffle_transport.blocks import Block, add_rows, table_rows
+from shuffle_transport.flight_client import PushTarget
+from shuffle_transport.hand_over import LentFile
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+FILE_BYTES = 256 << 10  # blocks that are worth a write
+
+# The wire would be told the same.
+_FINAL = (StorageFull, QuotaExceeded, UnknownShuffle, UnknownApp, AppExpired)
+
+
+class Outgoing:
+    """Blocks of one attempt, in the order in which they are sent. For one thread.
+
+    A file is asked for once, before anything is sent. Whatever goes wrong with it later, but for want of room, all of
+    it is read back and pushed: what was written is not lost with the worker that lent the file.
+    """
+
+    def __init__(self, target: PushTarget, connection: Connection, options: RemoteOptions) -> None:
+        self._target, self._connection, self._options = target, connection, options
+        self._file: LentFile | None = None
+        self._held = Totals()  # by the worker, over the wire
+        self._worker: str | None = None
+        self._avoid: list[str] = []  # workers that could not be reached
+
+    @property
+    def by_file(self) -> bool:
+        """Whether blocks go to a file: they are written when `send` returns."""
+        return self._file is not None
+
+    @property
+    def worthwhile(self) -> int:
+        """Bytes of blocks that are worth a `send`."""
+        return FILE_BYTES if self._file is not None else self._options.push_bytes
+
+    def choose(self) -> None:
+        """Find out which way this attempt goes; before the first `send`. Without it, over the wire.
+
+        Raises ServerUnreachable, UnknownApp, AppExpired, UnknownShuffle.
+        """
+        connection = self._connection
+        if not connection.hand_over.allowed:
+            return
+        self._worker = worker = connection.retrying(lambda: connection.place(self._target.shuffle, self._avoid))
+        try:
+            self._file = LentFile.borrow(connection.hand_over, worker, connection.data(worker), self._target)
+        except ServerUnreachable:
+            return  # the master does not know it any more; to push, another one is found
+
+    def send(self, blocks: Sequence[Block]) -> None:
+        """Send blocks. They are the worker's, or in its file, when this returns.
+
+        Raises what `ShuffleWriter.write` raises.
+        """
+        if not self._append(blocks):
+            self._push(blocks, commit=False)
+
+    def commit(self, blocks: Sequence[Block]) -> MapOutput:
+        """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`."""
+        if self._append(blocks):
+            winner = self._handed_over()
+            if winner is not None:
+                return winner
+            blocks = ()  # they were pushed with the others
+        winner = self._push(blocks, commit=True)
+        if winner is None:
+            raise StreamBroken(f"worker {self._worker} did not answer the commit")
+        return winner
+
+    def abort(self) -> None:
+        """Have the worker forget it, if it can be told."""
+        if self._file is not None:
+            self._drop_file()
+        elif self._worker is not None:
+            try:
+                self._connection.data(self._worker).abort(self._target)
+            except ShuffleError:
+                pass  # the worker drops attempts that nobody writes to; what matters is that this one never commits
+
+    # ------------------------------------------------------------------ by file
+
+    def _append(self, blocks: Sequence[Block]) -> bool:
+        """Whether the blocks are in the file; if not, all before them have been pushed."""
+        if self._file is None:
+            return False
+        before = self._file.totals.bytes
+        try:
+            self._file.append(blocks)
+        except _FINAL:
+            self._drop_file()
+            raise
+        except ShuffleError as error:
+            self._push_file(error)
+            return False
+        self._connection.traffic.add(RemoteStatistics(handed_over_bytes=self._file.totals.bytes - before))
+        return True
+
+    def _handed_over(self) -> MapOutput | None:
+        """The winner of the map; None when the file could not be handed over, and all of it has been pushed."""
+        assert self._file is not None
+        again = True
+        while True:
+            try:
+                done = self._file.commit()
+                break
+            except (*_FINAL, DeadlineExceeded):
+                self._drop_file()
+                raise
+            except ShuffleError as error:
+                if not again or not isinstance(error, StreamBroken):
+                    self._push_file(error)
+                    return None
+                again = False  # it may well have been adopted: to ask costs less than to push
+        self._file.close()
+        self._file = None
+        return _winner(done)
+
+    def _push_file(self, why: ShuffleError) -> None:
+        """Push what was to be handed over. Raises as `send`."""
+        file, self._file = self._file, None
+        assert file is not None
+        assert self._worker is not None
+        log.warning("map %d is pushed, not handed over: %s", self._target.output.map, why)
+        self._connection.hand_over.failed(self._worker, why)
+        try:
+            file.drop()
+            for run in file.read_back(self._options.push_bytes):
+                self._push(run, commit=False)
+        finally:
+            file.close()
+
+    def _drop_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.drop()
+            file.close()
+
+    # ------------------------------------------------------------------ over the wire
+
+    def _push(self, blocks: Sequence[Block], commit: bool) -> MapOutput | None:
+        """Send blocks; they are the worker's when this returns. With `commit`, the winner of the map."""
+        end = add_rows(self._held, table_rows(blocks))
+
+        def push() -> MapOutput | None:
+            if self._worker is None:
+                self._worker = self._connection.place(self._target.shuffle, self._avoid)
+            try:
+                client = self._connection.data(self._worker)
+                reply = client.push(self._target, blocks, first_block=self._held.blocks, end=end, commit=commit)
+            except (ServerUnreachable, ShuttingDown):
+                if not self._held.blocks:
+                    # Nothing that could not be sent elsewhere. Should it have committed there, this is a copy of it.
+                    self._avoid.append(self._worker)
+                    self._worker = None
+                raise
+            return _winner(reply.committed) if reply.HasField("committed") else None
+
+        winner = self._connection.retrying(push)
+        self._connection.traffic.add(RemoteStatistics(pushed_bytes=end.bytes - self._held.bytes))
+        self._held = end
+        return winner
+
+
+def _winner(done: pb.Committed) -> MapOutput:
+    return MapOutput(messages.map_attempt(done.output), done.worker, messages.totals(done.totals))
