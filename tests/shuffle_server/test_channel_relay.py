@@ -313,14 +313,25 @@ def test_channels_are_as_many_as_the_memory_is_for(tmp_path: Path, task: Task) -
                 assert time.monotonic() < deadline
 
 
-def test_batch_of_other_columns_ends_its_channel_only(relay: RelayProcess, task: Task) -> None:
+def beyond_its_buffer() -> pa.RecordBatch:
+    """A payload that says to be a gigabyte long, and is not."""
+    offsets = np.array([0, 5], np.int64)
+    payload = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(b"short")])
+    batch = pa.RecordBatch.from_arrays([pa.array([bytes(32)], pa.binary(32)), payload], schema=EXCHANGE_SCHEMA)
+    offsets[1] = 1 << 30  # the array has a view of it: made so at once, Arrow would have refused
+    return batch
+
+
+@pytest.mark.parametrize(
+    "batch", [pa.record_batch({"strange": [1, 2, 3]}), beyond_its_buffer()], ids=["other", "short"]
+)
+def test_malformed_batch_ends_its_channel_only(relay: RelayProcess, task: Task, batch: pa.RecordBatch) -> None:
     address = task(relay).address
     command = pb.ExchangeCommand(
         protocol=messages.PROTOCOL, channel="x", relay=pb.RelayRoute(to=bytes.fromhex(address.partition("/")[2]))
     )
     connection = flight_connection(relay.address, None)
     writer, reader = connection.do_exchange(fl.FlightDescriptor.for_command(command.SerializeToString()))
-    batch = pa.record_batch({"strange": [1, 2, 3]})
     writer.begin(batch.schema)
     writer.write_batch(batch)
     assert isinstance(refusal_of(FlightStream(relay.address, reader, writer, reader.cancel)), InvalidArgument)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pyarrow as pa
+
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.outbox import error_control
@@ -136,11 +138,24 @@ class Half:
 
     def _pass_on(self, message: Message) -> None:
         batch, metadata = message
-        if batch is not None and not batch.schema.equals(EXCHANGE_SCHEMA, check_metadata=False):
-            raise InvalidArgument("an exchange batch of other columns", remedy="see docs/protocol.md, Channels")
-        size = len(metadata or b"") if batch is None else batch.nbytes
+        if batch is not None:
+            _check(batch)
+        size = len(metadata or b"") if batch is None else batch.get_total_buffer_size()
         self._joint.take(size)
         try:
             self.other.write(message)
         finally:
             self._joint.passed(size)
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Whether it can be written again: that looks into its offsets, which nobody has compared with its buffers yet.
+
+    :raises InvalidArgument: it can't.
+    """
+    if not batch.schema.equals(EXCHANGE_SCHEMA, check_metadata=False):
+        raise InvalidArgument("an exchange batch of other columns", remedy="see docs/protocol.md, Channels")
+    try:
+        batch.validate()
+    except pa.ArrowException as error:
+        raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
