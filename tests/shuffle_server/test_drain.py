@@ -105,8 +105,8 @@ def test_a_worker_is_drained_in_the_middle_of_reads_and_writes(
 
 
 def staging(cluster: ClusterProcesses) -> list[ServerProcess]:
-    """The workers that say that something is being written there."""
-    return [cluster.worker(each.worker) for each in cluster.master.status().states if each.staged_bytes]
+    """The workers at which something is being written. What they say of themselves may be some seconds old."""
+    return [worker for worker in cluster.workers if any(worker.data_dir.rglob("*.partial"))]
 
 
 def is_draining(cluster: ClusterProcesses, worker: ServerProcess) -> bool:

@@ -314,11 +314,12 @@ def test_a_listener_of_another_protocol_is_named() -> None:
 
 
 def test_an_unreachable_server_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:  # and not listening: nobody else can
+        taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    refused = pytest.raises(ServerUnreachable, match=f"127.0.0.1:{port}")
-    with RemoteShuffle({"server": f"127.0.0.1:{port}", "retry": 0.2}) as plugin, refused:
-        plugin.master("app")
+        refused = pytest.raises(ServerUnreachable, match=f"127.0.0.1:{port}")
+        with RemoteShuffle({"server": f"127.0.0.1:{port}", "retry": 0.2}) as plugin, refused:
+            plugin.master("app")
 
 
 def test_an_unknown_codec_lists_the_known_ones(server: ServerProcess) -> None:
