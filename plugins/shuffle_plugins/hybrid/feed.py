@@ -59,6 +59,7 @@ class Feed:
                 self._source = source
                 if self._stopping:
                     return
+            self._inbox.found(self)
             while not self._stopping:
                 try:
                     received = source.receive(_LOOK)

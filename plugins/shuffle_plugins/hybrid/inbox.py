@@ -62,6 +62,12 @@ class Inbox:
             self.changed.notify_all()
         return refused
 
+    def found(self, feed: Feed) -> None:
+        """The feed has its writer: until it says more the store need not be asked."""
+        with self.changed:
+            input = self.inputs[feed.bound.output.map]
+            input.connected = input.connected or input.feed is feed
+
     def wait_until_drained(self, feed: Feed) -> None:
         """Until all that the feed brought was handed out, or nobody wants it."""
         with self.changed:
@@ -127,7 +133,8 @@ class Inbox:
             input.feed = feed
 
     def settle(self, winner: MapOutput) -> Feed | None:
-        """The store has a winner. Returns a feed that is to be stopped: of another attempt, that has lost.
+        """The store has a winner. Returns a feed that is to be stopped: of an attempt that has lost, or that does not
+        find its writer.
 
         :raises StreamBroken: some of another attempt was handed out.
         """
@@ -139,9 +146,11 @@ class Inbox:
             if input.reading is not None and input.reading != winner.output:
                 if input.began:
                     raise input.lost(self.shuffle, f"{winner.output} has committed in its place")
-                feed, input.feed = input.feed, None
+                feed = input.leave()
                 self._drop(input)
-            if input.feed is None or input.unsettled:
+            if input.unsettled:
+                if input.totals is None:
+                    feed = feed or input.leave()
                 self._finish(input, lambda: input.settle(winner))
             return feed
 

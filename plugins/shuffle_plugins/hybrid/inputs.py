@@ -39,6 +39,7 @@ class Input:
     :ivar place: what the driver said last about the writers of this map.
     :ivar reading: the attempt whose blocks came.
     :ivar feed: that receives them; None: nobody does.
+    :ivar connected: the feed has found its writer.
     :ivar items: received, not handed out.
     :ivar handed: by partition, how many blocks of `reading` were handed out.
     :ivar totals: by partition, how many there are, once that is known: the attempt has won.
@@ -53,6 +54,7 @@ class Input:
         self.place: Bound | Failed | None = None
         self.reading: MapAttempt | None = None
         self.feed: Feed | None = None
+        self.connected = False
         self.items: deque[Held] = deque()
         self.handed: dict[int, int] = {}
         self.totals: Mapping[int, int] | None = None
@@ -74,7 +76,7 @@ class Input:
         """Nothing more comes live, and it is not known yet whether and where the store has the rest."""
         if self.done or self.output is not None:
             return False
-        return self.feed is None if self.totals is None else not self.items
+        return not self.connected if self.totals is None else not self.items
 
     @property
     def stored(self) -> bool:
@@ -102,9 +104,15 @@ class Input:
         self.totals = dict(totals)
         self._finish()
 
+    def leave(self) -> Feed | None:
+        """Nobody receives any more; returns who did."""
+        feed, self.feed, self.connected = self.feed, None, False
+        return feed
+
     def broke(self, error: ShuffleError, now: float) -> None:
         """The feed has ended without the end."""
-        self.feed, self.error = None, error
+        self.leave()
+        self.error = error
         self.join_at = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
@@ -132,7 +140,7 @@ class Input:
 
     def writer_lost(self) -> str:
         """Why the attempt that was begun with will not go on, unless the store has it; empty: it may."""
-        if self.feed is not None or not self.began:
+        if self.connected or not self.began:
             return ""
         cause = self.error.message if self.error is not None else "nothing came any more"
         if isinstance(self.place, Failed):

@@ -17,6 +17,10 @@ class HybridOptions(RemoteOptions):
     """How this process writes to the store and offers the same to readers that are there."""
 
     live_host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
+    relay: str = option(
+        "",
+        help="HOST:PORT of a worker's data endpoint: this process is reached through it, and listens nowhere itself",
+    )
     memory: int = option(
         256 << 20,
         unit="bytes",
@@ -64,6 +68,7 @@ class HybridOptions(RemoteOptions):
         return PipelinedOptions(
             content=self.content,
             host=self.live_host,
+            relay=self.relay,
             memory=self.memory,
             window=self.window,
             timeout=min(self.timeout, 3 * self.keepalive),

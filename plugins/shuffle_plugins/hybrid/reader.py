@@ -201,7 +201,7 @@ class HybridReader(ShuffleReader):
         for output in located.outputs:
             feed = self._inbox.settle(output)
             if feed is not None:
-                self._leave(feed)
+                feed.stop()
         for input, why in gone:
             if input.output is None and not input.done:
                 raise input.lost(self._spec.id, why)
@@ -249,11 +249,6 @@ class HybridReader(ShuffleReader):
                     remedy="start a writer of it, or raise option 'timeout'",
                     shuffle=self._spec.id,
                 )
-
-    def _leave(self, feed: Feed) -> None:
-        feed.stop()
-        feed.join()
-        self._feeds.remove(feed)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -39,13 +39,14 @@ class HybridWriter(ShuffleWriter):
     ) -> None:
         self._spec, self._attempt, self._store, self._lanes, self._leave = spec, attempt, store, lanes, leave
         self._flush_timeout = flush_timeout
+        self._write = store.write
         self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the keeper's
         self._dirty_since: float | None = None  # records may wait for their block since then
         self._closed = False
 
     def write(self, partition: int, record: Buffer) -> None:
         with self._lock:
-            self._store.write(partition, record)
+            self._write(partition, record)
             if self._dirty_since is None:
                 self._dirty_since = time.monotonic()
 

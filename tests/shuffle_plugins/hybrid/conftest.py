@@ -1,4 +1,4 @@
-"""A real server process, and scenes in which one process plays driver and tasks, connected within or over Flight."""
+"""A real server process, and scenes in which one process plays driver and tasks, and meets itself in several ways."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture(params=[True, False], ids=["local", "connected"])
-def local(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+@pytest.fixture(params=["local", "connected", "relayed"])
+def way(request: pytest.FixtureRequest, server: ServerProcess) -> dict[str, OptionValue]:
+    """How live readers and writers meet: within the process, at its own port, through the server."""
+    ways: dict[str, dict[str, OptionValue]] = {
+        "local": {},
+        "connected": {"local": False},
+        "relayed": {"local": False, "relay": server.data},
+    }
+    return ways[request.param]
 
 
 @pytest.fixture
-def scene(local: bool, server: ServerProcess) -> Iterator[Open]:
+def scene(way: dict[str, OptionValue], server: ServerProcess) -> Iterator[Open]:
     """Opens scenes: `scene(partitions, maps, option=...)`."""
     with ExitStack() as stack:
 
         def open_scene(partitions: int = 1, maps: int = 1, **options: OptionValue) -> Scene:
-            given: dict[str, OptionValue] = {"server": server.control, "local": local, "timeout": 120.0, "retry": 60.0}
-            return stack.enter_context(Scene(partitions, maps, given | options))
+            given: dict[str, OptionValue] = {"server": server.control, "timeout": 120.0, "retry": 60.0}
+            return stack.enter_context(Scene(partitions, maps, given | way | options))
 
         yield open_scene

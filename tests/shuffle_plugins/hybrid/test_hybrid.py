@@ -1,4 +1,4 @@
-"""The `hybrid` plugin: the conformance kit, within one process, over connections, and over TLS with tokens."""
+"""The `hybrid` plugin: the conformance kit, in one process, over connections, through a relay, over TLS with tokens."""
 
 from __future__ import annotations
 
@@ -74,6 +74,12 @@ class TestHybridShuffleOverConnections(TestHybridShuffle):
     @pytest.fixture
     def options(self, server: ServerProcess) -> dict[str, OptionValue]:
         return {"server": server.control, "timeout": 120, "retry": 20, "local": False}
+
+
+class TestHybridShuffleThroughTheServer(TestHybridShuffle):
+    @pytest.fixture
+    def options(self, server: ServerProcess) -> dict[str, OptionValue]:
+        return {"server": server.control, "timeout": 120, "retry": 20, "local": False, "relay": server.data}
 
 
 class TestHybridShuffleWithLanesThatAreCutAtOnce(TestHybridShuffle):

@@ -10,6 +10,7 @@ import pytest
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.records import unpack_records
+from shuffle_plugins.pipelined.source import Source
 from tests.shuffle_plugins.hybrid.conftest import Open
 from tests.shuffle_plugins.hybrid.scene import WAIT, eventually, numbers, taken, write
 
@@ -261,6 +262,30 @@ def test_blocks_name_their_attempt_live_and_from_the_store(scene: Open) -> None:
         assert {block[1] for block in blocks} <= {MapAttempt(0, 4)}
     with there.reader() as again:
         assert {block[1] for block in again.read_blocks()} == {MapAttempt(0, 4)}
+
+
+def test_writer_that_cannot_be_reached_is_read_from_the_store_as_soon_as_it_has_committed(
+    scene: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = scene()
+    tried, over = threading.Event(), threading.Event()
+
+    def unreachable(*_: object) -> Source:
+        tried.set()
+        over.wait(WAIT)
+        raise StreamBroken("nobody answers")
+
+    monkeypatch.setattr(there.plugin._live, "connect", unreachable)
+    with there.writer() as writer, there.reader() as reader:
+        got: list[tuple[int, bytes]] = []
+        reading = threading.Thread(target=lambda: got.extend(reader))
+        reading.start()
+        assert tried.wait(WAIT)
+        write(writer, 0, 3)
+        writer.commit()
+        reading.join(WAIT / 2)
+        assert got == numbers(0, 3)
+        over.set()
 
 
 def test_writer_that_never_comes_is_named_at_the_deadline(scene: Open) -> None:
