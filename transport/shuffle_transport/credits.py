@@ -47,6 +47,7 @@ waiting.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from shuffle_api.errors import InvalidArgument
 
@@ -63,9 +64,8 @@ DEFAULT_MAXIMUM = 8 << 20
 """Largest window, in bytes: 10 Gbit/s times 6 ms, and four batches of the usual 2 MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendWindow:
-    """What the sending end of one stream may send. All fields in payload bytes.
+class SendWindow(NamedTuple):
+    """What the sending end of one stream may send. All fields in payload bytes. A tuple: one is made for each batch.
 
     :ivar granted: highest grant heard of, cumulative.
     :ivar sent: sent on this stream so far.
@@ -86,10 +86,11 @@ class SendWindow:
 
         :raises InvalidArgument: `n` is negative.
         """
-        available = self.granted - self.sent
-        if _size(n) > available and n > 0 and not (n > self.window <= available):
+        granted, sent, window = self
+        available = granted - sent
+        if _size(n) > available and n > 0 and not (n > window <= available):
             return None
-        return SendWindow(self.granted, self.sent + n, self.window)
+        return SendWindow(granted, sent + n, window)
 
     def granted_to(self, granted: int) -> SendWindow:
         """The window after a grant. Grants are cumulative; one below an earlier one is late and changes nothing."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport.credits import SendWindow
@@ -44,20 +44,21 @@ class CreditGate:
 
     :param peer: who grants, for error messages ("worker w1 at 10.0.0.1:9000, map 3 attempt 0").
     :param announce: sends the peer a backlog in bytes, in stream order; called by the thread that starts to wait.
-    :param shared: several threads send. Then each says `sent` when its batch is on its way, or will not be: a batch
-        larger than the window waits for that, since the peer refuses whatever comes behind it and was not granted.
+    :param shared: several threads send. Then `sent` says when a batch is on its way: a batch larger than the window
+        waits for those before it, since the peer refuses whatever comes behind it and was not granted.
     """
 
     def __init__(self, peer: str, announce: Callable[[int], None] | None = None, *, shared: bool = False) -> None:
         self._peer, self._announce, self._shared = peer, announce, shared
         self._window = SendWindow()
+        self._available = self._window.available  # what the window says, less what has passed since: see `_settle`
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         # Held while an announcement is made, so that they reach the peer in the order in which they were true.
         self._announcing = threading.Lock()
         self._queue: deque[_Waiter] = deque()
         self._error: ShuffleError | None = None
-        self._unsent = 0  # batches that have their credit and are not on their way yet, if `shared`
+        self._passed = self._sent = 0  # batches that have had their credit, and those of them that are on their way
         self._waits = 0
         self._stalled = 0.0
 
@@ -92,13 +93,21 @@ class CreditGate:
         :raises ShuffleError, InvalidArgument: as `acquire`.
         """
         with self._lock:
-            self._check()
-            return not self._queue and self._pass(n)
+            if self._error is not None:
+                raise self._error
+            if self._queue:
+                return False
+            if 0 <= n <= self._available:
+                self._available -= n
+                self._passed += 1
+                return True
+            return self._pass(n)
 
     def granted(self, granted: int) -> None:
         """A grant came: payload bytes that may have been sent on this stream, cumulative."""
         with self._changed:
-            self._window = self._window.granted_to(granted)
+            self._settle()
+            self._become(self._window.granted_to(granted))
             self._changed.notify_all()
 
     def idle(self) -> None:
@@ -108,21 +117,27 @@ class CreditGate:
             with self._changed:
                 if self._queue or self._error:
                     return
-                self._window = self._window.idle()
+                self._settle()
+                self._become(self._window.idle())
             if self._announce is not None:
                 self._announce(0)
 
     def sent(self) -> None:
-        """A batch that had its credit is on its way, or will never be; if `shared`, once for each `acquire`."""
-        with self._lock:
-            self._unsent -= 1
-            if self._queue and not self._unsent:
-                self._changed.notify_all()
+        """A batch that had its credit is on its way, or has broken the stream; if `shared`, once for each that passed.
+
+        By one thread at a time: then it takes no lock unless somebody waits.
+        """
+        self._sent += 1
+        if self._queue:  # who waits is in there before it looks, and looks with the lock
+            with self._changed:
+                if self._sent == self._passed:
+                    self._changed.notify_all()
 
     def give_back(self, n: int) -> None:
-        """What `acquire` took for a batch of `n` bytes was not spent: the batch was not sent."""
+        """What `acquire` took for a batch of `n` bytes was not spent: the batch was not sent, and `sent` not called."""
         with self._changed:
-            self._window = replace(self._window, sent=self._window.sent - n)
+            self._available += n
+            self._passed -= 1
             self._changed.notify_all()
 
     def fail(self, error: ShuffleError) -> None:
@@ -138,10 +153,11 @@ class CreditGate:
     @property
     def hungry(self) -> bool:
         """Somebody waits for credit, or less than half of the window is left: a grant should be under way."""
-        return bool(self._queue) or 2 * self._window.available < self._window.window
+        return 2 * self._available < self._window.window or bool(self._queue)
 
     def statistics(self) -> GateStatistics:
         with self._changed:
+            self._settle()
             return GateStatistics(
                 granted=self._window.granted,
                 sent=self._window.sent,
@@ -172,6 +188,7 @@ class CreditGate:
         self._check()
         if done_in_time:
             return
+        self._settle()
         raise DeadlineExceeded(
             f"{self._peer} granted no credit for a batch of {waiter.size} bytes within {timeout:g} s: "
             f"{self._window.sent} of {self._window.granted} granted bytes are sent"
@@ -181,12 +198,23 @@ class CreditGate:
         if self._error is not None:
             raise self._error
 
+    def _settle(self) -> None:
+        """The window hears of what has passed by arithmetic alone: to make one for each batch takes a microsecond."""
+        window = self._window
+        if window.available != self._available:
+            self._window = window._replace(sent=window.granted - self._available)
+
+    def _become(self, window: SendWindow) -> None:
+        self._window, self._available = window, window.available
+
     def _pass(self, n: int) -> bool:
+        self._settle()
         after = self._window.try_send(n)
-        if after is None or (self._unsent and n > max(0, self._window.available)):
+        unsent = self._shared and self._passed > self._sent
+        if after is None or (unsent and n > max(0, self._available)):
             return False
-        self._window = after
-        self._unsent += self._shared
+        self._become(after)
+        self._passed += 1
         return True
 
     def _backlog(self) -> int:

@@ -63,7 +63,7 @@ class Side:
 
     def receive(self) -> bool:
         """Take the next item, if there is one."""
-        if self.ended or not self.end.session.inbox.ready:
+        if self.ended or not self.end.session.inbox.ready():
             return False
         item = self.end.channel.receive(0)
         if item is None:

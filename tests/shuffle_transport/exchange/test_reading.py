@@ -47,8 +47,15 @@ class Scene:
         self.readers: list[tuple[bytes, str]] = []
         self.items: queue.Queue[bytes] = queue.Queue()
         self.written, self.needed = 0.0, False
+        self.late = threading.Event()
         self.reading = Reading(
-            self.stream, self.keeper, self.dispatch, written=lambda: self.written, needed=lambda: self.needed
+            self.stream,
+            self.keeper,
+            self.dispatch,
+            written=lambda: self.written,
+            ready=lambda: not self.items.empty(),
+            needed=lambda: self.needed,
+            late=self.late.set,
         )
         self.reason: ShuffleError | None = None
         self.thread = threading.Thread(target=self.run, name="own")
@@ -77,8 +84,8 @@ class Scene:
         self.needed = True
         self.reading.summon()
 
-    def lead(self) -> bool:
-        return self.reading.lead(lambda: not self.items.empty())
+    def lead(self, timeout: float = TIMEOUT) -> bool:
+        return self.reading.lead(time.monotonic() + timeout)
 
     def hand_over(self) -> None:
         """The own thread gives the lead to a consumer that waits."""
@@ -221,6 +228,37 @@ def test_when_no_consumer_comes_back_the_own_thread_reads(monkeypatch: pytest.Mo
     scene.stream.queue.put(b"third")
     eventually(lambda: scene.readers[-1:] == [(b"third", "own")])
     scene.close()
+
+
+def test_the_keeper_is_told_of_a_consumer_that_reads_beyond_its_deadline(scene: Scene) -> None:
+    scene.hand_over()
+    leading = threading.Thread(target=scene.lead, args=(0.05,))
+    leading.start()
+    assert scene.late.wait(TIMEOUT)
+    assert leading.is_alive()  # only a message ends its read
+    scene.stream.queue.put(b"1")
+    leading.join(TIMEOUT)
+    assert not leading.is_alive()
+
+
+def test_who_finds_the_lead_taken_leaves_the_readers_deadline_alone(scene: Scene) -> None:
+    scene.hand_over()
+    leading = threading.Thread(target=scene.lead, args=(0.2,))
+    leading.start()
+    eventually(lambda: scene.reading._lead.locked())
+    assert not scene.lead()
+    assert scene.late.wait(TIMEOUT)
+    scene.stream.queue.put(b"item")
+    leading.join(TIMEOUT)
+
+
+def test_a_consumer_that_left_in_time_is_not_late(scene: Scene) -> None:
+    scene.hand_over()
+    for message in (b"item", b"another"):
+        scene.stream.queue.put(message)
+        assert scene.lead(0.05)
+        scene.items.get(timeout=TIMEOUT)
+    assert not scene.late.wait(0.1)
 
 
 def test_the_end_is_told_by_the_own_thread_whoever_reads_it(scene: Scene) -> None:

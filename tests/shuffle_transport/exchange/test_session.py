@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -27,10 +26,6 @@ class Watchful(Unkept):
     def __init__(self) -> None:
         super().__init__("watchful")
         self.look: Callable[[], object] = lambda: None
-        self.deadlines: list[float] = []
-
-    def begin(self, key: object, deadline: float, abort: Callable[[], None]) -> None:
-        self.deadlines.append(deadline)
 
     def end(self, key: object) -> None:
         self.look()
@@ -104,13 +99,13 @@ def test_a_large_batch_has_the_time_it_takes_to_send_it_again() -> None:
     connect(near, far)
     near.channel.send(*numbered(0, 16 * MIB), TIMEOUT)
     disconnect(near, far)
-    keeper = Watchful()
-    near.session.outbox._keeper = keeper
     connect(near, far)
     near.deliver()
+    deadlines: list[float] = []
+    near.session.outbox._written_by.begin = deadlines.append  # type: ignore[assignment]
     now = time.monotonic()
     near.errands.run()
-    assert max(keeper.deadlines) - now > 16  # a MiB a second is a transport that moves
+    assert max(deadlines) - now > 16  # a MiB a second is a transport that moves
     close(near, far)
 
 
@@ -178,32 +173,6 @@ def test_an_endpoint_that_shuts_down_tells_the_channel_that_just_came() -> None:
             with pytest.raises(ShuttingDown):
                 channel.receive(TIMEOUT)
     assert isinstance(errors[0], ShuttingDown)
-
-
-def test_who_leads_while_the_keeper_looks_is_nudged_at_its_deadline() -> None:
-    near, far = ends()
-    connect(near, far)
-    keeper = Watchful()
-    session = near.session
-    session._keeper = keeper
-    deadline = time.monotonic() + 1000
-    leader = threading.Thread(target=session._lead, args=(session._reading, deadline))
-
-    class Deadlines(dict[object, float]):
-        """A leader comes between the look at these and the decision."""
-
-        def values(self) -> Any:
-            seen = dict(self).values()
-            leader.start()
-            leader.join(0.1)
-            return seen
-
-    session._leads_until = Deadlines()
-    session._nudge_at = LONG_AGO  # that of an earlier leader, which has passed
-    session._nudge()
-    leader.join(TIMEOUT)
-    assert deadline in keeper.deadlines
-    close(near, far)
 
 
 def test_a_client_cannot_keep_the_keeper_busy_by_its_keepalive() -> None:

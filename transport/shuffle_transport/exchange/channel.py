@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
+from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange.received import Control, ReceivedBatch
 from shuffle_transport.exchange.session import Session
@@ -83,14 +83,9 @@ class BlockChannel:
                 parcel, message = _message(*smaller)
             left = deadline - time.monotonic()
             gate.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
-        try:
-            self._outbox.put(message, deadline, parcel)
-        except DeadlineExceeded:
-            gate.give_back(parcel.cost)  # it is not sent; or the channel is broken, and nobody counts
-            raise
-        finally:
-            gate.sent()
-        self._session.look_for_credit()
+        self._outbox.put(message, deadline, parcel)
+        if gate.hungry:  # let the next grant be read before the credit is gone
+            self._session.summon()
 
     def send_control(self, message: bytes, timeout: float) -> None:
         """Send a message of the application's, in its place among the blocks; it needs no credit.
@@ -102,8 +97,7 @@ class BlockChannel:
             raise InvalidArgument(
                 f"a control message of {len(message)} bytes", remedy=f"send at most {MAX_MESSAGE}, or blocks"
             )
-        control = pb.ExchangeControl(message=message).SerializeToString()
-        self._outbox.put((None, control), time.monotonic() + timeout)
+        self._outbox.put((None, pb.ExchangeControl(message=message).SerializeToString()), time.monotonic() + timeout)
 
     def receive(self, timeout: float) -> ReceivedBatch | Control | None:
         """The next batch or control message; None when the other end has sent its end and all of it was received.
@@ -123,7 +117,7 @@ class BlockChannel:
     @property
     def ready(self) -> bool:
         """`receive` would return at once, or raise why the channel is broken. Does not look at the stream itself."""
-        return self._inbox.ready
+        return self._inbox.ready()
 
     def consumed(self, n_bytes: int) -> None:
         """So many payload bytes of what was received are no longer held: gives their credit back.
@@ -170,6 +164,7 @@ class BlockChannel:
         """Counts, credit and delays of this end."""
         out, into = self._outbox, self._inbox
         gate, window = out.gate.statistics(), into.account.statistics()
+        sent, received = out.tally.totals, into.tally.totals
         return BlockChannelStatistics(
             credit_granted=gate.granted,
             credit_available=gate.available,
@@ -177,9 +172,9 @@ class BlockChannel:
             bytes_in_flight=max(0, gate.window - gate.available),
             stall_seconds=gate.stall_seconds,
             oldest_wait_seconds=gate.oldest_wait_seconds,
-            blocks_sent=out.tally.blocks,
-            bytes_sent=out.tally.bytes,
-            raw_bytes_sent=out.tally.totals.raw_bytes,
+            blocks_sent=sent.blocks,
+            bytes_sent=sent.bytes,
+            raw_bytes_sent=sent.raw_bytes,
             messages_sent=out.items,
             messages_unacknowledged=out.kept,
             granted=window.granted,
@@ -187,9 +182,9 @@ class BlockChannel:
             held=window.held,
             announced_backlog=window.backlog,
             queue_age_seconds=into.age,
-            blocks_received=into.tally.blocks,
-            bytes_received=into.tally.bytes,
-            raw_bytes_received=into.tally.totals.raw_bytes,
+            blocks_received=received.blocks,
+            bytes_received=received.bytes,
+            raw_bytes_received=received.raw_bytes,
             messages_received=into.items,
         )
 
@@ -198,12 +193,11 @@ def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
     size = memoryview(payload).nbytes
     if size + rows.nbytes <= INLINE_BYTES:
         table = rows.tobytes()
-        return _checked(table, size), (None, inline_batch(table, payload))
+        parcel = parcel_of(table, size)
+        check_table(table, size)
+        return parcel, (None, inline_batch(table, payload))
     rows = np.ascontiguousarray(rows)
-    return _checked(rows.data.cast("B"), size), (record_batch(rows, payload), None)
-
-
-def _checked(table: bytes | memoryview, size: int) -> Parcel:
-    parcel = parcel_of(table, size)
-    check_table(table, size)
-    return parcel
+    view = rows.data.cast("B")
+    parcel = parcel_of(view, size)
+    check_table(view, size)
+    return parcel, (record_batch(rows, payload), None)

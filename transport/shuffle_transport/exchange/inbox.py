@@ -114,7 +114,6 @@ class Inbox:
 
     # ---------------------------------------------------------------------------------------- the consumer
 
-    @property
     def ready(self) -> bool:
         """`take` would not wait."""
         return not self._queue.empty() or self._error is not None
@@ -132,16 +131,17 @@ class Inbox:
             found = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
         except queue.Empty:
             return None
-        if isinstance(found, _Mark):
-            self._queue.put(found)  # for the next call, and for who else waits
-            if self._error is not None:
-                raise self._error
-            return None, None
-        self._arrivals.popleft()
+        if isinstance(found, ReceivedBatch):
+            self._arrivals.popleft()
+            return found, self.account.took(found.parcel.size, found.parcel.cost)
         if isinstance(found, Control):
+            self._arrivals.popleft()
             self.account.took_control(len(found.message))
             return found, None
-        return found, self.account.took(found.parcel.size, found.parcel.cost)
+        self._queue.put(found)  # for the next call, and for who else waits
+        if self._error is not None:
+            raise self._error
+        return None, None
 
     def close(self) -> None:
         """Nobody will take any more: frees the memory and its reservation. Idempotent.

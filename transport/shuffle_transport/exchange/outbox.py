@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport import messages
+from shuffle_transport.exchange.deadline import Deadline
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.stream import Message, Stream
 from shuffle_transport.exchange.wire import Parcel, Tally
@@ -54,6 +55,7 @@ class Outbox:
         self.active = time.monotonic()  # when something was written last
         self._where, self._keeper, self._state, self._waiting, self._keep = where, keeper, state, waiting, keep
         self._writing = threading.Lock()  # the turn to write; held for a whole write
+        self._written_by = Deadline(keeper, self._give_up)
         self._due = self._backlog_due = self._ping_due = False  # state to be written by who has the turn
         self._stream: Stream | None = None
         self._behind = False  # the stream is new: it has to carry what was kept before anything else
@@ -65,21 +67,29 @@ class Outbox:
         self._kept: deque[Message] = deque()
 
     def put(self, item: Message, deadline: float, parcel: Parcel | None = None) -> None:
-        """Send one item; `parcel` is what a batch adds to the totals.
+        """Send one item; `parcel` is what a batch adds to the totals, and what it has taken of the gate's credit.
 
         :raises DeadlineExceeded: it is `deadline` (time.monotonic) and the item is not written. If a write was under
             way, the channel is broken then, unless it can resume.
         :raises ShuffleError: why the channel is broken.
         :raises InvalidArgument: the end has been sent.
         """
-        if not self._writing.acquire(blocking=False):
-            self._take_turn(deadline)
+        if not self._writing.acquire(False):
+            try:
+                self._take_turn(deadline)
+            except DeadlineExceeded:
+                if parcel is not None:
+                    self.gate.give_back(parcel.cost)
+                raise
         try:
-            self._check()
-            if parcel is not None:
-                self.tally.add(parcel)
+            if self._error is not None or self.ended:
+                self._check()
             broken = self._send(item, deadline)
+            if parcel is not None:
+                self.tally.add(parcel)  # after the write: the other end has something to do meanwhile
         finally:
+            if parcel is not None:
+                self.gate.sent()
             self._end_turn()
         if broken is not None:
             raise self._reason(broken) from broken
@@ -191,6 +201,11 @@ class Outbox:
                 except ShuffleError:
                     pass  # who reads the stream says what became of it
 
+    def close(self) -> None:
+        """Nobody sends any more."""
+        self.gate.close()
+        self._written_by.close()
+
     def fail(self, error: ShuffleError) -> None:
         """Whoever sends now or later gets `error`, the first one. Frees what is kept."""
         self._error = self._error or error
@@ -274,24 +289,30 @@ class Outbox:
         if stream is None:
             return StreamBroken(f"{self._where}: the stream has ended")
         self._overdue = False
-        self._keeper.begin(self, deadline, self._give_up)
+        self._written_by.begin(deadline)
         try:
             stream.write(message)
         except ShuffleError as error:
             self._stream = None
             return error
         finally:
-            self._keeper.end(self)
+            self._written_by.end()
         self.active = time.monotonic()
         return None
 
-    def _give_up(self) -> None:
+    def _give_up(self, deadline: float) -> None:
         """The keeper's: a write has lasted until its deadline."""
-        self._overdue = True
         stream = self._stream
-        if stream is not None:
-            stream.abort()
-            self._keeper.begin(self, time.monotonic() + _ABORT_WITHIN, stream.sever)
+        if stream is None:
+            return
+
+        def sever() -> None:
+            if self._written_by.until == deadline:
+                stream.sever()
+
+        self._overdue = True
+        stream.abort()
+        self._keeper.begin(sever, time.monotonic() + _ABORT_WITHIN, sever)
 
     def _reason(self, error: ShuffleError) -> ShuffleError:
         if self._overdue:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from shuffle_api.errors import ShuffleError, StreamBroken
+from shuffle_transport.exchange.deadline import Deadline
 from shuffle_transport.exchange.keeper import Keeper
 from shuffle_transport.exchange.stream import Message, Stream
 
@@ -32,7 +33,10 @@ class Reading:
     :param dispatch: called with each message by who reads. Returns whether it was an item for a consumer. Must not
         raise, and not wait for the transport.
     :param written: when something was written last (time.monotonic).
+    :param ready: is there something for a consumer?
     :param needed: does somebody wait for what is no item? Who begins to, calls `summon` after that became true.
+    :param late: called by the keeper when a consumer that leads should have left: only a message ends its read.
+    :ivar heard_at: when something came last (time.monotonic).
     """
 
     def __init__(
@@ -42,55 +46,48 @@ class Reading:
         dispatch: Callable[[Message], bool],
         *,
         written: Callable[[], float],
+        ready: Callable[[], bool],
         needed: Callable[[], bool],
+        late: Callable[[], None],
     ) -> None:
         self._stream, self._keeper, self._dispatch = stream, keeper, dispatch
-        self._written, self._somebody_waits = written, needed
+        self._written, self._ready, self._somebody_waits = written, ready, needed
         self._lead = threading.Lock()  # held by who reads
+        self._leaves_by = Deadline(keeper, lambda _: late())  # of the consumer that leads
         self._needed = threading.Event()  # the own thread is to lead
-        self.waited = False
-        """The last read had to wait for its message."""
+        self._asked_at = self.heard_at = time.monotonic()  # of the last read: when it began, and ended
         self._lingering = False
-        self._left = 0.0  # when the last leader left
         self._following: dict[object, bool] = {}  # consumers that wait for the own thread to read; may it lead?
         self._end: ShuffleError | None = None
 
+    @property
+    def waited(self) -> bool:
+        """The last read had to wait for its message."""
+        return self.heard_at - self._asked_at > WAITED
+
     def run(self) -> ShuffleError:
         """Read, or stand by, until the stream has ended; says why. For the stream's own thread."""
-        while True:
-            with self._lead:
-                self._needed.clear()
-                waiting: dict[object, bool] = {}
-                while self._end is None:
-                    message = self._read()
-                    waiting = dict(self._following)
-                    if message is None:
-                        break
-                    is_item = self._dispatch(message)
-                    # Whoever waited for an item has it now, and can read the next itself; or nobody waits at all.
-                    leaves = list(waiting.values()) == [True] if is_item else not waiting and self._sending()
-                    if leaves and not self._somebody_waits():
-                        break
-            if self._end is not None:
-                return self._end
-            self._left = time.monotonic()
-            if self._somebody_waits() or self._following.keys() - waiting.keys():
-                continue  # they came a moment ago, and found the lead taken
-            self._linger()
-            self._needed.wait()
+        try:
+            return self._read_or_stand_by()
+        finally:
+            self._leaves_by.close()
 
-    def lead(self, done: Callable[[], bool]) -> bool:
-        """Read until `done()`, or the stream has ended. False, at once: somebody else reads, or it has ended."""
+    def lead(self, deadline: float) -> bool:
+        """Read until there is something for a consumer, it is `deadline` (time.monotonic), or the stream has ended.
+
+        False, at once: somebody else reads, or it has ended.
+        """
         if self._end is not None or not self._lead.acquire(blocking=False):
             return False
         try:
-            while self._end is None and not done():
+            self._leaves_by.begin(deadline)
+            while self._end is None and not self._ready():
                 message = self._read()
-                if message is not None and self._dispatch(message):
-                    break  # here is something for the consumer
+                if (message is not None and self._dispatch(message)) or self.heard_at >= deadline:
+                    break
         finally:
+            self._leaves_by.end()
             self._lead.release()
-        self._left = time.monotonic()
         if self._somebody_waits() or self._following or self._end is not None:
             self._needed.set()
         elif not self._lingering:
@@ -110,14 +107,36 @@ class Reading:
         if not self._lead.locked():
             self._needed.set()
 
+    def _read_or_stand_by(self) -> ShuffleError:
+        while True:
+            with self._lead:
+                self._needed.clear()
+                waiting: dict[object, bool] = {}
+                while self._end is None:
+                    message = self._read()
+                    waiting = dict(self._following)
+                    if message is None:
+                        break
+                    is_item = self._dispatch(message)
+                    # Whoever waited for an item has it now, and can read the next itself; or nobody waits at all.
+                    leaves = list(waiting.values()) == [True] if is_item else not waiting and self._sending()
+                    if leaves and not self._somebody_waits():
+                        break
+            if self._end is not None:
+                return self._end
+            if self._somebody_waits() or self._following.keys() - waiting.keys():
+                continue  # they came a moment ago, and found the lead taken
+            self._linger()
+            self._needed.wait()
+
     def _read(self) -> Message | None:
-        asked = time.monotonic()
+        self._asked_at = time.monotonic()
         try:
             message = self._stream.read()
         except ShuffleError as error:
             self._end = error
             return None
-        self.waited = time.monotonic() - asked > WAITED
+        self.heard_at = time.monotonic()
         if message is None:
             self._end = StreamBroken("the stream stopped before the end message")
         return message
@@ -127,11 +146,11 @@ class Reading:
         self._keeper.begin(self, time.monotonic() + LINGER, self._come_back)
 
     def _come_back(self) -> None:
-        """The keeper's: LINGER seconds have passed since a leader left; or several have, and the last left later."""
+        """The keeper's: LINGER seconds have passed since a leader left; or several have, and the last read later."""
         self._lingering = False
         if not self._lead.locked():
-            left_for = time.monotonic() - self._left
-            if left_for < LINGER or (left_for < STAND_BY and self._sending()):
+            unread_for = time.monotonic() - self.heard_at
+            if unread_for < LINGER or (unread_for < STAND_BY and self._sending()):
                 self._linger()
             else:
                 self._needed.set()

@@ -20,7 +20,7 @@ from shuffle_transport.exchange.outbox import Outbox
 from shuffle_transport.exchange.reading import Reading
 from shuffle_transport.exchange.scribe import Scribe
 from shuffle_transport.exchange.stream import Message, Stream
-from shuffle_transport.exchange.wire import Parcel, parse_inline, parse_record_batch
+from shuffle_transport.exchange.wire import parse_inline, parse_record_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -55,17 +55,15 @@ class Session:
         self.where, self.codec, self.resume = where, codec, resume
         self.account = Account(where, granter)
         self.inbox = Inbox(where, self.account, codec, self.consumed, resume=resume)
-        self.outbox = Outbox(where, keeper, self._state, self._summon, keep=resume)
+        self.outbox = Outbox(where, keeper, self._state, self.summon, keep=resume)
         self.heard = self.known = False  # something has come: on the present stream, on any
         self._keeper, self._scribe, self._silence = keeper, scribe, silence
         self._stream: Stream | None = None
         self._reading: Reading | None = None
         self._detached = threading.Event()
-        self._heard_at, self._away_until = time.monotonic(), math.inf
+        self._away_until = math.inf
         self._silent = False
         self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
-        self._leads_until: dict[object, float] = {}  # deadlines of those who lead, or are about to
-        self._nudge_at = math.inf  # when the keeper looks at these
         self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
         self._over = False
@@ -83,7 +81,13 @@ class Session:
         :raises StreamBroken: the channel is over; ending the stream is left to the caller.
         """
         reading = Reading(
-            stream, self._keeper, self._dispatch, written=lambda: self.outbox.active, needed=self._needs_reading
+            stream,
+            self._keeper,
+            self._dispatch,
+            written=lambda: self.outbox.active,
+            ready=self.inbox.ready,
+            needed=self._needs_reading,
+            late=self._late,
         )
         # Who ends the channel ends the stream that it finds. One that came a moment later nobody would end.
         with self._deciding:
@@ -92,7 +96,7 @@ class Session:
                     f"{self.where}: it has ended, or was away for too long",
                     remedy="open a new channel and send everything again",
                 )
-            self._silent, self.heard, self._heard_at = False, False, time.monotonic()
+            self._silent = self.heard = False
             self._detached.clear()
             self._resuming = resumed
             self._you = stream.peer if accepting else ""
@@ -134,18 +138,20 @@ class Session:
 
     def receive(self, timeout: float) -> Found:
         """See BlockChannel.receive."""
-        found = self.inbox.take(0) if self.inbox.ready else None
-        deadline = time.monotonic() + timeout
-        while found is None:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise DeadlineExceeded(f"{self.where}: nothing came within {timeout:g} s")
+        found = self.inbox.take(0)
+        if found is not None:
+            return found
+        deadline, left = time.monotonic() + timeout, timeout
+        while left > 0:
             reading = self._reading
-            if reading is not None and remaining >= LEAD_FROM and self._lead(reading, deadline):
+            if reading is not None and left >= LEAD_FROM and reading.lead(deadline):
                 found = self.inbox.take(0)
             else:
-                found = self._follow(reading, remaining)
-        return found
+                found = self._follow(reading, left)
+            if found is not None:
+                return found
+            left = deadline - time.monotonic()
+        raise DeadlineExceeded(f"{self.where}: nothing came within {timeout:g} s")
 
     def consumed(self, n: int) -> None:
         """See BlockChannel.consumed."""
@@ -164,7 +170,7 @@ class Session:
                     return
                 self._over = True
             self._scribe.soon(self.outbox.half_close)
-            self._summon()
+            self.summon()
 
     @property
     def over(self) -> bool:
@@ -198,26 +204,25 @@ class Session:
         if stream is not None:
             self._keeper.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
             self._scribe.soon(self.outbox.half_close)
-            self._summon()
+            self.summon()
 
     def close(self) -> None:
         """Nobody uses this end any more: free the memory."""
-        self._keeper.end(self._nudge)
         self.inbox.close()
-        self.outbox.gate.close()
+        self.outbox.close()
 
     # --------------------------------------------------------------------- what the keeper and the scribe do
 
     def check(self, now: float) -> float:
         """Is the other end alive? Returns when to ask again."""
-        stream = self._stream
-        if stream is None:
+        stream, reading = self._stream, self._reading
+        if stream is None or reading is None:
             if not self._over and now > self._away_until:
                 self.fail(StreamBroken("the other end did not come back in time"), unless_attached=True)
             if self._over:
                 return now + _LONG
             return min(now + _LONG, max(now, self._away_until))
-        if self._silence and now - self._heard_at > self._silence:
+        if self._silence and now - reading.heard_at > self._silence:
             self._silent = True
             stream.abort()
         return now + max((self._silence or _LONG) / 4, _OFTEN)
@@ -252,7 +257,6 @@ class Session:
 
     def _dispatch(self, message: Message) -> bool:
         """Take a message in; whether it is an item. Never waits for the transport: the scribe writes what there is."""
-        self._heard_at = time.monotonic()
         if not self.heard:
             self.heard = self.known = True
         if self._failed or self._refusal is not None:
@@ -260,20 +264,19 @@ class Session:
         batch, metadata = message
         try:
             if batch is not None:
-                return self._batch(*parse_record_batch(batch))
-            control = messages.parse(pb.ExchangeControl, metadata or b"")
-            if control.rows:
-                return self._batch(*parse_inline(control))
-            return self._control(control)
+                found = parse_record_batch(batch)
+            else:
+                control = messages.parse(pb.ExchangeControl, metadata or b"")
+                if not control.rows:
+                    return self._control(control)
+                found = parse_inline(control)
+            if self.inbox.put_batch(*found) is not None:
+                self.grant_soon()
+            return True
         except ShuffleError as refusal:
             self._refusal = refusal
             self._scribe.soon(self._refuse)
             return False
-
-    def _batch(self, payload: memoryview, parcel: Parcel) -> bool:
-        if self.inbox.put_batch(payload, parcel) is not None:
-            self.grant_soon()
-        return True
 
     def _control(self, control: pb.ExchangeControl) -> bool:
         due = item = False
@@ -307,36 +310,13 @@ class Session:
         self.finish()
         return item
 
-    def _lead(self, reading: Reading, deadline: float) -> bool:
-        """Read on the consumer's thread until there is something for it, or its time is up."""
-        me = object()
-        with self._deciding:  # else the keeper, just looking, may neither see this deadline nor be called for it
-            self._leads_until[me] = deadline  # one each: who finds the lead taken must not end the leader's
-            if self._nudge_at > deadline:
-                self._nudge_at = deadline
-                self._keeper.begin(self._nudge, deadline, self._nudge)
-        try:
-            return reading.lead(lambda: self.inbox.ready or time.monotonic() >= deadline)
-        finally:
-            del self._leads_until[me]
-
-    def _nudge(self) -> None:
-        """The keeper's, at the deadline of somebody who led. Most have left long before, so it knows only of the first.
-
-        A consumer's time is up in the middle of a read: the answer to a ping ends that.
-        """
-        with self._deciding:
-            self._nudge_at = until = min(list(self._leads_until.values()), default=math.inf)
-            if until > time.monotonic():
-                if until < math.inf:
-                    self._keeper.begin(self._nudge, until, self._nudge)
-                return
-            self._nudge_at = math.inf
+    def _late(self) -> None:
+        """The keeper's: a consumer reads beyond its deadline. The answer to a ping ends that."""
+        stream, reading, asked = self._stream, self._reading, time.monotonic()
         self._scribe.soon(self._ask)
-        asked, stream = time.monotonic(), self._stream
 
         def unanswered() -> None:
-            if self._heard_at < asked and stream is not None:
+            if stream is not None and reading is not None and reading.heard_at < asked:
                 stream.abort()
 
         self._keeper.begin(unanswered, asked + ANSWER_WITHIN, unanswered)
@@ -355,12 +335,8 @@ class Session:
     def _needs_reading(self) -> bool:
         return self._over or self.outbox.gate.hungry
 
-    def look_for_credit(self) -> None:
-        """A batch was sent: if credit runs low, see that the next grant is read before it is gone."""
-        if self.outbox.gate.hungry:
-            self._summon()
-
-    def _summon(self) -> None:
+    def summon(self) -> None:
+        """Credit runs low, or something else is waited for that is no item: see that what comes is read."""
         reading = self._reading
         if reading is not None:
             reading.summon()

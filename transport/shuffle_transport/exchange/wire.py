@@ -35,6 +35,7 @@ MAX_MESSAGE = 1 << 20  # bytes of one control message
 MAX_INT64 = (1 << 63) - 1
 
 _ROW_BYTES = BLOCK_ROW.itemsize
+_LARGEST_TABLE = MAX_ROWS * _ROW_BYTES
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
 _SHORT_TABLE = 8 << 10
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
@@ -49,10 +50,14 @@ class Parcel(NamedTuple):
     :ivar cost: credit that the batch takes: its payload, its table, and the message around them.
     """
 
-    blocks: int
     size: int
     table: bytes | memoryview
     cost: int
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return len(self.table) // _ROW_BYTES
 
 
 class Tally:
@@ -65,26 +70,23 @@ class Tally:
     :param checked: what is added has been checked.
     """
 
-    __slots__ = ("_checked", "_known", "_pending", "_pending_bytes", "blocks", "bytes")
+    __slots__ = ("_checked", "_known", "_pending", "bytes")
 
     def __init__(self, *, checked: bool) -> None:
-        self.blocks = self.bytes = 0
+        self.bytes = 0
         self._checked = checked
         self._known = Totals()
         self._pending: list[bytes | memoryview] = []
-        self._pending_bytes = 0  # payload of these
 
     def add(self, parcel: Parcel) -> None:
         """:raises InvalidArgument: see `check`."""
-        self.blocks += parcel.blocks
-        self.bytes += parcel.size
-        self._pending_bytes += parcel.size
-        table = parcel.table
+        size, table, _ = parcel
+        self.bytes += size
         short = len(table) <= _SHORT_TABLE
         self._pending.append(bytes(table) if short else table)
         if len(self._pending) >= 100 or not short:
             self.check()
-            self._known, self._pending, self._pending_bytes = self.totals, [], 0
+            self._known, self._pending = self.totals, []
 
     def check(self) -> None:
         """Check what was added lately, unless that was done before.
@@ -92,7 +94,7 @@ class Tally:
         :raises InvalidArgument: as `check_table`, of all these tables and their payloads together.
         """
         if not self._checked and self._pending:
-            check_table(b"".join(self._pending), self._pending_bytes, together=True)
+            check_table(b"".join(self._pending), self.bytes - self._known.bytes, together=True)
 
     @property
     def totals(self) -> Totals:
@@ -100,7 +102,7 @@ class Tally:
         known, tables = self._known, b"".join(self._pending)
         raw, records = np.add.reduce(_words(tables)[:, 2:], axis=0).tolist()
         return Totals(
-            self.blocks,
+            known.blocks + len(tables) // _ROW_BYTES,
             self.bytes,
             (known.raw_bytes + raw) & MAX_INT64,
             (known.records + records) & MAX_INT64,
@@ -110,15 +112,15 @@ class Tally:
 
 def parcel_of(table: bytes | memoryview, payload_bytes: int) -> Parcel:
     """:raises InvalidArgument: no whole table, or more than MAX_ROWS or MAX_PAYLOAD."""
-    blocks, rest = divmod(len(table), _ROW_BYTES)
-    if rest:
-        raise InvalidArgument(f"a block table of {len(table)} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
-    if blocks > MAX_ROWS or payload_bytes > MAX_PAYLOAD:
+    length = len(table)
+    if length % _ROW_BYTES:
+        raise InvalidArgument(f"a block table of {length} bytes", remedy=f"rows have {_ROW_BYTES} bytes")
+    if length > _LARGEST_TABLE or payload_bytes > MAX_PAYLOAD:
         raise InvalidArgument(
-            f"a batch of {blocks} blocks and {payload_bytes} payload bytes",
+            f"a batch of {length // _ROW_BYTES} blocks and {payload_bytes} payload bytes",
             remedy=f"send at most {MAX_ROWS} blocks and {MAX_PAYLOAD} bytes a batch",
         )
-    return Parcel(blocks, payload_bytes, table, payload_bytes + len(table) + MESSAGE_COST)
+    return Parcel(payload_bytes, table, payload_bytes + length + MESSAGE_COST)
 
 
 def check_table(table: bytes | memoryview, payload_bytes: int, *, together: bool = False) -> None:
@@ -130,7 +132,7 @@ def check_table(table: bytes | memoryview, payload_bytes: int, *, together: bool
     """
     if len(table) == _ROW_BYTES:  # without numpy: this is what a small message mostly costs
         partition, _, size, raw, records = _ONE_ROW.unpack(table)
-        sound = partition >= 0 and 0 <= size <= raw <= MAX_SUM and 0 <= records <= MAX_SUM
+        bits = partition | size | raw | records | raw - size
     else:
         # One `or` over a column has the sign of its least and the size of its largest number. No field is above MAX_SUM
         # then, and there are little more than MAX_ROWS rows (a Tally gathers short tables only): no sum leaves 63 bits.
@@ -138,19 +140,21 @@ def check_table(table: bytes | memoryview, payload_bytes: int, *, together: bool
         lengths, raws = words[:, 1], words[:, 2]
         first, length, raw, records = np.bitwise_or.reduce(words, axis=0).tolist()
         bits = length | raw | records | int(np.bitwise_or.reduce(raws - lengths))
-        sound = 0 <= bits <= MAX_SUM and not first & _PARTITION_SIGN
+        if first & _PARTITION_SIGN:
+            bits = -1
         size = int(np.add.reduce(lengths))
+    if 0 <= bits <= MAX_SUM and size == payload_bytes:
+        return
     what = "batches" if together else "a batch"
-    if not sound:
+    if not 0 <= bits <= MAX_SUM:
         raise InvalidArgument(
             f"{what} whose block table has a negative or too large field, or a raw_length below the length",
             remedy="blocks that do not shrink have raw_length == length",
         )
-    if size != payload_bytes:
-        raise InvalidArgument(
-            f"{what} of {payload_bytes} payload bytes whose table says {size} bytes",
-            remedy="table and payload must agree",
-        )
+    raise InvalidArgument(
+        f"{what} of {payload_bytes} payload bytes whose table says {size} bytes",
+        remedy="table and payload must agree",
+    )
 
 
 def _words(table: bytes | memoryview) -> np.ndarray:

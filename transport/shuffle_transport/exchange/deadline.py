@@ -1,0 +1,62 @@
+"""A deadline that is set with every message and hardly ever passes.
+
+To tell the keeper of each would cost more than all else that a small message needs of it. So a deadline is a number,
+written without a lock, and the keeper is told of the first only: when that has passed it looks what the number is then.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from shuffle_transport.exchange.keeper import Keeper
+
+
+class Deadline:
+    """Until when something may last. One thread at a time begins and ends it.
+
+    :param passed: the keeper calls it, with the deadline that has passed.
+    :ivar until: time.monotonic(); infinite while nothing lasts.
+    """
+
+    def __init__(self, keeper: Keeper, passed: Callable[[float], None]) -> None:
+        self.until = math.inf
+        self._keeper, self._passed = keeper, passed
+        self._looks_at = math.inf  # when the keeper looks
+        self._telling = threading.Lock()
+
+    def begin(self, until: float) -> None:
+        """It may last until then."""
+        # Written before the comparison: a keeper that is looking just now, and will not come again, sees it.
+        self.until = until
+        if until < self._looks_at:
+            self._tell()
+
+    def end(self) -> None:
+        """It has ended."""
+        self.until = math.inf
+
+    def close(self) -> None:
+        """The keeper need not know of it any more, until something begins again."""
+        with self._telling:
+            self._looks_at = math.inf
+            self._keeper.end(self)
+
+    def _tell(self) -> None:
+        with self._telling:
+            until = self.until
+            if until < self._looks_at:
+                self._looks_at = until
+                self._keeper.begin(self, until, self._look)
+
+    def _look(self) -> None:
+        """The keeper's. What it was told of has mostly ended long ago."""
+        with self._telling:
+            self._looks_at = math.inf
+        until = self.until
+        if until <= time.monotonic():
+            self._passed(until)
+        elif until < math.inf:
+            self._tell()
