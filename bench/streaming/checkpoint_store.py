@@ -14,7 +14,7 @@ import numpy as np
 from bench.streaming.plan import Case, Task
 from shuffle_api.streaming import ReaderState, WriterState
 
-CHUNK_BYTES = 512 << 10
+CHUNK_BYTES = 64 << 10
 
 Chunks = tuple[np.ndarray, ...]
 
@@ -46,20 +46,32 @@ class KeyedState:
 
 
 class CheckpointStore:
-    """Writes one task's parts of checkpoints, by a thread beside it. A context manager: leaving it writes what is left.
+    """Writes one task's parts of checkpoints, by threads beside it. A context manager: leaving it writes what is left.
+
+    With a log a checkpoint is whole without the state. That is materialized by a thread of its own then, so that the
+    next checkpoint does not wait for the last one's state.
 
     :ivar stored_ms: by checkpoint, how long after its barrier was due this task's part was stored.
     """
 
     def __init__(self, task: Task) -> None:
         self.stored_ms: dict[int, float] = {}
-        self.bytes = 0
+        self._written = {"positions": 0, "state": 0}
         self._case, self._start = task.case, task.start
         self._name = f"{task.role}-{task.index}"
         self._parts: queue.SimpleQueue[tuple[int, WriterState | ReaderState, Chunks | None] | None]
         self._parts = queue.SimpleQueue()
+        self._states: queue.SimpleQueue[tuple[int, Chunks] | None] = queue.SimpleQueue()
         self._materialized: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="checkpoint-store")
+        self._threads = [
+            threading.Thread(target=self._store, name="checkpoint-store"),
+            threading.Thread(target=self._materialize, name="checkpoint-materialize"),
+        ]
+
+    @property
+    def stored_bytes(self) -> int:
+        """So far."""
+        return sum(self._written.values())
 
     def whole(self, checkpoint: int) -> bool:
         """At this checkpoint all of the state is stored."""
@@ -77,32 +89,41 @@ class CheckpointStore:
         return found
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._parts.put(None)
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
+    def _store(self) -> None:
         while (part := self._parts.get()) is not None:
             checkpoint, state, chunks = part
-            self._write(f"{self._name}-positions", pickle.dumps(state))
-            # With a log the checkpoint is whole without it: the materialization is for later ones.
-            if chunks is not None and not logged(self._case):
-                self._write(f"{self._name}-state", *(chunk.data for chunk in chunks))
+            self._write("positions", pickle.dumps(state))
+            later = chunks is not None and logged(self._case)
+            if chunks is not None and not later:
+                self._write_state(checkpoint, chunks)
             self.stored_ms[checkpoint] = (time.monotonic() - self._start - checkpoint * self._case.checkpoint_s) * 1e3
-            if chunks is not None:
-                if logged(self._case):
-                    self._write(f"{self._name}-state", *(chunk.data for chunk in chunks))
-                self._materialized.put(checkpoint)
+            if chunks is not None and later:
+                self._states.put((checkpoint, chunks))
+        self._states.put(None)
 
-    def _write(self, name: str, *pieces: bytes | memoryview) -> None:
-        path = Path(self._case.stored) / name
+    def _materialize(self) -> None:
+        while (found := self._states.get()) is not None:
+            self._write_state(*found)
+
+    def _write_state(self, checkpoint: int, chunks: Chunks) -> None:
+        self._write("state", *(chunk.data for chunk in chunks))
+        self._materialized.put(checkpoint)
+
+    def _write(self, what: str, *pieces: bytes | memoryview) -> None:
+        path = Path(self._case.stored) / f"{self._name}-{what}"
         with open(f"{path}.new", "wb", buffering=0) as file:
             for piece in pieces:
                 file.write(piece)
-                self.bytes += memoryview(piece).nbytes
+                self._written[what] += memoryview(piece).nbytes
         Path(f"{path}.new").replace(path)
 
 

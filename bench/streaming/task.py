@@ -201,7 +201,7 @@ def run_operator(task: Task, plugin: PipelinedShuffle) -> OperatorResult:
         latencies_ms=tuple(latencies[:: max(1, len(latencies) // SAMPLES)].tolist()),
         checkpoints_ms=tuple(took),
         stored_ms=store.stored_ms if store is not None else {},
-        stored_bytes=store.bytes if store is not None else 0,
+        stored_bytes=store.stored_bytes if store is not None else 0,
     )
 
 

@@ -45,7 +45,7 @@ def pump(subscription: Subscription, channel: BlockChannel, timeout: float) -> N
             if marks:
                 channel.send_control(wire.encode_marks(marks, subscription.numbers), timeout)
                 ended = isinstance(marks[-1].marker, EndOfPartition)
-            while channel.ready:
+            while not ended and channel.ready:  # a reader that has the end may leave at once
                 if not _hear(subscription, channel, 0.0):
                     raise StreamBroken("the reader left before the end")
         _hear_out(subscription, channel)

@@ -6,6 +6,8 @@ bytes of each row.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from shuffle_api.buffer import Buffer
@@ -13,6 +15,7 @@ from shuffle_api.errors import BlockCorrupt, InvalidArgument
 from shuffle_api.records import MAX_RECORD
 
 
+@lru_cache(maxsize=256)
 def framed(dtype: np.dtype) -> np.dtype:
     """A row of `dtype` with its length before it, as it lies in a block: fields `length` (uint32) and `row`.
 

@@ -248,3 +248,22 @@ def test_reader_may_take_long_over_what_it_has_after_the_end(make: Make) -> None
     pump(subscription, cast(BlockChannel, channel), 0.1)
     assert channel.looks == 5
     assert output.consumed
+
+
+class Prompt(Silent):
+    """A channel whose reader leaves as soon as it has the end."""
+
+    def send_control(self, message: bytes, timeout: float) -> None:
+        self.ready = b'"end"' in message
+
+    def receive(self, timeout: float) -> None:
+        return None
+
+
+def test_reader_that_leaves_at_once_with_the_end_has_read_everything(make: Make) -> None:
+    output = make(Terms())
+    subscription = output.subscribe("reader", 0, range(1), None)
+    with output.changed:
+        output.locked_emit(EndOfPartition(0))
+    pump(subscription, cast(BlockChannel, Prompt()), 0.1)
+    assert output.consumed
