@@ -6,10 +6,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+DEADLINE_S = 300.0
 
-def pids(spark: SparkSession) -> list[int]:
-    """Process ids of the executors' JVMs: the parents of the parents of their Python workers."""
-    return sorted(set(spark.sparkContext.parallelize(range(8), 8).map(lambda _: _grandparent()).collect()))
+
+def pids(spark: SparkSession, executors: int = 2) -> list[int]:
+    """Process ids of the executors' JVMs, the parents of the parents of their Python workers; there are so many.
+
+    One that starts late is waited for. After that all have run tasks, and get some of the next job's at once.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = sorted(set(spark.sparkContext.parallelize(range(8), 8).map(lambda _: _grandparent()).collect()))
+        if len(found) == executors:
+            return found
+        assert time.monotonic() < deadline, f"{len(found)} of {executors} executors run tasks"
 
 
 def _grandparent() -> int:

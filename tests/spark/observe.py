@@ -111,7 +111,7 @@ def active_tasks(spark: SparkSession) -> int:
 
 def _get(spark: SparkSession, path: str) -> Any:
     context = spark.sparkContext
-    context._jsc.sc().listenerBus().waitUntilEmpty()
+    context._jsc.sc().listenerBus().waitUntilEmpty(TIMEOUT_S * 1000)
     url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{path}"
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
         return json.load(reply)

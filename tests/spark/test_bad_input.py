@@ -36,7 +36,7 @@ def wrong_address(kind: str, server: Server) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
-    return start_driver(flight_conf(server) | IMPATIENT)
+    return start_driver(flight_conf(server))
 
 
 def run_job(driver: SparkDriver) -> list[int]:
@@ -55,7 +55,7 @@ def complaints(driver: SparkDriver, start: int) -> list[str]:
 def test_auto_falls_back_with_one_warning_and_the_right_answer(driver: SparkDriver, server: Server, kind: str) -> None:
     with wrong_address(kind, server) as address:
         start = len(driver.log.read_text())
-        driver.renew({SERVER: address, FALLBACK: "auto"})
+        driver.renew(IMPATIENT | {SERVER: address, FALLBACK: "auto"})
         assert run_job(driver) == EXPECTED
         driver.call(held.write, name="another", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
         [warning] = complaints(driver, start)
@@ -67,7 +67,7 @@ def test_auto_falls_back_with_one_warning_and_the_right_answer(driver: SparkDriv
 @pytest.mark.parametrize("kind", ADDRESSES)
 def test_never_fails_naming_the_address(driver: SparkDriver, server: Server, kind: str) -> None:
     with wrong_address(kind, server) as address:
-        driver.renew({SERVER: address, FALLBACK: "never"})
+        driver.renew(IMPATIENT | {SERVER: address, FALLBACK: "never"})
         with pytest.raises(JobFailed, match=f"Flight Shuffle server {address}"):
             run_job(driver)
 

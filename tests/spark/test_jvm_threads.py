@@ -13,16 +13,16 @@ pytestmark = pytest.mark.spark
 
 
 def sleeping(spark: SparkSession) -> None:
-    spark.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(10))
+    spark.sparkContext.parallelize([1], 1).foreach(lambda _: time.sleep(600))
 
 
 def test_a_call_that_does_not_return_shows_the_stacks_of_the_tasks(start_driver: StartDriver) -> None:
     driver: SparkDriver = start_driver(SORT_SHUFFLE)
-    driver.call(int_one)
+    driver.call(in_python)  # so that the next one is there soon
     with pytest.raises(TimeoutError, match=re.compile("Executor task launch.*PythonRunner.*java S", re.DOTALL)):
-        driver.call(sleeping, timeout=3)
+        driver.call(sleeping, timeout=10)
     assert not driver.usable
 
 
-def int_one(spark: SparkSession) -> int:
-    return spark.range(1).count()
+def in_python(spark: SparkSession) -> None:
+    spark.sparkContext.parallelize([1], 1).foreach(lambda _: None)

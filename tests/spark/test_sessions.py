@@ -20,9 +20,8 @@ def test_sessions_one_after_the_other_leave_nothing(start_driver: StartDriver, s
         assert driver.call(held.read, name="x") == held.expected(RECORDS, PARTITIONS, salt)
         apps.append(driver.call(held.app_key))
         assert [app.app for app in server.status().apps] == apps[-1:]
-        names = driver.call(leaks.threads)
-        assert len([name for name in names if name == "flight-shuffle-heartbeat"]) == 1
-        assert leaks.connections(server.data) == 1
+        leaks.wait_until_none(lambda: driver.call(leaks.threads).count("flight-shuffle-heartbeat") - 1, "heartbeats")
+        leaks.wait_until_none(lambda: leaks.connections(server.data) - 1, "connections beside this session's")
     assert len(set(apps)) == SESSIONS
 
     driver.renew(SORT_SHUFFLE)

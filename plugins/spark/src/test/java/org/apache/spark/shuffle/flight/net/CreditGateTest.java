@@ -14,9 +14,9 @@ import org.apache.spark.shuffle.flight.proto.Committed;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-@Timeout(30)
+@Timeout(180)
 class CreditGateTest {
-  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final Duration LONG = Duration.ofSeconds(60);
   private static final long WINDOW = SendWindow.INITIAL_CREDIT;
 
   private final CreditGate gate = new CreditGate("worker w", () -> { });

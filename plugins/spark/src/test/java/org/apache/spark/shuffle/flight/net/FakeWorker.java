@@ -48,7 +48,7 @@ final class FakeWorker implements AutoCloseable {
             .start();
     WorkerAddress address = address();
     connections =
-        new Connections(address.host(), address.port(), Duration.ofSeconds(20), "test", new Credentials(null, null, null));
+        new Connections(address.host(), address.port(), Duration.ofSeconds(60), "test", new Credentials(null, null, null));
   }
 
   WorkerAddress address() {

@@ -18,9 +18,9 @@ import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-@Timeout(60)
+@Timeout(180)
 class PutStreamTest {
-  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final Duration LONG = Duration.ofSeconds(60);
   private static final MapAttempt OUTPUT = MapAttempt.newBuilder().setMap(3).setAttempt(1).build();
   private static final Totals TOTALS = new BlockTotals().toMessage();
 

@@ -21,7 +21,7 @@ import org.apache.spark.shuffle.flight.wire.Pulls.Served;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-@Timeout(60)
+@Timeout(180)
 class RelayPullTest {
   private static final int PARTITION = 7;
   private static final byte[] ROWS = {1, 2, 3};
@@ -47,7 +47,7 @@ class RelayPullTest {
   private static RelayPull open(FakeWorker worker) {
     GetTicket ticket = GetTicket.newBuilder().setFirstPartition(PARTITION).setEndPartition(PARTITION + 1).build();
     return RelayPull.open(
-        worker.connections().channel(worker.address()), "worker w", ticket, 1, Duration.ofSeconds(20), () -> { });
+        worker.connections().channel(worker.address()), "worker w", ticket, 1, Duration.ofSeconds(60), () -> { });
   }
 
   @Test
