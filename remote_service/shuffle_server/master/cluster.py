@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 log = logging.getLogger(__name__)
+
+ASK_SECONDS = 0.1  # between two questions to the worker in this process, whose answer takes a call of each disk
 
 
 class LocalWorker(Protocol):
@@ -40,16 +43,17 @@ class Cluster:
         self, membership: Membership, local: LocalWorker | None, credentials: Credentials = NO_CREDENTIALS
     ) -> None:
         self._membership, self._local, self._credentials = membership, local, credentials
+        self._asked = -ASK_SECONDS
 
     def workers(self) -> Sequence[WorkerInfo]:
-        self._ask_local()
+        self._ask_local(ASK_SECONDS)
         return [member.info for member in self._membership.members()]
 
     def draining(self) -> Collection[str]:
         return {member.info.id for member in self._membership.members() if member.draining}
 
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
-        self._ask_local()
+        self._ask_local(ASK_SECONDS)
         return self._membership.place(host, avoid)
 
     def states(self) -> list[pb.WorkerStatus]:
@@ -82,9 +86,12 @@ class Cluster:
         finally:
             client.close()
 
-    def _ask_local(self) -> None:
-        if self._local is None:
+    def _ask_local(self, unless_within: float = 0.0) -> None:
+        """The worker in this process shows its sign of life, unless it did so that many seconds ago."""
+        now = time.monotonic()
+        if self._local is None or now - self._asked < unless_within:
             return
+        self._asked = now
         info = self._local.info
         try:
             self._membership.beat(info.id, info.incarnation, self._local.free_bytes(), self._local.status())

@@ -11,7 +11,14 @@ from typing import Protocol
 
 import grpc
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, MapOutputNotWritten, Overloaded, QuotaExceeded
+from shuffle_api.errors import (
+    InvalidArgument,
+    MapOutputLost,
+    MapOutputNotWritten,
+    Overloaded,
+    QuotaExceeded,
+    ShuffleError,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
@@ -32,6 +39,7 @@ from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 
 PAGE = 1000  # map outputs per reply of Locate
 MAX_PAGE = 10_000
+PLACE_GOOD_MS = 1000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
 MAX_TEXT = 1000  # characters of a text that is for people
 # A report is looked at for as long as workers take to read, in a thread that commits and signs of life need too.
 MAX_REPORTS = 4
@@ -147,7 +155,15 @@ class ControlService(rpc.ShuffleControlServicer):
         self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext
     ) -> pb.UnregisterShuffleReply:
         def reply() -> pb.UnregisterShuffleReply:
-            self.master.apply(UnregisterShuffle(messages.shuffle_id(request.shuffle)))
+            if len(request.more) > MAX_PAGE:
+                raise InvalidArgument(
+                    f"{len(request.more)} shuffles at once", remedy=f"unregister at most {MAX_PAGE} at a time"
+                )
+            first = messages.shuffle_id(request.shuffle)
+            ended = [first, *(ShuffleId(first.app, number) for number in request.more)]
+            for outcome in self.master.apply_all([UnregisterShuffle(each) for each in ended]):
+                if isinstance(outcome, ShuffleError):
+                    raise outcome
             return pb.UnregisterShuffleReply()
 
         return guard(context, reply)
@@ -157,7 +173,8 @@ class ControlService(rpc.ShuffleControlServicer):
             with self.master.lock:
                 self.master.registry.spec(messages.shuffle_id(request.shuffle))
             found = self._workers.place(request.host, set(request.avoid))
-            return pb.PlaceReply(workers=map(messages.worker_message, found))
+            good_for = PLACE_GOOD_MS if _no_choice(found, request) else 0
+            return pb.PlaceReply(workers=map(messages.worker_message, found), good_for_ms=good_for)
 
         return guard(context, reply)
 
@@ -308,6 +325,12 @@ class ControlService(rpc.ShuffleControlServicer):
         for worker in found:
             worker.draining = worker.id in draining
         return found
+
+
+def _no_choice(found: Sequence[WorkerInfo], request: pb.PlaceRequest) -> bool:
+    """Whether neither load nor free space would make another one the first of these workers."""
+    at_host = [worker for worker in found if worker.host == request.host]
+    return not request.avoid and (len(found) == 1 or (bool(request.host) and at_host == [*found[:1]]))
 
 
 def check_text(what: str, text: str) -> None:

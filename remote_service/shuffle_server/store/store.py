@@ -174,6 +174,13 @@ class Store:
             reason = str(error)
         raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)
 
+    def path(self, shuffle: ShuffleId, output: MapAttempt) -> Path | None:
+        """Where the committed file of exactly this attempt lies, None when it is not here."""
+        held = self.catalog.find(shuffle, output.map)
+        if held is None or held.output != output or held.away:
+            return None
+        return held.home.paths.committed(shuffle, output.map)
+
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
 

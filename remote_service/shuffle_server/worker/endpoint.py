@@ -22,11 +22,11 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
-from shuffle_server.worker import scrubbing
+from shuffle_server.worker import scrubbing, whole
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.handover import PREFIX, HandOver
-from shuffle_server.worker.ingest import Ingest, PutOptions, drain
+from shuffle_server.worker.ingest import Ingest, PutOptions, drain, put_messages
 from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -74,6 +74,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         )
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
+        self._whole = whole.WholePuts(worker, options, hand_over)
 
     def do_put(
         self,
@@ -101,7 +102,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 if command.relay:
                     self._relayed().push(command, _chunks(reader), reply, context.is_cancelled)
                 else:
-                    Ingest(self.worker, command, self._options, reply).run(_chunks(reader))
+                    said = put_messages(self.worker, _chunks(reader))
+                    Ingest(self.worker, command, self._options, reply).run(said)
                 push.completed()
             except ShuffleError as error:
                 push.refused()
@@ -139,14 +141,16 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             self._channels.exchange(context, descriptor, reader, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
-        """Hand-over by file and scrub (docs/protocol.md), and what the cluster asks of a worker."""
+        """Small outputs, hand-over by file and scrub (docs/protocol.md), and what the cluster asks of a worker."""
         kind, body = action.type, action.body.to_pybytes()
         with log_context(peer=context.peer()):
             try:
                 if kind == scrubbing.ACTION:
                     request = messages.parse(pb.ScrubRequest, body)
                     return self._progress(scrubbing.scrub(self.worker, request, principal_of(context)))
-                if self._hand_over is not None and kind.startswith(PREFIX):
+                if kind == whole.ACTION:
+                    results = [self._whole.put(body, principal_of(context)).SerializeToString()]
+                elif self._hand_over is not None and kind.startswith(PREFIX):
                     results = self._hand_over.act(kind, body, principal_of(context))
                 else:
                     results = [act(self.worker, principal_of(context), kind, body)]

@@ -29,6 +29,7 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
+from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.worker import Worker
@@ -65,7 +66,7 @@ class HandOver:
         if kind == PREFIX + "locate":
             wanted = messages.parse(pb.LocateBlocksRequest, body)
             self._check(wanted.nonce, wanted.ticket.shuffle, principal)
-            return [located.SerializeToString() for located in self._locate(wanted.ticket)]
+            return [located.SerializeToString() for located in self._locate(wanted.ticket, wanted.whole_below)]
         if kind == PREFIX + "adopt":
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
@@ -140,24 +141,35 @@ class HandOver:
 
     # ------------------------------------------------------------------ read
 
-    def _locate(self, ticket: pb.GetTicket) -> Iterator[pb.LocatedBlocks]:
+    def path(self, nonce: bytes, shuffle: pb.ShuffleKey, committed: pb.Committed) -> str:
+        """The file of an output that has been committed, empty for those who do not see this worker's files, or when it
+        is not here."""
+        if not hmac.compare_digest(nonce, self._nonce) or committed.worker != self._worker.info.id:
+            return ""
+        found = self._store.path(messages.shuffle_id(shuffle), messages.map_attempt(committed.output))
+        return "" if found is None else str(found.absolute())
+
+    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
         spec, ranges = self._worker.requested(ticket)
         for wanted in ranges:
             output = messages.attempt_of(wanted.output)
             try:
-                path, index = self._located(spec.id, wanted)
+                file = self._located(spec.id, wanted)
             except MapOutputLost as error:
                 error.worker = self._worker.info.id
                 self._worker.lost(error)
                 yield pb.LocatedBlocks(output=output, error=messages.error_message(error))
                 continue
+            whole = file.index.nbytes <= whole_below
+            index = file.index if whole else file.entries(wanted.first, wanted.end)
             self._worker.instruments.traffic.located(len(index), int(index["length"].sum()))
-            yield pb.LocatedBlocks(output=output, path=str(path.absolute()), index=index.tobytes())
+            path = str(file.path.absolute())
+            yield pb.LocatedBlocks(output=output, path=path, index=index.tobytes(), whole=whole)
 
-    def _located(self, shuffle: ShuffleId, wanted: OutputRange) -> tuple[Path, np.ndarray]:
+    def _located(self, shuffle: ShuffleId, wanted: OutputRange) -> OutputFile:
         file, fd = self._store.open_output(shuffle, wanted.output)
         os.close(fd)
-        return file.path, file.entries(wanted.first, wanted.end)
+        return file
 
 
 def _check_no_copy(command: pb.PutCommand) -> None:

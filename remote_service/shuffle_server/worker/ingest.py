@@ -1,4 +1,4 @@
-"""One push stream, from its command to its last reply: credit, blocks, the statement at the end."""
+"""One push, from its command to its last reply: credit, blocks, the statement at the end."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import HeldBlocks
 
+Said = tuple[pb.PutControl, BlockBatch | None]  # one message of a push: what it says, and its blocks
+
 _MESSAGE_COST = 1024  # bytes that a message counts for at least while a refused stream is read to its end
 
 
@@ -42,23 +44,23 @@ class Ingest:
         self._traffic = worker.instruments.traffic
         self._stalls = CreditStalls(self._traffic)
 
-    def run(self, chunks: Iterable[Any]) -> None:
-        """Take in the stream's messages. Raises a typed error when the push is refused; replies all else itself."""
+    def run(self, said: Iterable[Said]) -> None:
+        """Take in what the sender says. Raises a typed error when the push is refused; replies all else itself."""
         target = self._worker.open_attempt(self._command)
         # Reserved before anything is read: what a sender may send has its place.
         with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
             if isinstance(target, MapOutput):
-                self._drain(chunks, granter, target)
+                self._drain(said, granter, target)
                 return
             turn = target.take_turn(copy=self._command.copy)
-            control = self._take(chunks, granter, target, turn)
+            control = self._take(said, granter, target, turn)
         # Its memory is given back: the commit may wait for a copy at another worker, whose commits wait for this one.
         if control is not None:
             self._end(target, turn, control, granter.granted)
 
-    def _drain(self, chunks: Iterable[Any], granter: Granter, winner: MapOutput) -> None:
+    def _drain(self, said: Iterable[Said], granter: Granter, winner: MapOutput) -> None:
         """The map has been committed: let the sender come to its end, then name the winner."""
-        for control, batch in put_messages(self._worker, chunks):
+        for control, batch in said:
             if batch is not None:
                 self._grant(granter.received(batch.payload.nbytes, control.backlog or None), 0)
                 self._grant(granter.consumed(batch.payload.nbytes), 0)
@@ -73,10 +75,10 @@ class Ingest:
                 return
         raise _unfinished()
 
-    def _take(self, chunks: Iterable[Any], granter: Granter, staged: StagedOutput, turn: int) -> pb.PutControl | None:
+    def _take(self, said: Iterable[Said], granter: Granter, staged: StagedOutput, turn: int) -> pb.PutControl | None:
         """Append what comes; the sender's statement at the end, None when it has aborted."""
         place = HeldBlocks(staged.totals.blocks).open(self._command.first_block)
-        for control, batch in put_messages(self._worker, chunks):
+        for control, batch in said:
             if batch is not None:
                 size = batch.payload.nbytes
                 self._stalls.arrived(size, granter.available)
@@ -131,7 +133,7 @@ class Ingest:
             self._reply(pb.PutReply(granted=granted, blocks_held=held))
 
 
-def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[tuple[pb.PutControl, BlockBatch | None]]:
+def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[Said]:
     """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
     for chunk in _decoded(chunks):
         if worker.stopping:

@@ -155,14 +155,30 @@ class PutReply(_message.Message):
     def __init__(self, granted: _Optional[int] = ..., blocks_held: _Optional[int] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("output", "worker", "totals")
+    __slots__ = ("output", "worker", "totals", "path")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     output: MapAttempt
     worker: str
     totals: Totals
-    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ...) -> None: ...
+    path: str
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[str] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., path: _Optional[str] = ...) -> None: ...
+
+class WholePut(_message.Message):
+    __slots__ = ("command", "end", "table", "payload", "nonce")
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    command: PutCommand
+    end: Totals
+    table: bytes
+    payload: bytes
+    nonce: bytes
+    def __init__(self, command: _Optional[_Union[PutCommand, _Mapping]] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., table: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., nonce: _Optional[bytes] = ...) -> None: ...
 
 class GetTicket(_message.Message):
     __slots__ = ("shuffle", "first_partition", "end_partition", "maps", "ranges", "relay")
@@ -373,24 +389,28 @@ class AdoptRequest(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., table: _Optional[bytes] = ...) -> None: ...
 
 class LocateBlocksRequest(_message.Message):
-    __slots__ = ("nonce", "ticket")
+    __slots__ = ("nonce", "ticket", "whole_below")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_BELOW_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     ticket: GetTicket
-    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ...) -> None: ...
+    whole_below: int
+    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ..., whole_below: _Optional[int] = ...) -> None: ...
 
 class LocatedBlocks(_message.Message):
-    __slots__ = ("output", "path", "index", "error")
+    __slots__ = ("output", "path", "index", "error", "whole")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     output: MapAttempt
     path: str
     index: bytes
     error: Error
-    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    whole: bool
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
     __slots__ = ("protocol", "client")
@@ -495,10 +515,12 @@ class RegisterShuffleReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class UnregisterShuffleRequest(_message.Message):
-    __slots__ = ("shuffle",)
+    __slots__ = ("shuffle", "more")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ...) -> None: ...
+    more: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., more: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class UnregisterShuffleReply(_message.Message):
     __slots__ = ()
@@ -515,10 +537,12 @@ class PlaceRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., host: _Optional[str] = ..., avoid: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlaceReply(_message.Message):
-    __slots__ = ("workers",)
+    __slots__ = ("workers", "good_for_ms")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    GOOD_FOR_MS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    good_for_ms: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., good_for_ms: _Optional[int] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("shuffle", "first_map", "end_map", "page")

@@ -43,6 +43,7 @@ final class AppRegistration implements AutoCloseable {
   private final String instance = UUID.randomUUID().toString();
   private final ScheduledExecutorService heartbeats =
       Executors.newSingleThreadScheduledExecutor(DaemonThreads.of(() -> "flight-shuffle-heartbeat"));
+  private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats);
   private final LostOutputs lostOutputs;
   private Set<String> workers = Set.of();
   private boolean registered;
@@ -169,16 +170,23 @@ final class AppRegistration implements AutoCloseable {
     }
   }
 
-  /** Frees a shuffle's data. What the server does not hear of now it drops with the application. */
-  void unregisterShuffle(int shuffle) {
+  /**
+   * Frees a shuffle's data. What the server does not hear of it drops with the application.
+   *
+   * @param now return when the server has heard of it, instead of soon
+   */
+  void unregisterShuffle(int shuffle, boolean now) {
     if (!isUsable()) {
       return;
     }
-    try {
-      connections.control().unregisterShuffle(key(shuffle));
-    } catch (IOException e) {
-      LOG.info("could not unregister shuffle {}: {}", shuffle, e.getMessage());
+    ended.add(shuffle);
+    if (now) {
+      ended.tell();
     }
+  }
+
+  private void unregister(List<Integer> shuffles) throws IOException {
+    connections.control().unregisterShuffles(app(), shuffles);
   }
 
   private ShuffleKey key(int shuffle) {

@@ -62,7 +62,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   @Override
   public void removeShuffle(int shuffleId, boolean blocking) {
     if (registration != null) {
-      registration.unregisterShuffle(shuffleId);
+      registration.unregisterShuffle(shuffleId, blocking);
     }
   }
 

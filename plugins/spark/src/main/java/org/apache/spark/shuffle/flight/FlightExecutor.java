@@ -6,10 +6,13 @@ import java.util.concurrent.ConcurrentMap;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
+import org.apache.spark.network.netty.SparkTransportConf;
+import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.HandOver;
+import scala.Option;
 
 /**
  * What the tasks of one executor share: its connections, and the pushes under way.
@@ -20,6 +23,8 @@ import org.apache.spark.shuffle.flight.net.HandOver;
  */
 final class FlightExecutor implements AutoCloseable {
   private static final String NAME_KEY = "spark.shuffle.flightExecutor";
+  private static final String TRANSPORT_MODULE = "shuffle";
+  private static final int TRANSPORT_CORES = 1;
   private static final ConcurrentMap<String, FlightExecutor> BY_NAME = new ConcurrentHashMap<>();
 
   private record PushKey(int shuffle, long map) {}
@@ -30,6 +35,7 @@ final class FlightExecutor implements AutoCloseable {
   private final Supplier<Credentials> credentials;
   private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
   private HandOver handOver;
+  private TransportConf transport;
   private boolean closed;
 
   /** @param credentials asked for with the first task: on the driver this is made before the application has any */
@@ -87,6 +93,22 @@ final class FlightExecutor implements AutoCloseable {
   }
 
   /** Bytes one task may buffer rows in; 0: Spark's own writers write everything. */
+  /** Frees what is known of a shuffle that is over. */
+  synchronized void ended(int shuffle) {
+    if (handOver != null) {
+      handOver.ended(shuffle);
+    }
+  }
+
+  /** What Spark's fetcher is configured with; made once, because it copies the whole configuration. */
+  synchronized TransportConf transport(SparkConf conf) {
+    if (transport == null) {
+      transport =
+          SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
+    }
+    return transport;
+  }
+
   int rowMemory() {
     return conf.rowMemory();
   }

@@ -9,6 +9,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.scheduler.MapStatus;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.Option;
 import scala.Product2;
@@ -69,13 +70,37 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     metrics.incWriteTime(System.nanoTime() - start);
   }
 
+  /** Compresses to where the block is to lie in its message, or, when there is too little room, to an array of its own. */
   private void push(int partition, byte[] rows, int length) throws IOException {
+    int most = RowReader.HEADER_BYTES + codec.most(length);
+    BlockBatch batch = most > 0 ? push.roomFor(partition, most) : null;
+    if (batch == null) {
+      pushCopy(partition, rows, length);
+      return;
+    }
+    byte[] target = batch.space(most);
+    int at = batch.size();
+    int packed = codec.pack(rows, length, target, at + RowReader.HEADER_BYTES);
+    RowReader.putHeader(header, packed < length ? codec.id() : RowCodec.STORED, packed, length);
+    System.arraycopy(header.array(), 0, target, at, RowReader.HEADER_BYTES);
+    batch.append(RowReader.HEADER_BYTES + packed);
+    long start = System.nanoTime();
+    push.madeBlock();
+    metrics.incWriteTime(System.nanoTime() - start);
+    pushed(partition, packed);
+  }
+
+  private void pushCopy(int partition, byte[] rows, int length) throws IOException {
     int packed = codec.pack(rows, length);
     boolean fewer = packed < length;
     RowReader.putHeader(header, fewer ? codec.id() : RowCodec.STORED, packed, length);
     long start = System.nanoTime();
     push.writeBlock(partition, header.array(), fewer ? codec.packed() : rows, packed);
     metrics.incWriteTime(System.nanoTime() - start);
+    pushed(partition, packed);
+  }
+
+  private void pushed(int partition, int packed) {
     int size = RowReader.HEADER_BYTES + packed;
     metrics.incBytesWritten(size);
     lengths[partition] += size;

@@ -114,6 +114,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
   /** Frees what this process keeps of a shuffle; the server's data goes with {@code removeShuffle} on the driver. */
   @Override
   public boolean unregisterShuffle(int shuffleId) {
+    executor.ended(shuffleId);
     sorts().pushing().unregisterShuffle(shuffleId);
     return sorts().fallback().unregisterShuffle(shuffleId);
   }

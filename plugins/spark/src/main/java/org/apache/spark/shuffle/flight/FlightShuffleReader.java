@@ -11,8 +11,6 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.internal.config.ConfigEntry;
 import org.apache.spark.internal.config.package$;
 import org.apache.spark.io.CompressionCodec$;
-import org.apache.spark.network.netty.SparkTransportConf;
-import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
@@ -39,8 +37,6 @@ import scala.runtime.BoxedUnit;
  */
 final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private static final package$ CONFIG = package$.MODULE$;
-  private static final String TRANSPORT_MODULE = "shuffle";
-  private static final int TRANSPORT_CORES = 1;
 
   private final ShuffleDependency<K, Object, C> dependency;
   private final TaskContext context;
@@ -63,9 +59,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.metrics = metrics;
     this.env = SparkEnv.get();
     this.conf = env.conf();
-    TransportConf transport =
-        SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
-    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), transport);
+    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), executor.transport(conf));
     this.byWorker = byWorker;
     this.blocks = byWorker.grouped(MapLocation::ofWorker);
     this.rows = RowPath.of(handle);

@@ -20,6 +20,7 @@ import org.apache.spark.shuffle.flight.net.HandOver;
 import org.apache.spark.shuffle.flight.net.LentFile;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
+import org.apache.spark.shuffle.flight.net.WholePut;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.Committed;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
@@ -55,6 +56,7 @@ final class MapOutputPush implements AutoCloseable {
   private WorkerAddress worker;
   private BlockStream stream;
   private int partition = -1;
+  private String committedAt;
   private boolean committed;
 
   MapOutputPush(HandOver handOver, FlightConf conf, FlightShuffleHandle handle, long map, TaskContext context) {
@@ -95,6 +97,26 @@ final class MapOutputPush implements AutoCloseable {
         batch.endBlock(partition, totals);
         send(behind + end - at);
       }
+    }
+  }
+
+  /**
+   * The batch, for who makes a whole block of {@code next} in it, of {@code most} bytes at most, and says {@link #madeBlock}
+   * then; null when there is no room for it now: use {@link #writeBlock}.
+   */
+  BlockBatch roomFor(int next, int most) {
+    if (batch == null) {
+      batch = new BlockBatch(conf.batchSize());
+    }
+    partition = next;
+    return most <= Math.min(batch.room(), conf.blockSize()) ? batch : null;
+  }
+
+  /** A block is in the batch. */
+  void madeBlock() throws IOException {
+    batch.endBlock(partition, totals);
+    if (batch.room() == 0) {
+      send(0);
     }
   }
 
@@ -225,24 +247,53 @@ final class MapOutputPush implements AutoCloseable {
     }
   }
 
+  /** Sends all there is in one request, at most {@link WholePut#LARGEST} bytes; as {@link #open}, for longer than one try. */
+  private Committed putWhole() throws IOException {
+    WholePut put = new WholePut(handOver, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
+    long giveUp = giveUp();
+    worker = connections.placed(executor().host()).orElse(null);
+    while (true) {
+      place(giveUp);
+      try {
+        return put.send(worker, conf.connectTimeout(), conf.ioTimeout());
+      } catch (FlightException e) {
+        if (!e.passing() || System.nanoTime() > giveUp) {
+          throw e;
+        }
+        LOG.info("{}; putting map {} again", e.getMessage(), output.getMap());
+        failed.add(worker.id());
+        worker = null;
+      }
+      pause();
+    }
+  }
+
   /** Returns when the worker has made the output visible. */
   void commit() throws IOException {
+    Committed answer = null;
     if (batch != null) {
       batch.endBlock(partition, totals);
-      if (stream == null) {
-        stream = open(); // all of it fits into one message: that is cheaper than a file
-      }
-      if (batch.blocks() > 0) {
-        send(0);
+      if (stream == null && batch.size() <= WholePut.LARGEST) {
+        answer = putWhole();
+      } else {
+        if (stream == null) {
+          stream = open(); // all of it fits into one message: that is cheaper than a file
+        }
+        if (batch.blocks() > 0) {
+          send(0);
+        }
       }
     }
     if (stream != null) {
-      Committed answer = stream.commit(totals.toMessage());
+      answer = stream.commit(totals.toMessage());
+    }
+    if (answer != null) {
       if (!answer.getOutput().equals(output)) {
         throw FlightException.broken(
             worker.toString(),
             "map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was committed before", null);
       }
+      committedAt = answer.getWorker().isEmpty() ? worker.id() : answer.getWorker();
     }
     committed = true;
     batch = null;
@@ -253,9 +304,9 @@ final class MapOutputPush implements AutoCloseable {
     if (!committed) {
       throw new IllegalStateException("map " + output.getMap() + " of shuffle " + handle.shuffleId() + " is not committed");
     }
-    return worker == null
+    return committedAt == null
         ? MapLocation.ofEmpty(output.getMap(), executor())
-        : MapLocation.ofMap(worker.id(), output.getMap(), executor());
+        : MapLocation.ofMap(committedAt, output.getMap(), executor());
   }
 
   private static BlockManagerId executor() {

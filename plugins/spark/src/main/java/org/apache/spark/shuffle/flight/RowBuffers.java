@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
+import java.util.Arrays;
 import org.apache.spark.memory.MemoryConsumer;
 import org.apache.spark.memory.MemoryMode;
 import org.apache.spark.memory.TaskMemoryManager;
@@ -15,6 +16,7 @@ import org.apache.spark.unsafe.Platform;
  */
 final class RowBuffers extends MemoryConsumer {
   private static final int LENGTH_BYTES = 4;
+  private static final int FIRST_BYTES = 4 << 10;
 
   /** Where rows go when there is no room for more of their partition. */
   interface Sink {
@@ -39,23 +41,21 @@ final class RowBuffers extends MemoryConsumer {
   /** Copies a row behind those of its partition. */
   void append(int partition, UnsafeRow row) throws IOException {
     int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
-    byte[] buffer = buffers[partition];
-    if (buffer != null && needed > buffer.length - used[partition]) {
+    if (buffers[partition] != null && needed > bufferSize - used[partition]) {
       handOn(partition);
     }
     if (needed > bufferSize) {
       alone(partition, row, needed);
       return;
     }
-    if (buffer == null) {
-      buffer = newBuffer();
-      if (buffer == null) {
-        alone(partition, row, needed);
-        return;
-      }
-      buffers[partition] = buffer;
+    if (buffers[partition] == null && !newBuffer(partition)) {
+      alone(partition, row, needed);
+      return;
     }
-    copy(row, buffer, used[partition]);
+    if (needed > buffers[partition].length - used[partition]) {
+      grow(partition, needed);
+    }
+    copy(row, buffers[partition], used[partition]);
     used[partition] += needed;
   }
 
@@ -81,12 +81,20 @@ final class RowBuffers extends MemoryConsumer {
     }
   }
 
-  /** Null when Spark has no memory for it, even after all other buffers were given back. */
-  private byte[] newBuffer() throws IOException {
+  /** False when Spark has no memory for it, even after all other buffers were given back. */
+  private boolean newBuffer(int partition) throws IOException {
     if (!acquired() && (giveBack() == 0 || !acquired())) {
-      return null;
+      return false;
     }
-    return new byte[bufferSize];
+    buffers[partition] = new byte[Math.min(bufferSize, FIRST_BYTES)];
+    return true;
+  }
+
+  /** What Spark granted is a whole buffer. The array begins smaller, because clearing it costs more than a few rows do. */
+  private void grow(int partition, int needed) {
+    byte[] buffer = buffers[partition];
+    long size = Math.max(4L * buffer.length, (long) used[partition] + needed);
+    buffers[partition] = Arrays.copyOf(buffer, (int) Math.min(bufferSize, size));
   }
 
   private boolean acquired() {
@@ -124,7 +132,7 @@ final class RowBuffers extends MemoryConsumer {
     long freed = 0;
     for (int partition = 0; partition < buffers.length; partition++) {
       if (buffers[partition] != null) {
-        freed += buffers[partition].length;
+        freed += bufferSize;
         buffers[partition] = null;
         used[partition] = 0;
       }

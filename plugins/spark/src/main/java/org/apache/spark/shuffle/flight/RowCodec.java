@@ -76,7 +76,26 @@ abstract class RowCodec {
     if (packed.length < most || packed.length > KEPT && most <= KEPT) {
       packed = new byte[most];
     }
-    return Math.min(length, compress(rows, length, packed));
+    return Math.min(length, compress(rows, length, packed, 0));
+  }
+
+  /**
+   * Compresses the first {@code length} bytes of {@code rows} to {@code target}, where from {@code at} on there are
+   * {@link #most} bytes of room. What does not shrink is copied.
+   *
+   * @return how many bytes that makes; {@code length}: they are as they were
+   */
+  int pack(byte[] rows, int length, byte[] target, int at) {
+    int size = length > LARGEST ? length : compress(rows, length, target, at);
+    if (size >= length) {
+      System.arraycopy(rows, 0, target, at, length);
+    }
+    return Math.min(length, size);
+  }
+
+  /** The room that {@code length} bytes need while they are packed. */
+  int most(int length) {
+    return length > LARGEST ? length : Math.max(length, bound(length));
   }
 
   /** What {@link #pack} has made. It is written over by the next call. */
@@ -93,7 +112,8 @@ abstract class RowCodec {
   /** The most bytes that {@code length} compressed bytes can stand for. */
   abstract long expanded(int length);
 
-  abstract int compress(byte[] source, int length, byte[] target);
+  /** Compresses to {@code target}, where from {@code at} on there are {@link #bound} bytes of room. */
+  abstract int compress(byte[] source, int length, byte[] target, int at);
 
   static IOException malformed(String why) {
     return new IOException("a buffer of rows is malformed although its checksum is right: " + why);
@@ -115,7 +135,7 @@ abstract class RowCodec {
     }
 
     @Override
-    int compress(byte[] source, int length, byte[] target) {
+    int compress(byte[] source, int length, byte[] target, int at) {
       return length;
     }
 
@@ -148,8 +168,8 @@ abstract class RowCodec {
     }
 
     @Override
-    int compress(byte[] source, int length, byte[] target) {
-      return compressor.compress(source, 0, length, target, 0, target.length);
+    int compress(byte[] source, int length, byte[] target, int at) {
+      return compressor.compress(source, 0, length, target, at, target.length - at);
     }
 
     @Override
@@ -187,8 +207,8 @@ abstract class RowCodec {
     }
 
     @Override
-    int compress(byte[] source, int length, byte[] target) {
-      return (int) Zstd.compressByteArray(target, 0, target.length, source, 0, length, level);
+    int compress(byte[] source, int length, byte[] target, int at) {
+      return (int) Zstd.compressByteArray(target, at, target.length - at, source, 0, length, level);
     }
 
     @Override

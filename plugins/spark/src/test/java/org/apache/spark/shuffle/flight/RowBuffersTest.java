@@ -34,8 +34,12 @@ class RowBuffersTest {
   }
 
   private RowBuffers buffers(TaskMemoryManager memory) {
+    return buffers(memory, BUFFER);
+  }
+
+  private RowBuffers buffers(TaskMemoryManager memory, int size) {
     return new RowBuffers(
-        memory, PARTITIONS, BUFFER,
+        memory, PARTITIONS, size,
         (partition, rows, length) -> {
           written.computeIfAbsent(partition, p -> new ByteArrayOutputStream()).write(rows, 0, length);
           lengths.add(length);
@@ -83,6 +87,25 @@ class RowBuffersTest {
     assertTrue(lengths.stream().allMatch(length -> length <= BUFFER));
     buffers.free();
     assertEquals(0, buffers.getUsed());
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void buffersThatBeginSmallGrowAndCountWholeFromTheBeginning() throws IOException {
+    int size = 50_000;
+    TaskMemoryManager memory = memory(1 << 20);
+    RowBuffers buffers = buffers(memory, size);
+    buffers.append(0, row(1, 0));
+    assertEquals(size, buffers.getUsed());
+    buffers.handOnAll();
+    written.clear();
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 4000, 100);
+    assertEquals((long) PARTITIONS * size, buffers.getUsed());
+    buffers.handOnAll();
+    assertWritten(expected);
+    assertTrue(lengths.stream().anyMatch(length -> length > size * 9 / 10), "they are filled");
+    assertTrue(lengths.stream().allMatch(length -> length <= size));
+    assertEquals((long) PARTITIONS * size, buffers.free());
     assertEquals(0, memory.cleanUpAllAllocatedMemory());
   }
 

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -128,6 +129,28 @@ class RowReaderTest {
     for (String name : List.of("lz4", "zstd")) {
       RowCodec codec = codec(name);
       assertTrue(codec.pack(new byte[1000], 1000) < 100, name);
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"none", "lz4", "zstd"})
+  void packsBehindWhatIsThereAndNeedsNoMoreRoomThanItSaid(String name) throws IOException {
+    RowCodec codec = codec(name);
+    byte[] random = new byte[1000];
+    new java.util.Random(3).nextBytes(random);
+    for (byte[] rows : List.of(rows(0, 500), random, new byte[1])) {
+      byte[] target = new byte[3 + codec.most(rows.length)];
+      Arrays.fill(target, 0, 3, (byte) 9);
+      int packed = codec.pack(rows, rows.length, target, 3);
+      byte[] made = Arrays.copyOfRange(target, 3, 3 + packed);
+      assertArrayEquals(new byte[] {9, 9, 9}, Arrays.copyOf(target, 3));
+      if (packed < rows.length) {
+        byte[] back = new byte[rows.length];
+        codec.unpack(made, packed, back, rows.length);
+        assertArrayEquals(rows, back);
+      } else {
+        assertArrayEquals(rows, made);
+      }
     }
   }
 

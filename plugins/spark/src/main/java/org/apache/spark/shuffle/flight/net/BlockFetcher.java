@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight.net;
 
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -24,6 +25,9 @@ public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
   private static final int ASK_AGAIN_MILLIS = 200;
 
+  /** Of one request: so much is read from the page cache in well under a millisecond. */
+  private static final long AT_ONCE_BYTES = 1 << 20;
+
   private final Connections connections;
   private final HandOver handOver;
   private final ShuffleKey shuffle;
@@ -45,14 +49,19 @@ public final class BlockFetcher implements AutoCloseable {
   }
 
   /**
-   * Fetches {@code wanted} from the files of a worker or with one pull, and answers to {@code listener}, on other threads.
+   * Fetches {@code asked} from the files of a worker or with one pull, and answers to {@code listener}: small blocks whose
+   * place is known on this thread, the others on other threads.
    *
    * @param worker its id
    * @param files when given, blocks are streamed to files of it instead of memory
    */
   public void fetch(
-      String worker, List<WantedBlock> wanted, BlockFetchingListener listener, DownloadFileManager files,
+      String worker, List<WantedBlock> asked, BlockFetchingListener listener, DownloadFileManager files,
       TransportConf conf) {
+    List<WantedBlock> wanted = files == null ? atOnce(worker, asked, listener) : asked;
+    if (wanted.isEmpty()) {
+      return;
+    }
     connections.pool().execute(
         () -> {
           Supplier<BlockSink> sinks = files == null ? MemorySink::new : () -> new FileSink(files, conf);
@@ -71,6 +80,46 @@ public final class BlockFetcher implements AutoCloseable {
                 this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
           }
         });
+  }
+
+  /** Reads what takes less time than to have another thread do it; what is left. */
+  private List<WantedBlock> atOnce(String worker, List<WantedBlock> wanted, BlockFetchingListener listener) {
+    List<WantedBlock> left = new ArrayList<>();
+    long room = AT_ONCE_BYTES;
+    for (WantedBlock block : wanted) {
+      long read = fromKnownFile(worker, block, room, listener);
+      room -= Math.max(0, read);
+      if (read < 0) {
+        left.add(block);
+      }
+    }
+    return left;
+  }
+
+  /**
+   * Answers with {@code block}, if its place in a file is known.
+   *
+   * @param most bytes that it may have
+   * @return its bytes; -1 when the listener has heard nothing
+   */
+  long fromKnownFile(String worker, WantedBlock block, long most, BlockFetchingListener listener) {
+    KnownFiles.Known known = handOver.files().find(shuffle.getShuffle(), block.map(), worker);
+    if (known == null || closed) {
+      return -1;
+    }
+    ByteBuffer rows = known.index().between(block.firstPartition(), block.endPartition());
+    long size = FileBlocks.size(block, rows);
+    if (size > most) {
+      return -1;
+    }
+    try {
+      FileBlocks.give(block, known.path(), rows, listener);
+      return size;
+    } catch (IOException e) {
+      LOG.debug("{} is asked for: {}", block.blockId(), e.toString());
+      handOver.files().forget(shuffle.getShuffle(), block.map(), known);
+      return -1;
+    }
   }
 
   /**

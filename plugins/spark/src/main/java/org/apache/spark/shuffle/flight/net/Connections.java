@@ -17,6 +17,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.shuffle.flight.proto.PlaceReply;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
 
@@ -30,12 +31,16 @@ public final class Connections implements AutoCloseable {
   private static final AtomicInteger THREADS = new AtomicInteger();
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 
+  /** The master's answer for a host, and until when (System.nanoTime) it would be the same. */
+  private record Placed(WorkerAddress worker, long until) {}
+
   private final String client;
   private final Credentials credentials;
   private final ExecutorService pool = Executors.newCachedThreadPool(daemon("flight-shuffle-io-"));
   private final ScheduledExecutorService timer =
       Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
   private final ConcurrentMap<String, WorkerAddress> workers = new ConcurrentHashMap<>();
+  private final ConcurrentMap<String, Placed> placed = new ConcurrentHashMap<>();
   private final ConcurrentMap<String, ManagedChannel> channels = new ConcurrentHashMap<>();
   private final ManagedChannel controlChannel;
   private final ControlClient control;
@@ -86,16 +91,28 @@ public final class Connections implements AutoCloseable {
    * @param avoid workers that just failed; one of them only when there is no other
    */
   public WorkerAddress place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
-    List<Worker> found = control.place(shuffle, host, avoid).getWorkersList();
+    long asked = System.nanoTime();
+    PlaceReply reply = control.place(shuffle, host, avoid);
+    List<Worker> found = reply.getWorkersList();
     if (found.isEmpty()) {
       throw FlightException.broken("Flight Shuffle server", "no worker takes map outputs", null);
     }
     WorkerAddress best = WorkerAddress.of(found.get(0));
     workers.put(best.id(), best);
+    placed.put(host, new Placed(best, asked + TimeUnit.MILLISECONDS.toNanos(reply.getGoodForMs())));
     if (!avoid.isEmpty()) {
       channels.values().forEach(ManagedChannel::resetConnectBackoff);
     }
     return best;
+  }
+
+  /**
+   * What {@link #place} would say for an output that is written at {@code host}, as far as it is known without asking. The
+   * worker may refuse it all the same: it is about to leave, say.
+   */
+  public Optional<WorkerAddress> placed(String host) {
+    Placed known = placed.get(host);
+    return known == null || System.nanoTime() - known.until() >= 0 ? Optional.empty() : Optional.of(locate(known.worker()));
   }
 
   /**

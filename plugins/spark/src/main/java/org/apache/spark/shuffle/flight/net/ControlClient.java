@@ -98,8 +98,13 @@ public final class ControlClient {
     return call(REGISTER_SHUFFLE, request);
   }
 
-  public void unregisterShuffle(ShuffleKey shuffle) throws IOException {
-    call(UNREGISTER_SHUFFLE, UnregisterShuffleRequest.newBuilder().setShuffle(shuffle).build());
+  /** @param shuffles at least one, at most 10,000 */
+  public void unregisterShuffles(String app, List<Integer> shuffles) throws IOException {
+    UnregisterShuffleRequest.Builder request =
+        UnregisterShuffleRequest.newBuilder()
+            .setShuffle(ShuffleKey.newBuilder().setApp(app).setShuffle(shuffles.get(0)));
+    shuffles.stream().skip(1).forEach(request::addMore);
+    call(UNREGISTER_SHUFFLE, request.build());
   }
 
   /** Asks for the workers to push a map output to that is written at {@code host}, best first. */

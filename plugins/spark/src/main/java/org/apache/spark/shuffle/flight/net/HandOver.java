@@ -38,6 +38,7 @@ public final class HandOver {
   private static final String PREFIX = "hand-over.";
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
+  private static final long KNOWN_FILES_BYTES = 16 << 20;
 
   /** What is known of a worker: its nonce, or null and when to ask again; and where it was then. */
   private record Place(ByteString nonce, long askAgain, WorkerAddress at) {}
@@ -47,6 +48,7 @@ public final class HandOver {
   private final Duration timeout;
   private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
   private final ConcurrentMap<String, ByteString> refused = new ConcurrentHashMap<>();
+  private final KnownFiles files = new KnownFiles(KNOWN_FILES_BYTES);
 
   /**
    * @param allowed false: everything goes over the wire
@@ -64,6 +66,15 @@ public final class HandOver {
 
   Duration timeout() {
     return timeout;
+  }
+
+  KnownFiles files() {
+    return files;
+  }
+
+  /** A shuffle is over: nobody reads its files again. */
+  public void ended(int shuffle) {
+    files.drop(shuffle);
   }
 
   /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */

@@ -1,18 +1,26 @@
 package org.apache.spark.shuffle.flight.wire;
 
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.zip.CRC32C;
 
 /**
- * The blocks of one push message: a growing table of rows and one payload array that is used again for the next batch.
+ * The blocks of one push message: a growing table of rows and a growing payload array, used again for the next batch.
  *
  * <p>Payload bytes are copied in once, by {@link #append}; a block is closed by {@link #endBlock}. Blocks are
  * sent as they are ({@code raw_length == length}): Spark's own writers have compressed them already. Those do not say how
  * many records a block has (0).
  */
 public final class BlockBatch {
-  private final byte[] payload;
+  /** Of a row of {@link #index}. */
+  public static final int INDEX_ROW_BYTES = BlockTable.ROW_BYTES + Long.BYTES;
+
+  private static final int FIRST_BYTES = 16 << 10;
+
+  private final int capacity;
+  private byte[] payload;
   private final CRC32C crc = new CRC32C();
   private int[] partitions = new int[64];
   private int[] checksums = new int[64];
@@ -23,12 +31,13 @@ public final class BlockBatch {
 
   /** @param capacity payload bytes of one batch */
   public BlockBatch(int capacity) {
-    payload = new byte[capacity];
+    this.capacity = capacity;
+    payload = new byte[Math.min(capacity, FIRST_BYTES)]; // most outputs are small, and a large array costs to be cleared
   }
 
   /** Payload bytes that still fit. */
   public int room() {
-    return payload.length - used;
+    return capacity - used;
   }
 
   /** Payload bytes in this batch, those of the open block included. */
@@ -47,7 +56,23 @@ public final class BlockBatch {
 
   /** Copies {@code length <= room()} bytes into the open block. */
   public void append(byte[] source, int offset, int length) {
-    System.arraycopy(source, offset, payload, used, length);
+    System.arraycopy(source, offset, space(length), used, length);
+    used += length;
+  }
+
+  /**
+   * For who makes payload bytes where they are to lie: the array in which {@code most <= room()} bytes may be written from
+   * {@link #size} on, before {@link #append(int)}.
+   */
+  public byte[] space(int most) {
+    if (payload.length - used < most) {
+      payload = Arrays.copyOf(payload, (int) Math.min(capacity, Math.max(4L * payload.length, (long) used + most)));
+    }
+    return payload;
+  }
+
+  /** Takes {@code length} bytes, which were written to {@link #space}, into the open block. */
+  public void append(int length) {
     used += length;
   }
 
@@ -91,6 +116,20 @@ public final class BlockBatch {
       int length = end(block) - start(block);
       table.add(partition(block), checksum(block), length, length, 0);
     }
+  }
+
+  /** The rows of all closed blocks by partition, each with the offset of its payload (docs/protocol.md, Hand-over). */
+  public ByteBuffer index() {
+    Integer[] order = new Integer[blocks];
+    Arrays.setAll(order, block -> block);
+    Arrays.sort(order, Comparator.comparingInt(this::partition)); // blocks of one partition stay in their order
+    ByteBuffer rows = ByteBuffer.allocate(INDEX_ROW_BYTES * blocks).order(ByteOrder.LITTLE_ENDIAN);
+    for (int block : order) {
+      int length = end(block) - start(block);
+      BlockTable.put(rows, partition(block), checksum(block), length, length, 0);
+      rows.putLong(start(block));
+    }
+    return rows.flip();
   }
 
   /** Empties the batch. Its payload array is written over from now on. */

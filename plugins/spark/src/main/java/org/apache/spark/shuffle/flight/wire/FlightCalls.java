@@ -29,6 +29,10 @@ public final class FlightCalls {
   public static final MethodDescriptor<FlightAction, byte[]> DO_ACTION =
       method("DoAction", MethodType.SERVER_STREAMING, new ActionMarshaller(), new BytesMarshaller());
 
+  /** The same, for a caller that wants to hear when the call has its connection: gRPC tells that of streams only. */
+  public static final MethodDescriptor<FlightAction, byte[]> DO_ACTION_WHEN_READY =
+      method("DoAction", MethodType.BIDI_STREAMING, new ActionMarshaller(), new BytesMarshaller());
+
   private FlightCalls() {}
 
   private static <A, B> MethodDescriptor<A, B> method(String name, MethodType type, Marshaller<A> in, Marshaller<B> out) {

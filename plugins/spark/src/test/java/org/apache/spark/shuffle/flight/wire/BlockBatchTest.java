@@ -42,4 +42,43 @@ class BlockBatchTest {
     assertEquals(0, batch.start(0));
     assertEquals(11, totals.bytes());
   }
+
+  @Test
+  void payloadGrowsToTheCapacityAndNotBeyond() {
+    BlockTotals totals = new BlockTotals();
+    BlockBatch batch = new BlockBatch(100_000);
+    byte[] piece = new byte[30_001];
+    for (int i = 0; i < 3; i++) {
+      java.util.Arrays.fill(piece, (byte) i);
+      batch.append(piece, 0, piece.length);
+      batch.endBlock(2 - i, totals);
+    }
+    assertEquals(100_000 - 3 * piece.length, batch.room());
+    batch.append(piece, 0, batch.room());
+    assertEquals(0, batch.room());
+    assertEquals(100_000, batch.payload().length);
+    for (int i = 0; i < 3; i++) {
+      assertEquals(i, batch.payload()[i * piece.length]);
+      assertEquals(i, batch.payload()[(i + 1) * piece.length - 1]);
+    }
+  }
+
+  @Test
+  void indexIsByPartitionWithOffsetsInTheOrderOfAppending() {
+    BlockTotals totals = new BlockTotals();
+    BlockBatch batch = new BlockBatch(100);
+    for (int partition : new int[] {4, 1, 4}) {
+      batch.append(new byte[partition], 0, partition);
+      batch.endBlock(partition, totals);
+    }
+    java.nio.ByteBuffer index = batch.index();
+    assertEquals(3 * BlockBatch.INDEX_ROW_BYTES, index.limit());
+    int[][] expected = {{1, 1, 4}, {4, 4, 0}, {4, 4, 5}}; // partition, length, offset
+    for (int row = 0; row < 3; row++) {
+      int at = row * BlockBatch.INDEX_ROW_BYTES;
+      assertEquals(expected[row][0], index.getInt(at));
+      assertEquals(expected[row][1], index.getLong(at + 8));
+      assertEquals(expected[row][2], index.getLong(at + 32));
+    }
+  }
 }

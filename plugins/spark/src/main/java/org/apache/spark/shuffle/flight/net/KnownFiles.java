@@ -1,0 +1,74 @@
+package org.apache.spark.shuffle.flight.net;
+
+import java.nio.file.Path;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The files of map outputs on this host that the process has been told of, with the index of all of their blocks: what it
+ * wrote itself, or has read some of. So not every reduce task has to ask for the place of each of its blocks.
+ *
+ * <p>Nothing here is a promise: outputs are removed, lost, and moved. Who reads a file verifies each block and that the path
+ * still names the file, and on any failure has its place forgotten and asks the worker. Thread-safe; of what does not fit
+ * that which was not wanted for longest is dropped.
+ */
+final class KnownFiles {
+  /** Bytes that an entry takes beside its index, about. */
+  private static final int ENTRY_BYTES = 512;
+
+  /** The file of one output, at the worker of this id. */
+  record Known(String worker, Path path, FileIndex index) {
+    private int bytes() {
+      return ENTRY_BYTES + index.bytes();
+    }
+  }
+
+  private record Key(long shuffle, long map) {}
+
+  private final long most;
+  private final Map<Key, Known> files = new LinkedHashMap<>(16, 0.75f, true);
+  private long bytes;
+
+  /** @param most bytes that all of it may take */
+  KnownFiles(long most) {
+    this.most = most;
+  }
+
+  synchronized void add(long shuffle, long map, Known known) {
+    Known before = files.put(new Key(shuffle, map), known);
+    bytes += known.bytes() - (before == null ? 0 : before.bytes());
+    Iterator<Known> oldest = files.values().iterator();
+    while (bytes > most && oldest.hasNext()) {
+      bytes -= oldest.next().bytes();
+      oldest.remove();
+    }
+  }
+
+  /** Null when it is not known. */
+  synchronized Known find(long shuffle, long map, String worker) {
+    Known known = files.get(new Key(shuffle, map));
+    return known == null || !known.worker().equals(worker) ? null : known;
+  }
+
+  /** {@code known} turned out not to be so. */
+  synchronized void forget(long shuffle, long map, Known known) {
+    if (files.remove(new Key(shuffle, map), known)) {
+      bytes -= known.bytes();
+    }
+  }
+
+  /** A shuffle is over. */
+  synchronized void drop(long shuffle) {
+    files.entrySet().removeIf(
+        entry -> {
+          boolean its = entry.getKey().shuffle() == shuffle;
+          bytes -= its ? entry.getValue().bytes() : 0;
+          return its;
+        });
+  }
+
+  synchronized int size() {
+    return files.size();
+  }
+}

@@ -1,0 +1,149 @@
+package org.apache.spark.shuffle.flight.net;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.network.buffer.ManagedBuffer;
+import org.apache.spark.network.shuffle.BlockFetchingListener;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
+import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class KnownFilesTest {
+  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final long ROOM = 1 << 20;
+
+  @TempDir Path directory;
+
+  private static BlockBatch batch(Object... partitionsAndTexts) {
+    BlockBatch batch = new BlockBatch(1000);
+    for (int i = 0; i < partitionsAndTexts.length; i += 2) {
+      byte[] text = ((String) partitionsAndTexts[i + 1]).getBytes(StandardCharsets.UTF_8);
+      batch.append(text, 0, text.length);
+      batch.endBlock((Integer) partitionsAndTexts[i], new BlockTotals());
+    }
+    return batch;
+  }
+
+  private KnownFiles.Known file(BlockBatch batch) throws IOException {
+    byte[] bytes = new byte[batch.payloadBytes().remaining()];
+    batch.payloadBytes().get(bytes);
+    return new KnownFiles.Known("w", Files.write(directory.resolve("0.out"), bytes), FileIndex.of(batch));
+  }
+
+  private static final class Heard implements BlockFetchingListener {
+    final List<String> texts = new ArrayList<>();
+
+    @Override
+    public void onBlockFetchSuccess(String block, ManagedBuffer data) {
+      try {
+        texts.add(StandardCharsets.UTF_8.decode(data.nioByteBuffer()).toString());
+      } catch (IOException e) {
+        throw new java.io.UncheckedIOException(e);
+      }
+    }
+
+    @Override
+    public void onBlockFetchFailure(String block, Throwable why) {
+      throw new AssertionError(why);
+    }
+  }
+
+  @Test
+  void indexHasTheBlocksOfAPartitionInTheOrderOfWriting() throws IOException {
+    FileIndex index = FileIndex.of(batch(3, "a", 0, "bc", 3, "def"));
+    ByteBuffer three = index.between(3, 4);
+    assertArrayEquals(new long[] {0, 1, 3, 3}, new long[] {
+        three.getLong(32), three.getLong(8), three.getLong(FileIndex.ROW_BYTES + 32), three.getLong(FileIndex.ROW_BYTES + 8)});
+    assertEquals(0, index.between(1, 3).limit());
+    assertEquals(3 * FileIndex.ROW_BYTES, index.between(0, 9).limit());
+  }
+
+  @Test
+  void indexInAnotherOrderIsRefused() {
+    ByteBuffer backwards = ByteBuffer.allocate(2 * FileIndex.ROW_BYTES).order(java.nio.ByteOrder.LITTLE_ENDIAN);
+    backwards.putInt(0, 1);
+    assertThrows(IOException.class, () -> FileIndex.of(backwards));
+    assertThrows(IOException.class, () -> FileIndex.of(ByteBuffer.allocate(FileIndex.ROW_BYTES + 1)));
+  }
+
+  @Test
+  void whatIsKnownIsReadWithoutAskingAndForgottenWhenItIsNotSo() throws Exception {
+    KnownFiles.Known known = file(batch(3, "a", 0, "bc", 3, "def"));
+    try (FakeWorker worker =
+        new FakeWorker(
+            call -> {
+              throw new AssertionError("asked");
+            })) {
+      HandOver handOver = new HandOver(worker.connections(), true, LONG);
+      handOver.files().add(7, 0, known);
+      BlockFetcher fetcher =
+          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG);
+      WantedBlock three = new WantedBlock("shuffle_7_0_3", 0, 3, 4);
+      Heard heard = new Heard();
+      assertEquals(-1, fetcher.fromKnownFile("another", three, ROOM, heard));
+      assertEquals(-1, fetcher.fromKnownFile("w", three, 3, heard), "too large for now");
+      assertEquals(4, fetcher.fromKnownFile("w", three, ROOM, heard));
+      assertEquals(List.of("adef"), heard.texts);
+      assertEquals(-1, fetcher.fromKnownFile("w", new WantedBlock("shuffle_7_0_1", 0, 1, 2), ROOM, heard), "empty");
+      handOver.files().add(7, 0, known);
+
+      Files.write(known.path(), "aBcdef".getBytes(StandardCharsets.UTF_8)); // a bit flip, in partition 0
+      assertEquals(4, fetcher.fromKnownFile("w", three, ROOM, heard));
+      assertEquals(-1, fetcher.fromKnownFile("w", new WantedBlock("shuffle_7_0_0", 0, 0, 1), ROOM, heard));
+      assertNull(handOver.files().find(7, 0, "w"));
+
+      handOver.files().add(7, 0, known);
+      Files.delete(known.path());
+      assertEquals(-1, fetcher.fromKnownFile("w", three, ROOM, heard));
+      assertNull(handOver.files().find(7, 0, "w"));
+      assertEquals(List.of("adef", "adef"), heard.texts);
+    }
+  }
+
+  @Test
+  void endedShuffleIsDroppedAndOthersStay() throws IOException {
+    KnownFiles files = new KnownFiles(ROOM);
+    KnownFiles.Known known = file(batch(0, "a"));
+    files.add(1, 0, known);
+    files.add(1, 1, known);
+    files.add(2, 0, known);
+    files.drop(1);
+    assertNull(files.find(1, 0, "w"));
+    assertNotNull(files.find(2, 0, "w"));
+    assertEquals(1, files.size());
+  }
+
+  @Test
+  void whatDoesNotFitGoesByAge() throws IOException {
+    KnownFiles.Known known = file(batch(0, "a"));
+    KnownFiles files = new KnownFiles(3 * (512 + FileIndex.ROW_BYTES));
+    for (int map = 0; map < 3; map++) {
+      files.add(1, map, known);
+      files.add(1, map, known); // again takes no more room
+    }
+    files.find(1, 0, "w");
+    files.add(1, 3, known);
+    assertNotNull(files.find(1, 0, "w"));
+    assertNull(files.find(1, 1, "w"));
+    files.forget(1, 2, known);
+    files.forget(1, 2, known);
+    files.add(1, 4, known);
+    assertEquals(3, files.size());
+  }
+}
