@@ -46,10 +46,14 @@ class Outcome:
 
     @cached_property
     def stored_ms(self) -> list[float]:
-        """Ascending: from when a checkpoint was due until all tasks had stored their parts; of those that all have."""
+        """Ascending: from when a checkpoint was due until all tasks had stored their parts; of those that all have.
+
+        Without the first third, in which tasks start and connect, and the last one, which meets their end.
+        """
         parts = [each.stored_ms for each in self.tasks]
-        whole = set(parts[0]).intersection(*parts[1:])
-        return sorted(max(part[checkpoint] for part in parts) for checkpoint in whole)
+        whole = sorted(set(parts[0]).intersection(*parts[1:]))
+        steady = whole[len(whole) // 3 : -1] if len(whole) > 3 else whole
+        return sorted(max(part[checkpoint] for part in parts) for checkpoint in steady)
 
     def latency_ms(self, quantile: float) -> float | None:
         """A quantile of the sample; None without one."""

@@ -226,3 +226,19 @@ def test_batches_within_the_credit_wait_for_no_other_thread() -> None:
     gate.acquire(10, 0)
     assert gate.try_acquire(MIB - 10)
     assert gate.try_acquire(0)
+
+
+def test_a_grant_counts_from_what_has_passed() -> None:
+    gate = CreditGate("w1")
+    assert gate.try_acquire(MIB)
+    gate.granted(MIB + 5)
+    assert gate.statistics().available == 5
+    assert not gate.try_acquire(6)
+
+
+def test_what_was_given_back_may_pass_again_and_holds_up_nobody() -> None:
+    gate = CreditGate("w1", shared=True)
+    for size in (MIB, MIB, 2 * MIB):  # the last goes alone: nothing is under way
+        assert gate.try_acquire(size)
+        gate.give_back(size)
+    assert gate.statistics().available == MIB

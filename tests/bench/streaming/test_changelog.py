@@ -76,3 +76,8 @@ def test_benchmark_runs(tmp_path: Path) -> None:
     state = changelog.state(tiny, tmp_path)["1 MiB"]
     assert set(state) == {"whole", "log"}
     assert not list((tmp_path / "log").glob("*"))  # the logs have ended with their runs
+
+
+def test_checkpoints_of_the_start_and_the_end_of_a_run_do_not_count() -> None:
+    took = {number: float(number) for number in range(1, 11)}
+    assert outcome([took, took]).stored_ms == [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
