@@ -10,7 +10,7 @@ import pytest
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, ReaderState, key_group_range, redistribute
-from shuffle_plugins.pipelined import DataBlock, PipelinedWriter
+from shuffle_plugins.pipelined import DataBlock, PipelinedReader, PipelinedWriter
 from shuffle_plugins.pipelined.reader import Event
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, until, write
@@ -115,8 +115,8 @@ def test_reader_restored_after_a_map_has_ended_is_told_so_again(scene: Open) -> 
     assert {event.map for event in events if isinstance(event, EndOfPartition)} == {0, 1}
 
 
-def behind(there: Scene) -> PipelinedWriter:
-    """A writer whose thread waits in `write`, as nobody reads. Records begin with their number."""
+def behind(there: Scene, reader: PipelinedReader) -> PipelinedWriter:
+    """A writer whose thread waits in `write`, as its reader takes nothing more. Records begin with their number."""
     writer = there.writer()
 
     def fill() -> None:
@@ -128,10 +128,15 @@ def behind(there: Scene) -> PipelinedWriter:
 
     threading.Thread(target=fill, name="fill", daemon=True).start()
     deadline = time.monotonic() + WAIT
-    while not writer.statistics().back_pressured_seconds > 0.1:
+    before = writer.statistics()
+    while True:
         assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return writer
+        time.sleep(0.3)
+        now = writer.statistics()
+        stands = now.records == before.records and now.back_pressured_seconds > before.back_pressured_seconds + 0.1
+        if stands and reader.statistics().held_bytes:  # not because the reader has yet to connect
+            return writer
+        before = now
 
 
 @pytest.mark.parametrize("options", [UNALIGNED, LATE], ids=["unaligned", "late"])
@@ -145,7 +150,7 @@ def test_barrier_overtakes_what_waits_and_restoring_gives_each_record_once(
         numbers.extend(int.from_bytes(record[:4], "big") for record in records_of(events))
 
     with there.reader() as reader:
-        writer = behind(there)
+        writer = behind(there, reader)
         count(until(reader, DataBlock))
         writer.emit(Barrier(1))  # beside the thread that waits in write
         found = writer.state(1, WAIT)

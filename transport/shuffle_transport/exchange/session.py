@@ -280,10 +280,10 @@ class Session:
 
     def _control(self, control: pb.ExchangeControl) -> bool:
         due = item = False
+        if control.held:  # before the grant that came with it, so that no more is kept than a window
+            self.outbox.acknowledged(control.held)
         if control.granted:
             self.outbox.gate.granted(control.granted)
-        if control.held:
-            self.outbox.acknowledged(control.held)
         if control.you and self._stream is not None:
             self._stream.seen_as = control.you
         if self._resuming:  # the first message on a new stream says what the other end holds
