@@ -48,11 +48,11 @@ class Outcome:
     def stored_ms(self) -> list[float]:
         """Ascending: from when a checkpoint was due until all tasks had stored their parts; of those that all have.
 
-        Without the first third, in which tasks start and connect, and the last one, which meets their end.
+        Without the first third, in which tasks start and connect, and the last two, which meet their end.
         """
         parts = [each.stored_ms for each in self.tasks]
         whole = sorted(set(parts[0]).intersection(*parts[1:]))
-        steady = whole[len(whole) // 3 : -1] if len(whole) > 3 else whole
+        steady = whole[len(whole) // 3 : -2] if len(whole) > 3 else whole
         return sorted(max(part[checkpoint] for part in parts) for checkpoint in steady)
 
     def latency_ms(self, quantile: float) -> float | None:
