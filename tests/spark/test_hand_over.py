@@ -84,7 +84,8 @@ def test_finished_spill_file_is_renamed(driver: SparkDriver, server: Server) -> 
     after = traffic(server)
     assert after.pushed_by_file > before.pushed_by_file
     assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file > 0
-    assert not driver.call(leaks.temporary_files)  # Spark deletes those that were copied
+    # Spark deletes those that were copied.
+    leaks.wait_until_none(lambda: driver.call(leaks.temporary_files), "temporary files")
 
 
 def test_turned_off_nothing_goes_by_file(driver: SparkDriver, server: Server) -> None:

@@ -27,7 +27,7 @@ EXPECTED = held.expected(RECORDS, PARTITIONS)
 TEXT = "what only the application itself may read"
 PREFIX = "spark.shuffle.flight."
 CLUSTER = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g"}
-IMPATIENT = {f"{PREFIX}connectTimeout": "10s", f"{PREFIX}retryWindow": "5s"}
+IMPATIENT = {f"{PREFIX}connectTimeout": "60s", f"{PREFIX}retryWindow": "5s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,6 @@ def test_wrong_tls_settings_fail_with_the_address_and_what_to_set(
     driver: SparkDriver, server: Server, files: Files, changes: dict[str, str], words: str
 ) -> None:
     settings = {PREFIX + name: value.replace("OTHER", str(files.other.ca)) for name, value in changes.items()}
-    driver.renew(settings | {f"{PREFIX}connectTimeout": "3s"})
+    driver.renew(settings | {f"{PREFIX}connectTimeout": "5s"})
     with pytest.raises(JobFailed, match=words.replace("SERVER", f"Flight Shuffle server {server.control}")):
         run_job(driver)

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.spark
 MIB = 1 << 20
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)
+# So that the workers' signs of life do not decide who gets which: each gets some.
+ALL_MAPS_AT_ONCE = {"spark.master": f"local[{MAPS}]"}
 
 
 def located(address: str, app: str) -> dict[int, str]:
@@ -44,8 +46,8 @@ def driver_of(
 
 
 def test_a_worker_killed_between_the_stages_costs_its_maps_and_no_other(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path, workers=2, worker_timeout=8) as cluster:
-        with driver_of(cluster, tmp_path, retryWindow="2s") as driver:
+    with ClusterProcesses(tmp_path, workers=2, worker_timeout=12) as cluster:
+        with driver_of(cluster, tmp_path, ALL_MAPS_AT_ONCE, retryWindow="2s") as driver:
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)
             holders = located(cluster.master.control, driver.call(held.app_key))
@@ -98,7 +100,7 @@ def test_outputs_moved_off_a_disk_that_has_filled_up_cost_no_map(tmp_path: Path)
 
 
 def test_with_two_replicas_a_worker_killed_for_good_costs_no_map(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path, workers=2, worker_timeout=8) as cluster:
+    with ClusterProcesses(tmp_path, workers=2, worker_timeout=12) as cluster:
         with driver_of(cluster, tmp_path, replicas="2") as driver:
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)

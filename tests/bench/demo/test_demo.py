@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from bench.cluster import wait_until
+
 ROOT = Path(__file__).parents[3]
 ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
@@ -64,10 +66,10 @@ def own_input(tmp_path: Path) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1500)
 def test_demo_runs_the_users_tables_through_both_shuffles(own_input: Path, scratch: Path) -> None:
     process = demo("--input", own_input, "--scratch", scratch, "--json", "--memory", "1g")
-    said, progress = process.communicate(timeout=380)
+    said, progress = process.communicate(timeout=1400)
     assert process.returncode == 0, progress
     document = json.loads(said)
     assert document["equal"] is True
@@ -83,31 +85,30 @@ def test_demo_runs_the_users_tables_through_both_shuffles(own_input: Path, scrat
     assert all(query["bytes_pushed"] > 0 for query in document["queries"] if query["query"].startswith("sales"))
     assert all(query["bytes_pulled"] > 0 for query in document["queries"] if query["query"].startswith("sales"))
     assert list(scratch.iterdir()) == []
-    assert processes_that_mention(scratch) == []
+    # A JVM that was killed is gone from the process table a moment later.
+    wait_until(lambda: processes_that_mention(scratch) == [], "its processes are gone")
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(900)
 def test_demo_that_is_interrupted_leaves_nothing(own_input: Path, scratch: Path) -> None:
     process = demo("--input", own_input, "--scratch", scratch, "--memory", "1g")
     assert process.stderr is not None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     for line in process.stderr:
         if line.startswith("starting two Spark sessions") or time.monotonic() > deadline:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=90)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert list(scratch.iterdir()) == []
     # A JVM that was killed is gone from the process table a moment later.
-    while processes_that_mention(scratch) and time.monotonic() < deadline + 60:
-        time.sleep(0.1)
-    assert processes_that_mention(scratch) == []
+    wait_until(lambda: processes_that_mention(scratch) == [], "its processes are gone")
 
 
 def test_demo_says_what_is_wrong_with_its_input(tmp_path: Path, scratch: Path) -> None:
     process = demo("--input", tmp_path / "nowhere", "--scratch", scratch)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 2
     assert "nowhere does not exist" in said
     assert "Traceback" not in said
