@@ -95,14 +95,25 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
         server = roles[role](options)
     except ShuttingDown:
         return 0
-    print("ready " + " ".join(f"{name}={address}" for name, address in server.ready), flush=True)
-    if isinstance(server, WorkerServer):
+    announced = _announce(server.ready)
+    if announced and isinstance(server, WorkerServer):
         server.when_left(lambda: os.write(wakeup, b"\0"))
-    asked = os.read(signals, 1) != b"\0"
+    asked = announced and os.read(signals, 1) != b"\0"
     if asked and options.drain and isinstance(server, WorkerServer):
         server.begin_drain()
         select.select([signals], [], [], options.drain)  # until it has left, or another signal comes
+    status = 0 if announced else 1
     if not server.stop():
         logging.shutdown()
-        os._exit(0)  # threads of cut streams are still inside Arrow; everything that must be closed is
-    return 0
+        os._exit(status)  # threads of cut streams are still inside Arrow; everything that must be closed is
+    return status
+
+
+def _announce(ready: Sequence[tuple[str, str]]) -> bool:
+    """Print the ready line. False: who was to read it is gone, and nobody will look after this server."""
+    try:
+        print("ready " + " ".join(f"{name}={address}" for name, address in ready), flush=True)
+    except OSError as error:
+        logging.getLogger(__name__).error("the ready line cannot be written, so this server stops: %s", error)
+        return False
+    return True
