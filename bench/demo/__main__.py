@@ -140,7 +140,6 @@ def step(number: int, query: dict[str, object], sort: Side, flight: Side, server
         sort_seconds=outcome["sort"].get("seconds"),
         flight_seconds=outcome["flight"].get("seconds"),
         bytes_pushed=after.bytes_pushed - before.bytes_pushed,
-        bytes_pulled=after.bytes_pulled - before.bytes_pulled,
         difference="; ".join(failed) or compare(results[0], results[1], ordered_by),
     )
     for result in results:

@@ -16,7 +16,6 @@ class Line:
     sort_seconds: float | None
     flight_seconds: float | None
     bytes_pushed: int
-    bytes_pulled: int
     difference: str | None
 
 
@@ -67,14 +66,13 @@ class Report:
 
     def finish(self, problems: list[str]) -> None:
         """The totals, and what is wrong beyond single queries."""
-        pushed, pulled = sum(line.bytes_pushed for line in self.lines), sum(line.bytes_pulled for line in self.lines)
+        pushed = sum(line.bytes_pushed for line in self.lines)
         sort_total = sum(line.sort_seconds or 0.0 for line in self.lines)
         flight_total = sum(line.flight_seconds or 0.0 for line in self.lines)
         different = [line for line in self.lines if line.difference is not None]
         self._clear()
         if self._json:
-            totals = {"sort_seconds": sort_total, "flight_seconds": flight_total}
-            totals |= {"bytes_pushed": pushed, "bytes_pulled": pulled}
+            totals = {"sort_seconds": sort_total, "flight_seconds": flight_total, "bytes_pushed": pushed}
             queries = [asdict(line) | {"equal": line.difference is None} for line in self.lines]
             equal = not different and not problems
             json.dump({"queries": queries, "total": totals, "equal": equal, "problems": problems}, self._out, indent=2)

@@ -28,7 +28,7 @@ class StandInServer:
     def __exit__(self, *_: object) -> None: ...
     def stop(self) -> None: ...
     def status(self) -> SimpleNamespace:
-        return SimpleNamespace(bytes_pushed=StandInServer.pushed, bytes_pulled=0, shuffles=StandInServer.left)
+        return SimpleNamespace(bytes_pushed=StandInServer.pushed, shuffles=StandInServer.left)
 
 
 class StandInSide:
@@ -104,7 +104,7 @@ def test_shuffles_left_on_the_server_are_status_1(tmp_path: Path) -> None:
 
 
 def test_a_run_that_bypassed_the_server_is_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StandInServer, "status", lambda _: SimpleNamespace(bytes_pushed=0, bytes_pulled=0, shuffles=[]))
+    monkeypatch.setattr(StandInServer, "status", lambda _: SimpleNamespace(bytes_pushed=0, shuffles=[]))
     status, said = run(tmp_path, [1], [1])
     assert status == 1
     assert "no byte went through the server" in said

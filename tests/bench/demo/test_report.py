@@ -7,9 +7,9 @@ import pytest
 
 from bench.demo.report import Line, Report, size
 
-EQUAL = Line("tpch", "Q1", 4, 1.0, 1.5, 2048, 2048, None)
-DIFFERENT = Line("tpch", "Q2", 9, 1.0, 1.0, 0, 0, "9 rows against 8")
-FAILED = Line("tpch", "Q3", None, 1.0, None, 0, 0, "flight failed: no server")
+EQUAL = Line("tpch", "Q1", 4, 1.0, 1.5, 2048, None)
+DIFFERENT = Line("tpch", "Q2", 9, 1.0, 1.0, 0, "9 rows against 8")
+FAILED = Line("tpch", "Q3", None, 1.0, None, 0, "flight failed: no server")
 
 
 def shown(*lines: Line, as_json: bool = False, problems: tuple[str, ...] = ()) -> str:

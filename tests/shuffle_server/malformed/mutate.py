@@ -81,6 +81,8 @@ def _change(message: Message, rng: Random) -> None:
         else:
             inner.SetInParent()
             _change(inner, rng)
+    elif field.is_repeated:
+        getattr(message, field.name).extend(_value(field, rng) for _ in range(rng.choice((1, 1, 3, 300))))
     else:
         setattr(message, field.name, _value(field, rng))
 
