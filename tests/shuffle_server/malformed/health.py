@@ -25,11 +25,6 @@ def health_of(pid: int) -> Health:
     )
 
 
-def files_below(folder: Path) -> list[Path]:
-    """Every file below `folder`, in which another process creates and deletes at the same time."""
-    return [Path(at, name) for at, _, names in os.walk(folder) for name in names]
-
-
 def wait_for(good: Callable[[], bool], seconds: float) -> bool:
     """Whether `good` came true in time. The other process gives no signal, so this looks again and again."""
     deadline = time.monotonic() + seconds

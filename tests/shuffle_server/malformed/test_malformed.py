@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.files import files_below
 from bench.server import ServerProcess
 from tests.shuffle_server.malformed.all_attacks import ATTACKS, run
 from tests.shuffle_server.malformed.attack import Target
 from tests.shuffle_server.malformed.bystander import APP, Bystander
-from tests.shuffle_server.malformed.health import files_below, health_of, wait_for
+from tests.shuffle_server.malformed.health import health_of, wait_for
 
 MESSAGES = {"control": 5000, "get": 4000, "put": 5000, "ipc": 5000, "socket": 1500}
 TIMES = int(os.environ.get("FLIGHT_SHUFFLE_MALFORMED", "1"))
