@@ -10,6 +10,7 @@ import numpy as np
 
 from shuffle_server.store.format import TABLE_FIELDS, TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.read_fully import read_fully
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,10 @@ def read_range(fd: int, offset: int, length: int) -> bytearray:
 
 
 def read_into(fd: int, offset: int, target: memoryview) -> None:
-    """Fill `target` from `offset`; a read may be short, the kernel moves at most 2 GiB at once."""
-    while target:
-        count = os.preadv(fd, [target], offset)
-        if count == 0:
-            raise TornFile(f"it ends at {offset}, {len(target)} bytes early")
-        target, offset = target[count:], offset + count
+    """Fill `target` from `offset`. Raises TornFile when the file ends before."""
+    done = read_fully(fd, offset, target)
+    if done < len(target):
+        raise TornFile(f"it ends at {offset + done}, {len(target) - done} bytes early")
 
 
 def table_of(entries: np.ndarray) -> np.ndarray:

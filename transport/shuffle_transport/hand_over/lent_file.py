@@ -30,6 +30,7 @@ from shuffle_transport.blocks import Block, add_rows, table_rows
 from shuffle_transport.flight_client import FlightClient, PushTarget, check_committed, put_command
 from shuffle_transport.hand_over.sight import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.read_fully import read_fully
 
 log = logging.getLogger(__name__)
 
@@ -173,15 +174,12 @@ class LentFile:
 
     def _read(self, offset: int, length: int) -> memoryview:
         target = memoryview(bytearray(length))
-        done = 0
-        while done < length:
-            try:
-                count = os.preadv(self._file.fileno(), [target[done:]], offset + done)
-            except OSError as error:
-                raise self._failure(error) from error
-            if not count:
-                raise StorageFailed(f"{self._path}: it was cut at {offset + done} by somebody else")
-            done += count
+        try:
+            done = read_fully(self._file.fileno(), offset, target)
+        except OSError as error:
+            raise self._failure(error) from error
+        if done < length:
+            raise StorageFailed(f"{self._path}: it was cut at {offset + done} by somebody else")
         return target
 
     def _failure(self, error: OSError) -> StorageFull | StorageFailed:

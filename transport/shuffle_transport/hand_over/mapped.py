@@ -22,6 +22,8 @@ import stat
 import weakref
 from typing import Final
 
+from shuffle_transport.read_fully import read_fully
+
 MAP_FROM: Final = 64 << 10  # what is less is read: a mapping costs two system calls and a fault for every few pages
 MOST_FILES: Final = 1024
 _POPULATE_READ: Final = 22  # MADV_POPULATE_READ, Linux 5.14
@@ -77,12 +79,9 @@ class OutputBlocks:
 
     def _read(self, offset: int, length: int) -> memoryview:
         target = memoryview(bytearray(length))
-        done = 0
-        while done < length:
-            count = os.preadv(self._fd, [target[done:]], offset + done)
-            if not count:
-                raise OSError(errno.EINVAL, f"it ends at {offset + done}")
-            done += count
+        done = read_fully(self._fd, offset, target)
+        if done < length:
+            raise OSError(errno.EINVAL, f"it ends at {offset + done}")
         return target.toreadonly()
 
     def __enter__(self) -> OutputBlocks:
