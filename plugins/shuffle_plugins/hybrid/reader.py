@@ -9,14 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.reading import batches_of, check_records
-from shuffle_api.errors import BlockCorrupt, DeadlineExceeded, InvalidArgument, ShuffleError
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
-from shuffle_api.interfaces import ShuffleReader
-from shuffle_api.records import unpack_records
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.hybrid.feed import Feed, Open
 from shuffle_plugins.hybrid.inbox import Inbox
@@ -24,6 +21,7 @@ from shuffle_plugins.hybrid.inputs import Input
 from shuffle_plugins.hybrid.statistics import ReaderStatistics
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.directory import Bound, Watcher
+from shuffle_plugins.remote.blocks_reader import BlocksReader
 from shuffle_plugins.remote.locate import lost_error
 from shuffle_plugins.remote.reader import RemoteReader
 
@@ -47,7 +45,7 @@ class Places(Protocol):
         """Be told no more."""
 
 
-class HybridReader(ShuffleReader):
+class HybridReader(BlocksReader):
     """Partitions of a range of maps, while they are written and after. It is read once.
 
     :param store: the reader of the same ranges there.
@@ -65,30 +63,15 @@ class HybridReader(ShuffleReader):
         open: Open,
         timeout: float,
     ) -> None:
-        self._spec, self._store, self._places, self._open, self._timeout = spec, store, places, open, timeout
+        super().__init__(spec)
+        self._store, self._places, self._connect, self._timeout = store, places, open, timeout
         whole = partitions == range(spec.partitions)
         self._inbox = Inbox(spec.id, maps if len(partitions) else range(0), whole=whole)
         self._feeds: list[Feed] = []
-        self._watching = self._begun = self._closed = False
+        self._watching = self._begun = False
         self._look_at, self._pause = 0.0, FIRST_LOOK
         self._live, self._stored = [0, 0], [0, 0]  # blocks and bytes
         self._continued = 0
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        check_records(self._spec, "read_batches() or read_blocks()")
-        for partition, output, payload, records in self.read_blocks():
-            count = 0
-            for record in unpack_records(payload):
-                if self._closed:
-                    self._check_open()
-                count += 1
-                yield partition, record
-            if count != records:
-                raise BlockCorrupt(
-                    f"a block of partition {partition} says {records} records and holds {count}",
-                    shuffle=self._spec.id,
-                    output=output,
-                )
 
     def read_blocks(self) -> Iterator[Found]:
         """See `SupportsReadBlocks`.
@@ -113,10 +96,6 @@ class HybridReader(ShuffleReader):
             else:
                 self._advance()
 
-    def read_batches(self) -> Iterator[tuple[int, Any]]:
-        """See `SupportsReadBatches`."""
-        return batches_of(self, self._spec)
-
     def statistics(self) -> ReaderStatistics:
         """Where the blocks came from."""
         return ReaderStatistics(
@@ -131,9 +110,9 @@ class HybridReader(ShuffleReader):
         )
 
     def close(self) -> None:
-        if self._closed:
+        if not self._open:
             return
-        self._closed = True
+        self._open = False
         self._inbox.fail(InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id))
         feeds = list(self._feeds)
         steps: list[Callable[[], object]] = [feed.stop for feed in feeds]
@@ -235,7 +214,7 @@ class HybridReader(ShuffleReader):
             if isinstance(place, Bound):
                 input.alone_since = None
                 if now >= input.join_at and not (input.began and place.output != input.reading):
-                    feed = Feed(place, self._inbox, self._open)
+                    feed = Feed(place, self._inbox, self._connect)
                     with self._inbox.changed:  # `close` stops all there are, and none begins after it
                         self._inbox.begin(input, feed)
                         self._feeds.append(feed)
@@ -249,10 +228,6 @@ class HybridReader(ShuffleReader):
                     remedy="start a writer of it, or raise option 'timeout'",
                     shuffle=self._spec.id,
                 )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id)
 
 
 class _Nowhere:

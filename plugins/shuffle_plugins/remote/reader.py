@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.reading import batches_of, check_records
 from shuffle_api.errors import (
     BlockCorrupt,
     DeadlineExceeded,
-    InvalidArgument,
     MapOutputLost,
     ServerUnreachable,
     ShuffleError,
@@ -27,10 +24,9 @@ from shuffle_api.errors import (
     StreamBroken,
 )
 from shuffle_api.ids import MapAttempt
-from shuffle_api.interfaces import ShuffleReader
-from shuffle_api.records import unpack_records
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.attended import AttendedPull
+from shuffle_plugins.remote.blocks_reader import BlocksReader
 from shuffle_plugins.remote.connection import Connection, Patience
 from shuffle_plugins.remote.locate import Located, locate, locate_all
 from shuffle_plugins.remote.options import RemoteOptions
@@ -48,33 +44,17 @@ LITTLE_BYTES = 32 << 10  # of an output: a worker merges those of which pulls ta
 CORRUPT_READS = 2  # a block that is wrong so often is wrong at the worker, not on the way
 
 
-class RemoteReader(ShuffleReader):
+class RemoteReader(BlocksReader):
     """Partitions of a range of maps. What is read is exactly what the winning attempts wrote, or an error."""
 
     def __init__(
         self, spec: ShuffleSpec, partitions: range, maps: range, connection: Connection, options: RemoteOptions
     ) -> None:
-        self._spec, self._partitions, self._connection, self._options = spec, partitions, connection, options
+        super().__init__(spec)
+        self._partitions, self._connection, self._options = partitions, connection, options
         self._codec = get_codec(spec.codec)
         self._maps = maps
         self._pull_only: set[MapAttempt] = set()  # whose blocks were not read from their file as they should be
-        self._open = True
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        check_records(self._spec, "read_batches() or read_blocks()")
-        for partition, output, payload, records in self.read_blocks():
-            count = 0
-            for record in unpack_records(payload):
-                if not self._open:
-                    self._check_open()
-                count += 1
-                yield partition, record
-            if count != records:
-                raise BlockCorrupt(
-                    f"a block of partition {partition} says {records} records and holds {count}",
-                    shuffle=self._spec.id,
-                    output=output,
-                )
 
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
         """Whole blocks, decompressed: (partition, map output, payload, records)."""
@@ -114,16 +94,8 @@ class RemoteReader(ShuffleReader):
                 block.records,
             )
 
-    def read_batches(self) -> Iterator[tuple[int, Any]]:
-        """See `shuffle_api.columnar.SupportsReadBatches`."""
-        return batches_of(self, self._spec)
-
     def close(self) -> None:
         self._open = False
-
-    def _check_open(self) -> None:
-        if not self._open:
-            raise InvalidArgument("the reader is closed", remedy="open a new one")
 
     def _read(self, route: Route) -> Iterator[Pulled]:
         """Blocks of these outputs, each once, whatever happens to workers and connections on the way."""
