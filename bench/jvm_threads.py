@@ -7,6 +7,7 @@ from pathlib import Path
 
 DUMP_WITHIN_S = 5.0
 WORTH = ("Executor task", "dag-scheduler", "task-result-getter", "stdout writer", "Worker Monitor", "barrier")
+NOT_WORTH = "Idle Worker Monitor"  # one for each session that the JVM ever had; they sleep
 
 
 def dump_tasks(group: int, log: Path) -> str:
@@ -21,9 +22,13 @@ def dump_tasks(group: int, log: Path) -> str:
             os.kill(pid, signal.SIGQUIT)  # a JVM prints its threads
     time.sleep(DUMP_WITHIN_S)
     stacks = log.read_bytes()[before:].decode(errors="replace").split("\n\n")
-    told = [stack for stack in stacks if any(name in stack.partition("\n")[0] for name in WORTH)]
+    told = [stack for stack in stacks if _is_worth(stack.partition("\n")[0])]
     told += [f"{pid} {name} {state}" for pid, name, state in members]
     return "\n\n".join(told)
+
+
+def _is_worth(thread: str) -> bool:
+    return any(name in thread for name in WORTH) and NOT_WORTH not in thread
 
 
 def _members(group: int) -> list[tuple[int, str, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -131,6 +132,7 @@ def alternate(sides: dict[str, Case], rounds: int) -> dict[str, list[Outcome]]:
     found: dict[str, list[Outcome]] = defaultdict(list)
     for number in range(rounds):
         for side in sorted(sides, reverse=bool(number % 2)):
+            os.sync()  # or the disk would still write what the other side has left
             outcome = run(sides[side])
             found[side].append(outcome)
             took = outcome.stored_ms

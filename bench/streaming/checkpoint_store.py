@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import queue
 import threading
@@ -15,6 +16,7 @@ from bench.streaming.plan import Case, Task
 from shuffle_api.streaming import ReaderState, WriterState
 
 CHUNK_BYTES = 64 << 10
+SYNC_CHUNKS = 64
 
 Chunks = tuple[np.ndarray, ...]
 
@@ -45,20 +47,58 @@ class KeyedState:
         return tuple(self._chunks)
 
 
+class StateFiles:
+    """Two files that the whole state is written to in turn, and the name of the one that is complete.
+
+    They are written over, and a few MiB at a time reach the disk. Were a file of the whole state replaced instead, the
+    file system would write all of it before the next small file's name is on disk (ext4: data before the journal), and
+    the checkpoint that waits for that name would take the longer the larger the state is.
+    """
+
+    def __init__(self, name: Path) -> None:
+        self._name, self._turn = name, 0
+
+    def write(self, chunks: Chunks) -> int:
+        """Write all of a state; its bytes."""
+        self._turn = 1 - self._turn
+        path = Path(f"{self._name}-{self._turn}")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            written = 0
+            for first in range(0, len(chunks), SYNC_CHUNKS):
+                written += os.pwritev(file, [chunk.data for chunk in chunks[first : first + SYNC_CHUNKS]], written)
+                os.fdatasync(file)
+        finally:
+            os.close(file)
+        replace(self._name, path.name.encode())
+        return written
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Give a small file another content at once."""
+    new = Path(f"{path}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
 class CheckpointStore:
     """Writes one task's parts of checkpoints, by threads beside it. A context manager: leaving it writes what is left.
 
     With a log a checkpoint is whole without the state. That is materialized by a thread of its own then, so that the
     next checkpoint does not wait for the last one's state.
 
+    :ivar stored_bytes: so far.
     :ivar stored_ms: by checkpoint, how long after its barrier was due this task's part was stored.
     """
 
     def __init__(self, task: Task) -> None:
         self.stored_ms: dict[int, float] = {}
-        self._written = {"positions": 0, "state": 0}
+        self.stored_bytes = 0
+        self._counting = threading.Lock()
         self._case, self._start = task.case, task.start
-        self._name = f"{task.role}-{task.index}"
+        files = Path(task.case.stored) / f"{task.role}-{task.index}"
+        self._positions = files.with_name(f"{files.name}-positions")
+        self._state = StateFiles(files.with_name(f"{files.name}-state"))
         self._parts: queue.SimpleQueue[tuple[int, WriterState | ReaderState, Chunks | None] | None]
         self._parts = queue.SimpleQueue()
         self._states: queue.SimpleQueue[tuple[int, Chunks] | None] = queue.SimpleQueue()
@@ -67,11 +107,6 @@ class CheckpointStore:
             threading.Thread(target=self._store, name="checkpoint-store"),
             threading.Thread(target=self._materialize, name="checkpoint-materialize"),
         ]
-
-    @property
-    def stored_bytes(self) -> int:
-        """So far."""
-        return sum(self._written.values())
 
     def whole(self, checkpoint: int) -> bool:
         """At this checkpoint all of the state is stored."""
@@ -101,7 +136,8 @@ class CheckpointStore:
     def _store(self) -> None:
         while (part := self._parts.get()) is not None:
             checkpoint, state, chunks = part
-            self._write("positions", pickle.dumps(state))
+            replace(self._positions, positions := pickle.dumps(state))
+            self._count(len(positions))
             later = chunks is not None and logged(self._case)
             if chunks is not None and not later:
                 self._write_state(checkpoint, chunks)
@@ -115,16 +151,12 @@ class CheckpointStore:
             self._write_state(*found)
 
     def _write_state(self, checkpoint: int, chunks: Chunks) -> None:
-        self._write("state", *(chunk.data for chunk in chunks))
+        self._count(self._state.write(chunks))
         self._materialized.put(checkpoint)
 
-    def _write(self, what: str, *pieces: bytes | memoryview) -> None:
-        path = Path(self._case.stored) / f"{self._name}-{what}"
-        with open(f"{path}.new", "wb", buffering=0) as file:
-            for piece in pieces:
-                file.write(piece)
-                self._written[what] += memoryview(piece).nbytes
-        Path(f"{path}.new").replace(path)
+    def _count(self, written: int) -> None:
+        with self._counting:
+            self.stored_bytes += written
 
 
 def logged(case: Case) -> bool:
