@@ -4,6 +4,7 @@ It receives, over the inherited pipe: a dict (end the session; these are the set
 None (stop). It answers the first two with ``(True, result)`` or ``(False, traceback text)``.
 """
 
+import faulthandler
 import importlib
 import sys
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from bench.jvm_threads import PYTHON_STACKS
 from bench.spark import end_jvm
 from bench.spark_driver import Call
 
@@ -51,4 +53,5 @@ def _stop_session() -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.register(PYTHON_STACKS)
     serve(Connection(int(sys.argv[1])))

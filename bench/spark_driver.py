@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -39,6 +40,9 @@ class Call:
     function: str
     arguments: dict[str, Any]
 
+    def __str__(self) -> str:
+        return f"{self.module}.{self.function}"
+
 
 class SparkDriver:
     """One driver process. The first call starts Spark; standard output and error of everything go to ``log``.
@@ -51,7 +55,7 @@ class SparkDriver:
         self.log = log
         self._conf = dict(conf)
         self.usable = True
-        self._answers_due = 0
+        self._due: deque[str] = deque()  # what has not been answered, by name
         self._pipe, theirs = Pipe()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -84,15 +88,13 @@ class SparkDriver:
         """The result of the call under way; raises as `call` does."""
         deadline = time.monotonic() + timeout
         try:
-            while self._answers_due:  # those before the last belong to calls whose result nobody fetched
+            while self._due:  # those before the last belong to calls whose result nobody fetched
                 if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
                     self.usable = False
                     doing = dump_tasks(self._process.pid, self.log)
-                    raise TimeoutError(
-                        f"no answer from the Spark driver within {timeout:.0f} s; see {self.log}\n{doing}"
-                    )
+                    raise TimeoutError(f"{self._due[0]}: no answer within {timeout:.0f} s; see {self.log}\n{doing}")
                 succeeded, result = self._pipe.recv()
-                self._answers_due -= 1
+                self._due.popleft()
         except (EOFError, ConnectionError):
             raise self._ended() from None
         if not succeeded:
@@ -129,7 +131,7 @@ class SparkDriver:
     def _send(self, message: Call | dict[str, str]) -> None:
         try:
             self._pipe.send(message)
-            self._answers_due += 1
+            self._due.append(str(message) if isinstance(message, Call) else "the end of the session")
         except ConnectionError:
             raise self._ended() from None
 

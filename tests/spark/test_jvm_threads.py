@@ -1,4 +1,4 @@
-"""A call that does not return says what Spark's tasks are doing."""
+"""A call that does not return says which one it is and what Spark's tasks are doing."""
 
 import re
 import time
@@ -19,7 +19,9 @@ def sleeping(spark: SparkSession) -> None:
 def test_a_call_that_does_not_return_shows_the_stacks_of_the_tasks(start_driver: StartDriver) -> None:
     driver: SparkDriver = start_driver(SORT_SHUFFLE)
     driver.call(in_python)  # so that the next one is there soon
-    with pytest.raises(TimeoutError, match=re.compile("Executor task launch.*PythonRunner.*java S", re.DOTALL)):
+    told = r"^tests\.spark\.test_jvm_threads\.sleeping: no answer within 10 s.*?\n\"Executor task launch.*PythonRunner"
+    rest = r'"dag-scheduler.*Heap.*in sleeping.*java S'
+    with pytest.raises(TimeoutError, match=re.compile(f"{told}.*{rest}", re.DOTALL)):
         driver.call(sleeping, timeout=10)
     assert not driver.usable
 
