@@ -127,8 +127,12 @@ def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     before = pull(store, wanted(outputs))[0]
     assert merged(store, outputs) > 1
     assert pull(store, wanted(outputs))[0] == before
-    size = sum(len(payload) + region_module.REGION_ROW.itemsize for map_id, _, payload in before if map_id < 8)
-    assert store.statistics().merged_bytes == size  # one more does not fill a region
+    payloads = [payload for map_id, _, payload in before if map_id < 8]  # one more does not fill a region
+    size = sum(map(len, payloads))
+    assert store.statistics().merged_bytes == size + len(payloads) * region_module.REGION_ROW.itemsize
+    assert store.statistics().rewritten_bytes == size
+    store.regions.forget(lambda _: True)
+    assert (store.statistics().merged_bytes, store.statistics().rewritten_bytes) == (0, size)
 
 
 def test_what_could_not_be_merged_is_tried_again_when_there_is_more(

@@ -1,10 +1,15 @@
 """Adaptive execution: what it does to a plan it does through the server too, with sort shuffle's rows."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import pytest
 
 from bench.spark_driver import SparkDriver
+from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import adaptive, observe
 from tests.spark.adaptive import HEAVY, MAPS, Ran
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf, pushed_bytes
@@ -20,6 +25,12 @@ JOBS: dict[str, tuple[Callable[..., Ran], dict[str, bool]]] = {
     "local": (adaptive.local_read, {}),
     "reused": (adaptive.reused, {}),
 }
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +71,45 @@ def test_skewed_partition_is_split_by_ranges_of_maps(ran: dict[str, Ran]) -> Non
     assert max(task.read_records for task in whole.tasks) >= HEAVY
     assert max(task.read_records for task in split.tasks) < HEAVY / 2
     assert len(split.tasks) > len(whole.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Bytes of the server since it started: payload taken in, served and sorted, and what its process read and wrote by
+    system calls on files. Sockets are not among those."""
+
+    pushed: float
+    pulled: float
+    sorted: float
+    read: float
+    written: float
+
+    @classmethod
+    def of(cls, server: Server) -> Work:
+        scrape = Scrape(server.metrics)
+        calls = dict(line.split(": ") for line in Path(f"/proc/{server.pid}/io").read_text().splitlines())
+        pushed, pulled, rewritten = (scrape(f"{name}_bytes_total") for name in ("pushed", "pulled", "rewritten"))
+        return cls(pushed, pulled, rewritten, float(calls["rchar"]), float(calls["wchar"]))
+
+    def since(self, before: Work) -> Work:
+        return Work(*(getattr(self, field.name) - getattr(before, field.name) for field in fields(Work)))
+
+
+def test_of_a_skewed_join_the_server_reads_what_it_sends_and_sorts_nothing(
+    one_jvm: SparkDriver, server: Server, by_sort_shuffle: dict[str, Ran]
+) -> None:
+    one_jvm.renew({"spark.shuffle.flight.handOver": "off"})  # else it is the executor that reads
+    one_jvm.call(adaptive.skew_join, split=True)  # what is done once only is done now
+    before = Work.of(server)
+    ran = one_jvm.call(adaptive.skew_join, split=True)
+    work = Work.of(server).since(before)
+    assert "skew=true" in ran.plan
+    assert ran.rows == by_sort_shuffle["split"].rows
+    assert work.sorted == 0
+    # Each payload byte is written once, and read as often as it is sent; indexes and the journal come on top.
+    little = work.pushed / 2
+    assert work.pushed <= work.written < work.pushed + little
+    assert work.pulled <= work.read < work.pulled + little
 
 
 def test_local_read_reads_each_row_of_each_map_once(ran: dict[str, Ran]) -> None:

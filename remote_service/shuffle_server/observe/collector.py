@@ -109,6 +109,7 @@ def _store(store: StoreStatistics) -> Iterator[Metric]:
     stored = {"committed": store.committed_bytes, "staged": store.staged_bytes, "spare": store.spare_bytes}
     yield _metric(f.STORED_BYTES, {(state,): count for state, count in stored.items()})
     yield _metric(f.MERGED_BYTES, store.merged_bytes)
+    yield _metric(f.REWRITTEN_BYTES, store.rewritten_bytes)
     yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
     yield _metric(f.INDEX_CACHE, store.index_bytes)
     yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})

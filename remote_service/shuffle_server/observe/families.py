@@ -149,6 +149,11 @@ STORED_BYTES = _gauge(
     state=STORED_STATES,
 )
 MERGED_BYTES = _gauge("merged_bytes", "Copies of small map outputs in merged regions, out of which pulls read them.")
+REWRITTEN_BYTES = _counter(
+    "rewritten_bytes",
+    "Payload of small map outputs that was read and written again, sorted by partition, into merged regions. All else"
+    " is served as it was taken in.",
+)
 STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
 INDEX_CACHE = _gauge("index_cache_bytes", "Indexes of committed map outputs that are kept in memory.")
 DISK_SIZE = _gauge(

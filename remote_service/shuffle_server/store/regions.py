@@ -64,6 +64,8 @@ class Regions:
         self._due: dict[ShuffleId, list[MapAttempt]] = {}
         self._left: dict[ShuffleId, int] = {}  # outputs that could not be merged: it takes more for another try
         self._not_before = 0.0
+        self.rewritten = 0
+        """Payload bytes that have been written again, by partition, into the regions made so far."""
         self.wanted = threading.Event()
         """Set while there is something to merge."""
 
@@ -179,6 +181,7 @@ class Regions:
             places = dict(self._places.get(shuffle, {}))
             places.update({held.output: (region, place) for place, held in enumerate(region.held)})
             self._places[shuffle] = places
+            self.rewritten += sum(held.bytes for held in region.held)
         log.info("merged %d small map outputs of %s into a region", len(region.held), shuffle)
         return True
 

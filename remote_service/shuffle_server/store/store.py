@@ -372,6 +372,7 @@ class Store:
             staged_bytes=staged_bytes,
             committed_bytes=max(0, self._quota.total() - staged_bytes),
             merged_bytes=self.regions.bytes(),
+            rewritten_bytes=self.regions.rewritten,
             spare_bytes=sum(directory.spares.bytes for directory in self._directories),
             index_bytes=self._indexes.bytes,
             room_bytes=self.free_bytes(),
