@@ -64,6 +64,9 @@ class _Workers:
     def draining(self) -> Collection[str]:
         return ()
 
+    def heard_of(self) -> Collection[str]:
+        return (WORKER.id,)
+
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         return (WORKER,)
 

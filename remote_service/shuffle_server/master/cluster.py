@@ -52,6 +52,9 @@ class Cluster:
     def draining(self) -> Collection[str]:
         return {member.info.id for member in self._membership.members() if member.draining}
 
+    def heard_of(self) -> Collection[str]:
+        return self._membership.heard_of()
+
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         self._ask_local(ASK_SECONDS)
         return self._membership.place(host, avoid)

@@ -54,6 +54,10 @@ class Workers(Protocol):
         """The ids of those that take nothing new."""
         ...
 
+    def heard_of(self) -> Collection[str]:
+        """The ids of those that have shown a sign of life just now."""
+        ...
+
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         """Where to put a map output written at `host`, best first."""
         ...
@@ -321,9 +325,9 @@ class ControlService(rpc.ShuffleControlServicer):
 
     def _worker_messages(self) -> list[pb.Worker]:
         found = [messages.worker_message(worker) for worker in self._workers.workers()]
-        draining = self._workers.draining()
+        draining, heard_of = self._workers.draining(), self._workers.heard_of()
         for worker in found:
-            worker.draining = worker.id in draining
+            worker.draining, worker.silent = worker.id in draining, worker.id not in heard_of
         return found
 
 

@@ -25,6 +25,9 @@ class NoWorkers:
     def draining(self) -> Collection[str]:
         return ()
 
+    def heard_of(self) -> Collection[str]:
+        return ()
+
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         return ()
 

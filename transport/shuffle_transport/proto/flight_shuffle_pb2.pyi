@@ -433,18 +433,20 @@ class HelloReply(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "port", "free_bytes", "draining")
+    __slots__ = ("id", "host", "port", "free_bytes", "draining", "silent")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     port: int
     free_bytes: int
     draining: bool
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    silent: bool
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ..., silent: _Optional[bool] = ...) -> None: ...
 
 class RegisterAppRequest(_message.Message):
     __slots__ = ("app", "instance", "name")

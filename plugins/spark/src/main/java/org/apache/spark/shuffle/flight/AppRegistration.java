@@ -45,6 +45,7 @@ final class AppRegistration implements AutoCloseable {
       Executors.newSingleThreadScheduledExecutor(DaemonThreads.of(() -> "flight-shuffle-heartbeat"));
   private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats);
   private final LostOutputs lostOutputs;
+  private final RelayWorkers relays;
   private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
@@ -58,6 +59,7 @@ final class AppRegistration implements AutoCloseable {
     this.credentials = conf.security().ofDriver(app != null ? app : newApp());
     this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials);
     this.lostOutputs = new LostOutputs(connections, app(), conf.ioTimeout());
+    this.relays = new RelayWorkers(app());
   }
 
   /** Random, because Spark has no id yet when the application is registered. */
@@ -141,10 +143,10 @@ final class AppRegistration implements AutoCloseable {
   /**
    * Registers a shuffle.
    *
-   * @return the worker for its map outputs; empty while the server is known to be out of use
+   * @return a worker, the one to relay it if it is pipelined; empty while the server is known to be out of use
    * @throws IOException when the server does not take it; the shuffles to come find it out of use
    */
-  Optional<WorkerAddress> registerShuffle(int shuffle, int partitions, int maps) throws IOException {
+  Optional<WorkerAddress> registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
     if (!isUsable()) {
       return Optional.empty();
     }
@@ -163,7 +165,7 @@ final class AppRegistration implements AutoCloseable {
       if (workers.isEmpty()) {
         throw FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null);
       }
-      return Optional.of(WorkerAddress.of(workers.get(0)));
+      return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst()).map(WorkerAddress::of);
     } catch (IOException e) {
       unusable(e);
       throw e;
@@ -176,6 +178,7 @@ final class AppRegistration implements AutoCloseable {
    * @param now return when the server has heard of it, instead of soon
    */
   void unregisterShuffle(int shuffle, boolean now) {
+    relays.ended(shuffle);
     if (!isUsable()) {
       return;
     }

@@ -94,15 +94,16 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   /**
    * Registers a shuffle at the server.
    *
-   * @return the worker its map outputs go to; empty when the shuffle falls back
+   * @param pipelined whether a worker relays it
+   * @return a worker, the one to relay it if it is pipelined; empty when the shuffle falls back
    * @throws UncheckedIOException when the server does not take it and the policy is {@code never}
    */
-  Optional<WorkerAddress> register(int shuffleId, int partitions, int maps) {
+  Optional<WorkerAddress> register(int shuffleId, int partitions, int maps, boolean pipelined) {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return Optional.empty();
     }
     try {
-      Optional<WorkerAddress> worker = registration.registerShuffle(shuffleId, partitions, maps);
+      Optional<WorkerAddress> worker = registration.registerShuffle(shuffleId, partitions, maps, pipelined);
       if (worker.isPresent()) {
         return worker;
       }

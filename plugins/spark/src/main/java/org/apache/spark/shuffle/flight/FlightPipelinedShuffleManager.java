@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.UnsafeRowSerializer;
 
 /**
  * {@code spark.shuffle.manager.incremental}: the shuffles of real-time mode, in which both stages run at once, pass through
- * the memory of a worker (docs/protocol.md, Relay). Beside {@link FlightShuffleManager}, whose {@link FlightShuffleDataIO}
+ * the memory of a worker (docs/protocol.md, Relay), each of one of them. Beside {@link FlightShuffleManager}, whose {@link FlightShuffleDataIO}
  * registers the application.
  *
  * <p>It extends Spark's own manager because Spark makes an output tracker for that class only; a shuffle that falls back is
@@ -48,7 +48,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     int maps = dependency.rdd().getNumPartitions();
     boolean relayed = isOfRows(dependency) && !components.keeps(dependency);
     Optional<WorkerAddress> worker =
-        relayed ? components.register(shuffleId, partitions, maps) : Optional.empty();
+        relayed ? components.register(shuffleId, partitions, maps, true) : Optional.empty();
     if (worker.isEmpty()) {
       return super.registerShuffle(shuffleId, dependency);
     }

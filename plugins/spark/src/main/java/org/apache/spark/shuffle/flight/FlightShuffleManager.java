@@ -70,7 +70,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
     FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    if (partitions == 0 || driver.keeps(dependency) || driver.register(shuffleId, partitions, maps).isEmpty()) {
+    if (partitions == 0 || driver.keeps(dependency) || driver.register(shuffleId, partitions, maps, false).isEmpty()) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
     driver.watch(context);

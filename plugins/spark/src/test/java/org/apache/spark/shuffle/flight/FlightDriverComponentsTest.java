@@ -39,7 +39,7 @@ class FlightDriverComponentsTest {
     FlightDriverComponents components = components("always");
     assertTrue(components.initializeApplication().isEmpty());
     assertFalse(components.supportsReliableStorage());
-    assertEquals(Optional.empty(), components.register(0, 1, 1));
+    assertEquals(Optional.empty(), components.register(0, 1, 1, false));
     components.cleanupApplication();
   }
 
@@ -48,7 +48,7 @@ class FlightDriverComponentsTest {
     FlightDriverComponents components = components("auto");
     components.initializeApplication();
     assertFalse(components.supportsReliableStorage());
-    assertEquals(Optional.empty(), components.register(0, 1, 1));
+    assertEquals(Optional.empty(), components.register(0, 1, 1, false));
     components.cleanupApplication();
   }
 
