@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from bench.server import ServerProcess
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 DEADLINE_S = 240.0
 
@@ -51,6 +53,14 @@ class ClusterProcesses:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+
+def holders(master: str, app: str, shuffle: int) -> dict[int, str]:
+    """The worker of each committed map output of a shuffle, by map id, as the master at this address knows it."""
+    with closing(ControlClient(master, client="flight-shuffle-bench", timeout=60)) as client:
+        request = pb.LocateRequest(shuffle=pb.ShuffleKey(app=app, shuffle=shuffle))
+        reply: pb.LocateReply = client.call("Locate", request)
+    return {output.output.map: output.worker for output in reply.outputs}
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:

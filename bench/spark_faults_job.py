@@ -24,12 +24,13 @@ def two_stages(
 ) -> list[int]:
     """The sums of the values by partition. A task in its middle writes its executor's process id into a file.
 
-    The files are ``<flags>/map-<n>`` and ``<flags>/reduce-<n>``; the task goes on after ``pause`` seconds.
+    The files are ``<flags>/map-<n>`` and ``<flags>/reduce-<n>``; the task goes on after ``pause`` seconds. What was
+    shuffled is kept for `read`.
     """
     spark.sparkContext.setJobGroup(group, "bench.spark_faults")
     given = spark.sparkContext.parallelize(range(records), maps)
     written = given.mapPartitionsWithIndex(lambda n, part: _held_up(part, Path(flags, f"map-{n}"), pause))
-    shuffled = written.map(lambda i: (i % held.KEYS, i)).partitionBy(partitions)
+    shuffled = held.HELD["kept"] = written.map(lambda i: (i % held.KEYS, i)).partitionBy(partitions)
     return shuffled.mapPartitionsWithIndex(
         lambda n, part: [sum(value for _, value in _held_up(part, Path(flags, f"reduce-{n}"), pause))]
     ).collect()
@@ -51,7 +52,7 @@ def write(spark: SparkSession, group: str, records: int, maps: int, partitions: 
 
 
 def read(spark: SparkSession, group: str) -> list[int]:
-    """The second stage over what `write` has kept."""
+    """The second stage over what is kept, without a stop."""
     spark.sparkContext.setJobGroup(group, "bench.spark_faults")
     return held.read(spark, name="kept")
 

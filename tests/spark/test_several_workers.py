@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
+from bench.cluster import ClusterProcesses, holders, wait_until
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from shuffle_server import cli
-from shuffle_transport.control_client import ControlClient
-from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import mounted_tmpfs
 from tests.spark import executors, held, observe
 
@@ -27,13 +24,6 @@ RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 # So that the workers' signs of life do not decide who gets which: each gets some.
 ALL_MAPS_AT_ONCE = {"spark.master": f"local[{MAPS}]"}
-
-
-def located(address: str, app: str) -> dict[int, str]:
-    """The worker of each committed map output of an application's only shuffle, by Spark's map id."""
-    with closing(ControlClient(address, client="test", timeout=60)) as client:
-        reply: pb.LocateReply = client.call("Locate", pb.LocateRequest(shuffle=pb.ShuffleKey(app=app, shuffle=0)))
-    return {output.output.map: output.worker for output in reply.outputs}
 
 
 def driver_of(
@@ -51,10 +41,10 @@ def test_a_worker_killed_between_the_stages_costs_its_maps_and_no_other(tmp_path
         with driver_of(cluster, tmp_path, ALL_MAPS_AT_ONCE, retryWindow="2s", handOver="off") as driver:
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)
-            holders = located(cluster.master.control, driver.call(held.app_key))
-            assert set(holders.values()) == {worker.worker for worker in cluster.workers}
+            holder = holders(cluster.master.control, driver.call(held.app_key), 0)
+            assert set(holder.values()) == {worker.worker for worker in cluster.workers}
             victim = cluster.workers[0]
-            lost = sorted(task.map for task in before if holders[task.id] == victim.worker)
+            lost = sorted(task.map for task in before if holder[task.id] == victim.worker)
 
             victim.kill()
             wait_until(lambda: victim.worker not in cluster.worker_ids(), "the worker is given up")
@@ -70,12 +60,12 @@ def test_a_drained_worker_costs_no_map(tmp_path: Path) -> None:
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)
             app = driver.call(held.app_key)
-            assert len(set(located(cluster.master.control, app).values())) == 2
+            assert len(set(holders(cluster.master.control, app, 0).values())) == 2
 
             leaving, staying = cluster.workers
             assert cli.main(["drain", "--master", cluster.master.control, leaving.worker]) == 0
             leaving.stop()  # it ends by itself, in order
-            assert set(located(cluster.master.control, app).values()) == {staying.worker}
+            assert set(holders(cluster.master.control, app, 0).values()) == {staying.worker}
 
             assert driver.call(held.read, name="x") == EXPECTED
             assert driver.call(observe.map_tasks) == before
@@ -88,12 +78,12 @@ def test_outputs_moved_off_a_disk_that_has_filled_up_cost_no_map(tmp_path: Path)
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)
             app = driver.call(held.app_key)
-            assert set(located(cluster.master.control, app).values()) == {full.worker}
+            assert set(holders(cluster.master.control, app, 0).values()) == {full.worker}
 
             roomy = cluster.add_worker()
             (tmp_path / "small" / "ballast").write_bytes(bytes(400 * MIB))
             wait_until(
-                lambda: set(located(cluster.master.control, app).values()) == {roomy.worker},
+                lambda: set(holders(cluster.master.control, app, 0).values()) == {roomy.worker},
                 "all that was on the full disk lies at the other worker",
             )
             assert driver.call(held.read, name="x") == EXPECTED

@@ -1,0 +1,90 @@
+"""`bench.spark_faults` with a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import spark_faults_job
+from bench.cluster import ClusterProcesses, holders, wait_until
+from bench.server import ServerProcess
+from bench.spark import local_conf
+from bench.spark_driver import SparkDriver
+from bench.spark_faults_run import DEADLINE_S, EXPECTED, MOST, Run, begin, kill_executor, others, reruns
+from shuffle_plugins.spark import spark_conf
+from tests.spark.standalone import Standalone
+
+FAULTS = tuple((fault, phase) for fault in ("executor", "worker", "worker for good", "master") for phase in MOST)
+WORKERS = 2
+# Longer than a worker takes to start again, which is then not given up.
+WORKER_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterScene:
+    """What the runs happen to; ``scratch`` is theirs."""
+
+    driver: SparkDriver
+    cluster: ClusterProcesses
+    scratch: Path
+    hand_over: bool
+
+    def run(self, number: int, dice: random.Random) -> Run:
+        """One job with a fault that the dice choose. Each fault and phase comes once in eight runs.
+
+        What the job has written is read once more in the end: so every map output that was lost is missed by somebody.
+        """
+        fault, phase = FAULTS[number % len(FAULTS)]
+        after, victim = dice.randint(1, MOST[phase]), dice.choice(self.cluster.workers)
+        group, started = f"run-{number}", time.monotonic()
+        there = begin(self.driver, self.scratch / group, group, phase, after)
+        gone: set[int] = set()
+        if fault == "executor":
+            kill_executor(there)
+        elif fault == "worker for good":
+            gone = self._lose(victim)
+        else:
+            process = self.cluster.master if fault == "master" else victim
+            process.kill()
+            process.restart()
+        right = self.driver.result(DEADLINE_S) == EXPECTED
+        if fault == "worker for good":
+            wait_until(lambda: victim.worker not in self.cluster.worker_ids(), "the worker is given up")
+        right &= self.driver.call(spark_faults_job.read, timeout=DEADLINE_S, group=group) == EXPECTED
+        written = self.driver.call(spark_faults_job.written_maps, group=group)
+        lost, rerun = [index for task, index in written if task in gone], reruns(written)
+        seconds = round(time.monotonic() - started, 2)
+        return Run(
+            number, fault, phase, after, seconds, right, len(lost), len(rerun), others(lost, rerun), self.hand_over
+        )
+
+    def _lose(self, victim: ServerProcess) -> set[int]:
+        """A worker dies with its disk, and another one joins. Which map outputs it had, by Spark's map ids."""
+        victim.kill()
+        victim.data_dir.rename(disk := victim.data_dir.with_suffix(".gone"))  # at once, whoever still writes there
+        shutil.rmtree(disk, ignore_errors=True)
+        master = self.cluster.master
+        newest = max((each.shuffle for each in master.status().shuffles), key=lambda key: key.shuffle)
+        held_by = holders(master.control, newest.app, newest.shuffle)
+        self.cluster.workers.remove(victim)
+        self.cluster.workers.append(self.cluster.add_worker())
+        return {output for output, worker in held_by.items() if worker == victim.worker}
+
+
+@contextmanager
+def scene(scratch: Path, settings: dict[str, str], hand_over: bool) -> Iterator[ClusterScene]:
+    """Start the master, the workers, the cluster of Spark and the driver."""
+    (scratch / "spark").mkdir(parents=True)
+    with ExitStack() as running:
+        cluster = running.enter_context(ClusterProcesses(scratch, WORKERS, worker_timeout=WORKER_TIMEOUT_S))
+        spark = running.enter_context(Standalone(scratch / "spark", cores=2))
+        options = {} if hand_over else {"handOver": "off"}
+        flight = spark_conf(cluster.master.control, fallback="never", options=options)
+        conf = local_conf(scratch) | settings | flight | {"spark.master": spark.url}
+        driver = running.enter_context(SparkDriver(conf, scratch / "spark.log"))
+        yield ClusterScene(driver, cluster, scratch, hand_over)
