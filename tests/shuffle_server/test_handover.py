@@ -62,6 +62,9 @@ class Client:
         request = pb.AdoptRequest(nonce=self.nonce, command=command, **fields)  # type: ignore[arg-type]
         return pb.Committed.FromString(self.act("adopt", request.SerializeToString())[0])
 
+    def tell_reads(self, *reads: pb.FileReads) -> None:
+        assert self.act("tell-reads", pb.TellReadsRequest(nonce=self.nonce, reads=reads).SerializeToString()) == []
+
     def locate(self, handle: ShuffleHandle, *maps: int) -> list[pb.LocatedBlocks]:
         ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=handle.spec.partitions)
         ticket.maps.extend(pb.MapAttempt(map=m) for m in maps)
@@ -322,6 +325,38 @@ def test_lost_output_is_named_in_its_place_and_others_are_located(client: Client
     assert Path(whole.path).exists()
 
 
+def test_what_is_located_or_told_to_be_read_counts_as_pulled(
+    server: ServerProcess, client: Client, handle: ShuffleHandle
+) -> None:
+    hand_over(client, command(handle, 0), PAYLOADS)
+    before = server.status().bytes_pulled
+    ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=1, maps=[pb.MapAttempt(map=0)])
+    request = pb.LocateBlocksRequest(nonce=client.nonce, ticket=ticket, whole_below=1 << 20)
+    [reply] = client.act("locate", request.SerializeToString())
+    index = np.frombuffer(pb.LocatedBlocks.FromString(reply).index, INDEX_ROW)
+    asked = int(index["length"][index["partition"] == 0].sum())
+    assert 0 < asked < index["length"].sum()
+    assert server.status().bytes_pulled - before == asked  # and not all that the index tells of
+    client.tell_reads(
+        pb.FileReads(shuffle=messages.key_of(handle.spec.id), blocks=2, bytes=11),
+        pb.FileReads(shuffle=pb.ShuffleKey(app=handle.spec.id.app, shuffle=4711), blocks=1, bytes=5),  # it is over
+    )
+    assert server.status().bytes_pulled - before == asked + 16
+
+
+def test_reads_that_cannot_be_are_refused(server: ServerProcess, client: Client, handle: ShuffleHandle) -> None:
+    before = server.status().bytes_pulled
+    client.probe()
+    one = pb.FileReads(shuffle=messages.key_of(handle.spec.id), blocks=1, bytes=1)
+    with pytest.raises(fl.FlightError) as error:
+        client.tell_reads(one, pb.FileReads(shuffle=one.shuffle, bytes=1 << 60))
+    assert code_of(error) == ErrorCode.INVALID_ARGUMENT
+    client.nonce = b"of before the restart"
+    with pytest.raises(fl.FlightUnauthorizedError):
+        client.tell_reads(one)
+    assert server.status().bytes_pulled == before
+
+
 def test_only_the_applications_own_token_opens_its_files(secured: Secured) -> None:
     address, shuffle = secured.server.data, pb.ShuffleKey(app="A", shuffle=1)
     locate = pb.LocateBlocksRequest(ticket=pb.GetTicket(shuffle=shuffle, end_partition=2))
@@ -331,6 +366,7 @@ def test_only_the_applications_own_token_opens_its_files(secured: Secured) -> No
         "drop": pb.LendRequest(command=pb.PutCommand(shuffle=shuffle)),
         "adopt": pb.AdoptRequest(command=pb.PutCommand(shuffle=shuffle)),
         "locate": locate,
+        "tell-reads": pb.TellReadsRequest(reads=[pb.FileReads(shuffle=shuffle)]),
     }
     nonce = (secured.server.data_dir / "worker" / "nonce").read_bytes()
     for app, others in (("B", "the token of application"), ("A", "")):

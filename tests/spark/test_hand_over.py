@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from bench.cluster import wait_until
 from bench.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, jobs, leaks, observe
@@ -73,6 +75,35 @@ def test_all_goes_by_file_and_nothing_is_left(driver: SparkDriver, server: Serve
     assert after.pushed - before.pushed == after.pushed_by_file - before.pushed_by_file > 0
     assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file > 0
     leaks.wait_until_none(lambda: leaks.under_way(server), "under way")
+
+
+def test_reads_without_asking_are_told_to_the_server(driver: SparkDriver, server: Server) -> None:
+    driver.renew({})
+    before = traffic(server)
+    assert write_and_read(driver) == EXPECTED
+    assert driver.call(held.read, name="x") == EXPECTED
+    written = traffic(server).pushed - before.pushed
+    # Once when it was written, and twice since.
+    wait_until(lambda: traffic(server).pulled - before.pulled >= 3 * written, "all reads are counted")
+    after = traffic(server)
+    assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file == 3 * written
+
+
+def test_outputs_that_move_to_an_object_store_while_they_are_read_cost_no_map(
+    start_driver: StartDriver, tmp_path: Path
+) -> None:
+    tier = ("--tier", f"file://{tmp_path}/cold", "--tier-after", "0")  # what is read moves in the next second
+    with Server(tmp_path, *tier) as tiered:
+        driver = start_driver(flight_conf(tiered) | SMALL_MESSAGES | observe.WITH_UI)
+        driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+        before = driver.call(observe.map_tasks)
+        app = driver.call(held.app_key)
+        for _ in range(3):
+            wait_until(lambda: not inodes(tiered, app), "all outputs are away")
+            assert driver.call(held.read, name="x") == EXPECTED
+            assert driver.call(held.read, name="x") == EXPECTED  # while they move again
+        assert driver.call(observe.map_tasks) == before
+        driver.configure({})  # ends the application, while there is somebody to tell
 
 
 def test_finished_spill_file_is_renamed(driver: SparkDriver, server: Server) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from shuffle_api.errors import Overloaded, StorageFailed, StorageFull, UnknownShuffle
+from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.paths import COMMITTED, StorePaths
 from shuffle_server.store.shared_sync import SharedSync
@@ -331,4 +331,14 @@ def gone(shuffle: ShuffleId) -> UnknownShuffle:
         f"shuffle {shuffle.shuffle} of app {shuffle.app} is not registered here",
         remedy="it was unregistered, or never registered",
         shuffle=shuffle,
+    )
+
+
+def lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:
+    """An output that should be held here cannot be had."""
+    return MapOutputLost(
+        f"attempt {output.attempt} of map {output.map} of shuffle {shuffle.shuffle} of app {shuffle.app}: {reason}",
+        remedy="run this map again",
+        shuffle=shuffle,
+        output=output,
     )

@@ -17,7 +17,7 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.catalog import Catalog, Held
 from shuffle_server.store.cold import ColdOutputs, recover_stubs, stub_path
 from shuffle_server.store.directories import Directories
-from shuffle_server.store.directory import DataDirectory, busy, gone
+from shuffle_server.store.directory import DataDirectory, busy, gone, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, identity_of, load
@@ -190,9 +190,9 @@ class Store:
         self._used[shuffle] = time.monotonic()
         held = self.catalog.find(shuffle, output.map)
         if held is None:
-            raise _lost(shuffle, output, "it is not here")
+            raise lost(shuffle, output, "it is not here")
         if held.output != output:
-            raise _lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
+            raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
         path = held.home.paths.committed(shuffle, output.map)
         self._here(shuffle, held)
         try:
@@ -200,7 +200,7 @@ class Store:
         except OSError as error:
             if (now := self.catalog.find(shuffle, output.map)) is not None and now is not held:
                 return self.open_output(shuffle, output)  # it was moved between the two
-            raise busy(error) or _lost(shuffle, output, f"{path}: {error.strerror}") from None
+            raise busy(error) or lost(shuffle, output, f"{path}: {error.strerror}") from None
         try:
             # As long as it is held, the file is not written over, even if it is removed meanwhile.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -208,7 +208,7 @@ class Store:
             file.description.check(shuffle, output)
         except (TornFile, OSError) as error:
             os.close(fd)
-            raise busy(error) or _lost(shuffle, output, f"{path}: {error}") from None
+            raise busy(error) or lost(shuffle, output, f"{path}: {error}") from None
         return file, fd
 
     def _here(self, shuffle: ShuffleId, held: Held) -> None:
@@ -216,7 +216,7 @@ class Store:
         if not held.away:
             return
         if self._cold is None:
-            raise _lost(shuffle, held.output, "it is in an object store, and the server runs without --tier")
+            raise lost(shuffle, held.output, "it is in an object store, and the server runs without --tier")
         try:
             self._cold.bring_back(shuffle, held)
         except OSError as error:
@@ -241,6 +241,11 @@ class Store:
     def _cold_outputs(self, shuffle: ShuffleId) -> list[Held]:
         self.regions.forget(lambda s: s == shuffle)  # it is their space that is to come back
         return self.catalog.outputs(shuffle)
+
+    def use(self, shuffle: ShuffleId) -> None:
+        """Somebody reads its files, and has not asked for them."""
+        if shuffle in self.catalog:
+            self._used[shuffle] = time.monotonic()
 
     def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[Run | OutputRange]:
         """What a pull asks for, in its order, and what of it can be read out of merged regions."""
@@ -388,12 +393,3 @@ class Store:
         for directory in self._directories:
             directory.spares.drop()
         self.regions.forget(lambda _: True)
-
-
-def _lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:
-    return MapOutputLost(
-        f"attempt {output.attempt} of map {output.map} of shuffle {shuffle.shuffle} of app {shuffle.app}: {reason}",
-        remedy="run this map again",
-        shuffle=shuffle,
-        output=output,
-    )

@@ -40,6 +40,8 @@ from shuffle_transport.security import Principal
 
 PREFIX = "hand-over."
 NONCE_BYTES = 32
+MAX_TOLD = 10_000  # shuffles that a client may have read
+MAX_TOLD_BYTES = 1 << 40  # of each, in the seconds since it said so last
 
 
 class HandOver:
@@ -71,9 +73,12 @@ class HandOver:
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
             return [self._adopt(adoption).SerializeToString()]
+        if kind == PREFIX + "tell-reads":
+            self._told(messages.parse(pb.TellReadsRequest, body), principal)
+            return []
         if kind not in (PREFIX + "lend", PREFIX + "drop"):
             raise InvalidArgument(
-                f"action {kind!r}", remedy="the actions are hand-over.probe, lend, adopt, drop, locate"
+                f"action {kind!r}", remedy="the actions are hand-over.probe, lend, adopt, drop, locate, tell-reads"
             )
         request = messages.parse(pb.LendRequest, body)
         self._check(request.nonce, request.command.shuffle, principal)
@@ -161,10 +166,21 @@ class HandOver:
                 yield pb.LocatedBlocks(output=output, error=messages.error_message(error))
                 continue
             whole = file.index.nbytes <= whole_below
-            index = file.index if whole else file.entries(wanted.first, wanted.end)
-            self._worker.instruments.traffic.located(len(index), int(index["length"].sum()))
+            asked = file.entries(wanted.first, wanted.end)
+            self._worker.instruments.traffic.located(len(asked), int(asked["length"].sum()))
+            index = file.index if whole else asked
             path = str(file.path.absolute())
             yield pb.LocatedBlocks(output=output, path=path, index=index.tobytes(), whole=whole)
+
+    def _told(self, request: pb.TellReadsRequest, principal: Principal) -> None:
+        """Count what was read without asking, as if it had been asked for just now."""
+        if len(request.reads) > MAX_TOLD or any(read.bytes > MAX_TOLD_BYTES for read in request.reads):
+            raise InvalidArgument("more reads than there can be", remedy="tell what was read since you did so last")
+        for read in request.reads:
+            self._check(request.nonce, read.shuffle, principal)
+        for read in request.reads:
+            self._store.use(messages.shuffle_id(read.shuffle))
+            self._worker.instruments.traffic.located(read.blocks, read.bytes)
 
     def _located(self, shuffle: ShuffleId, wanted: OutputRange) -> OutputFile:
         file, fd = self._store.open_output(shuffle, wanted.output)

@@ -412,6 +412,24 @@ class LocatedBlocks(_message.Message):
     whole: bool
     def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ...) -> None: ...
 
+class TellReadsRequest(_message.Message):
+    __slots__ = ("nonce", "reads")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    reads: _containers.RepeatedCompositeFieldContainer[FileReads]
+    def __init__(self, nonce: _Optional[bytes] = ..., reads: _Optional[_Iterable[_Union[FileReads, _Mapping]]] = ...) -> None: ...
+
+class FileReads(_message.Message):
+    __slots__ = ("shuffle", "blocks", "bytes")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    blocks: int
+    bytes: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
 class HelloRequest(_message.Message):
     __slots__ = ("protocol", "client")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]

@@ -114,6 +114,7 @@ public final class BlockFetcher implements AutoCloseable {
     }
     try {
       FileBlocks.give(block, known.path(), rows, listener);
+      handOver.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, size);
       return size;
     } catch (IOException e) {
       LOG.debug("{} is asked for: {}", block.blockId(), e.toString());

@@ -15,12 +15,15 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.ProbeReply;
 import org.apache.spark.shuffle.flight.proto.ProbeRequest;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.wire.FlightAction;
 import org.apache.spark.shuffle.flight.wire.FlightCalls;
 import org.slf4j.Logger;
@@ -39,6 +42,7 @@ public final class HandOver {
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
   private static final long KNOWN_FILES_BYTES = 16 << 20;
+  private static final long TELL_SECONDS = 5;
 
   /** What is known of a worker: its nonce, or null and when to ask again; and where it was then. */
   private record Place(ByteString nonce, long askAgain, WorkerAddress at) {}
@@ -49,6 +53,7 @@ public final class HandOver {
   private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
   private final ConcurrentMap<String, ByteString> refused = new ConcurrentHashMap<>();
   private final KnownFiles files = new KnownFiles(KNOWN_FILES_BYTES);
+  private final ReadCounts reads = new ReadCounts();
 
   /**
    * @param allowed false: everything goes over the wire
@@ -75,6 +80,34 @@ public final class HandOver {
   /** A shuffle is over: nobody reads its files again. */
   public void ended(int shuffle) {
     files.drop(shuffle);
+  }
+
+  /** Blocks were read without asking: their worker is told soon, with all that is read until then. */
+  void read(String worker, ShuffleKey shuffle, long blocks, long bytes) {
+    if (reads.add(worker, shuffle, blocks, bytes)) {
+      try {
+        connections.timer().schedule(() -> connections.pool().execute(this::tellReads), TELL_SECONDS, TimeUnit.SECONDS);
+      } catch (RejectedExecutionException e) {
+        LOG.debug("what is read now is not told: this process ends");
+      }
+    }
+  }
+
+  /** So that it shows in the worker's metrics, and counts as use. One that cannot be told goes without. */
+  void tellReads() {
+    reads.take()
+        .forEach(
+            (id, request) -> {
+              try {
+                Optional<WorkerAddress> worker = connections.find(id);
+                ByteString nonce = worker.isEmpty() ? null : nonce(worker.get(), request.getReads(0).getShuffle().getApp());
+                if (nonce != null) {
+                  act(worker.get(), "tell-reads", request.setNonce(nonce).build(), timeout);
+                }
+              } catch (IOException e) {
+                LOG.debug("worker {} was not told what has been read of its files: {}", id, e.getMessage());
+              }
+            });
   }
 
   /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */
