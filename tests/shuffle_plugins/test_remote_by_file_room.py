@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from bench.server import ServerProcess
@@ -63,3 +64,22 @@ def test_the_floor_and_the_quota_hold_while_a_lent_file_is_written(tmp_path: Pat
             space = os.statvfs(disk)
             assert space.f_bfree >= 0.6 * space.f_blocks
             assert len(output_files(server.data_dir)) == 2
+
+
+def test_a_writer_keeps_no_rows_of_what_it_has_written_to_a_file(tmp_path: Path) -> None:
+    options = {**BY_FILE, "buffer_bytes": 4 * MIB, "block_bytes": 1 * MIB}
+    with (
+        ServerProcess(tmp_path / "data", tmp_path / "log") as server,
+        RemoteShuffle({"server": server.control, **options}) as plugin,
+        plugin.master("app") as master,
+    ):
+        handle = master.register_shuffle(16, 1)  # blocks become full seldom: it is the buffer that ends them
+        batch, most = rows(0), 0
+        before = pa.total_allocated_bytes()
+        with plugin.writer(handle, MapAttempt(0, 0)) as writer:
+            for _ in range(10):
+                writer.write_batch(batch, HashPartitioner("n"))
+                most = max(most, pa.total_allocated_bytes() - before)
+            assert writer.commit().totals.records == 10 * batch.num_rows
+        assert 0 < most <= 4 * MIB
+        assert plugin.statistics().handed_over_bytes > 40 * MIB

@@ -40,17 +40,32 @@ TABLE_FIELDS = ("partition", "crc32c", "raw_length", "records")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block as it is stored: `payload` of `row["length"]` bytes, compressed unless that equals raw_length."""
+    """One block as it is stored: `payload` of `row["length"]` bytes, compressed unless that equals raw_length.
+
+    A payload that lies in several places is `payload` and then `more`.
+    """
 
     partition: int
     crc32c: int
     raw_length: int
     records: int
     payload: Buffer
+    more: tuple[Buffer, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[Buffer, ...]:
+        """The whole payload, as many pieces as it has."""
+        return (self.payload, *self.more)
 
     @property
     def length(self) -> int:
-        return memoryview(self.payload).nbytes
+        return sum([memoryview(piece).nbytes for piece in self.pieces])
+
+
+def joined_payload(blocks: Sequence[Block]) -> Buffer:
+    """The payloads of blocks back to back, not copied when they are one piece."""
+    pieces = [piece for block in blocks for piece in block.pieces]
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ two sides that agree on the digest agree on every byte, and 32 bytes per block a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import crc32c as _crc32c
@@ -31,6 +32,14 @@ def crc32c(data: Buffer, value: int = 0) -> int:
     :raises ValueError, BufferError: the buffer is not contiguous.
     """
     return _crc32c.crc32c(data, value)
+
+
+def crc32c_of(pieces: Iterable[Buffer]) -> int:
+    """CRC32C of pieces, one after the other. Raises what `crc32c` raises."""
+    value = 0
+    for piece in pieces:
+        value = _crc32c.crc32c(piece, value)
+    return value
 
 
 def digest(rows: np.ndarray[Any, np.dtype[np.void]], value: int = 0) -> int:

@@ -33,6 +33,7 @@ from shuffle_transport.blocks import (
     Block,
     BlockBatch,
     add_rows,
+    joined_payload,
     parse_batch,
     put_batch,
     table_rows,
@@ -126,8 +127,7 @@ class FlightClient:
                 while (after := window.try_send(size)) is None:
                     window = window.granted_to(_reply(replies).granted)
                 window = after
-                payload = batch[0].payload if len(batch) == 1 else b"".join(block.payload for block in batch)
-                writer.write(put_batch(table_rows(batch), payload))
+                writer.write(put_batch(table_rows(batch), joined_payload(batch)))
             writer.write_metadata(last.SerializeToString())
             writer.done_writing()
         except (pa.ArrowException, OSError) as error:

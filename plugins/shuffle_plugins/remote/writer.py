@@ -6,10 +6,11 @@ from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.gather import BatchGatherer
-from shuffle_api.columnar.ipc import encode
+from shuffle_api.columnar.gather import SliceGatherer
 from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.columnar.pieces import PieceEncoder
 from shuffle_api.columnar.reading import check_arrow, check_records
+from shuffle_api.columnar.slices import Slice
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
@@ -19,7 +20,7 @@ from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.outgoing import Outgoing
 from shuffle_transport.blocks import Block
-from shuffle_transport.checksum import crc32c
+from shuffle_transport.checksum import crc32c, crc32c_of
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
 
@@ -27,7 +28,7 @@ Tap: TypeAlias = Callable[[int, memoryview, int, bool], None]
 """Told of each block as it is made: partition, bytes before compression, records, and whether the bytes are the
 caller's, who may change them later. In the order in which readers get the blocks of a partition."""
 
-AT_ONCE_BYTES = 64 << 10  # a block of somebody else's that is written to a file rather than copied
+AT_ONCE_BYTES = 64 << 10  # a block that lies elsewhere is written to a file from there rather than copied
 
 
 class _Gathering:
@@ -65,7 +66,8 @@ class RemoteWriter(ShuffleWriter):
         self._out = Outgoing(target, connection, options)
         self._gathering: dict[int, _Gathering] = {}
         self._gathered = 0
-        self._batches: BatchGatherer | None = None
+        self._batches: SliceGatherer | None = None
+        self._encoder: PieceEncoder | None = None
         self._push_batches = True
         self._chosen = not connection.hand_over.allowed
         self._waiting: list[tuple[int, Buffer, int]] = []  # (partition, raw bytes, records), until it is chosen
@@ -113,8 +115,8 @@ class RemoteWriter(ShuffleWriter):
         if self._batches is None:
             check_arrow(self._spec, "use write()")
             options = self._options
-            self._batches = BatchGatherer(
-                self._spec, self._add_batch, block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes
+            self._batches = SliceGatherer(
+                self._spec, self._add_slices, block_bytes=options.block_bytes, buffer_bytes=options.buffer_bytes
             )
         self._batches.add(batch, partitioner)
 
@@ -173,8 +175,18 @@ class RemoteWriter(ShuffleWriter):
         self._gathered -= len(gathering.data)
         self._add(partition, memoryview(gathering.data), gathering.records, push)
 
-    def _add_batch(self, partition: int, batch: Any) -> None:
-        self._add(partition, memoryview(encode(batch)), batch.num_rows, self._push_batches)
+    def _add_slices(self, partition: int, slices: list[Slice]) -> None:
+        if self._encoder is None:
+            self._encoder = PieceEncoder(slices[0].chunk.batch.schema)
+        pieces, records = self._encoder.encode(slices), sum(part.rows for part in slices)
+        size = sum(map(len, pieces))
+        as_they_are = self._out.by_file and self._options.hand_over_codec == "none" and self._tap is None
+        if as_they_are and self._push_batches and size >= AT_ONCE_BYTES:
+            # Written from where the rows were brought into order: nothing of them stays behind.
+            self._blocks.append(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]))
+            self._send()
+        else:
+            self._add(partition, memoryview(b"".join(pieces)), records, self._push_batches)
 
     def _add(self, partition: int, raw: memoryview, records: int, push: bool = True, *, copy: bool = False) -> None:
         """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""

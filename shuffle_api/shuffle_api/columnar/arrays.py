@@ -74,11 +74,21 @@ def with_columns(columns: list[Any], schema: Any, rows: int) -> Any:
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([]))).replace_schema_metadata(schema.metadata)
 
 
+def joined(batches: list[Any]) -> Any:
+    """Batches of one schema as one."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches[0].num_columns:
+        return with_columns([], batches[0].schema, sum(batch.num_rows for batch in batches))
+    return pa.concat_batches(batches)
+
+
 def taken(batch: Any, order: npt.NDArray[np.int64]) -> Any:
-    """The rows of a batch in another order, or some of them."""
+    """The rows of a batch in another order, or some of them: `order` has their numbers, which must all be there."""
     if not batch.num_columns:
         return with_columns([], batch.schema, len(order))
-    return batch.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
+    numbers = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
+    return pc.take(batch, numbers, boundscheck=False)
 
 
 def check_movable(schema: Any) -> None:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from shuffle_api.columnar.arrays import check_movable, data_bytes, taken, with_columns
+from shuffle_api.columnar.arrays import check_movable, data_bytes, joined, taken, with_columns
 from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.columnar.slices import Chunk, Slice
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import ShuffleSpec
 
@@ -23,26 +23,29 @@ SLICE_BYTES = 32 << 10  # what a slice is to have on average: below, its overhea
 CHUNK_BYTES = 4 << 20  # what is sorted at once, unless there are many partitions: small enough for the caches
 
 Emit: TypeAlias = Callable[[int, Any], None]
+EmitSlices: TypeAlias = Callable[[int, list[Slice]], None]
 Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
-class BatchGatherer:
-    """Takes batches, hands batches of single partitions to `emit(partition, batch)`.
+class SliceGatherer:
+    """Takes batches, hands out slices that make a block of one partition: `emit(partition, slices)`.
 
     Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first.
 
     Memory: about `buffer_bytes` in all, of which batches that were given and not yet copied are part. A quarter of it
-    is sorted at once at most; a batch that is larger is cut.
+    is sorted at once at most; a batch that is larger is cut. That holds if `emit` leaves no reference to the slices.
     """
 
-    def __init__(self, spec: ShuffleSpec, emit: Emit, *, block_bytes: int, buffer_bytes: int) -> None:
+    def __init__(self, spec: ShuffleSpec, emit: EmitSlices, *, block_bytes: int, buffer_bytes: int) -> None:
         self._spec, self._emit, self._block_bytes = spec, emit, block_bytes
         self._chunk_bytes = min(max(CHUNK_BYTES, SLICE_BYTES * spec.partitions), max(1, buffer_bytes // 4))
         self._most = max(1, buffer_bytes - 3 * self._chunk_bytes)  # beside a chunk, its copy, and that in order
+        # Narrow numbers are sorted by radix, a pass for each byte.
+        self._kind = np.uint8 if spec.partitions <= 1 << 8 else np.uint16 if spec.partitions <= 1 << 16 else np.int32
         self._schema: Any = None
         self._chunk: list[tuple[Any, Numbers]] = []
         self._chunk_size = 0
-        self._slices: dict[int, list[Any]] = {}
+        self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, float] = {}
         self._held = 0
         self._failed = False
@@ -118,8 +121,7 @@ class BatchGatherer:
             )
         self._spec.check_partition(int(partitions.min()))
         self._spec.check_partition(int(partitions.max()))
-        # Narrow numbers are sorted by radix.
-        return partitions.astype(np.uint16 if self._spec.partitions <= 1 << 16 else np.int32)
+        return partitions.astype(self._kind)
 
     def _distribute(self) -> None:
         if not self._chunk:
@@ -128,13 +130,13 @@ class BatchGatherer:
         partitions = np.concatenate([numbers for _, numbers in self._chunk])
         self._chunk, size, self._chunk_size = [], self._chunk_size, 0
         whole = joined(batches)
-        ordered = taken(whole, np.argsort(partitions, kind="stable"))
+        ordered = Chunk(taken(whole, np.argsort(partitions, kind="stable")))
         counts = np.bincount(partitions)
         per_row = size / len(partitions)
         at = 0
         for partition in np.flatnonzero(counts).tolist():
             count = int(counts[partition])
-            self._slices.setdefault(partition, []).append(ordered.slice(at, count))
+            self._slices.setdefault(partition, []).append(Slice(ordered, at, count))
             self._sizes[partition] = self._sizes.get(partition, 0.0) + count * per_row
             at += count
             if self._sizes[partition] >= self._block_bytes:
@@ -148,16 +150,19 @@ class BatchGatherer:
 
     def _hand_out(self, partition: int) -> None:
         del self._sizes[partition]
-        self._emit(partition, joined(self._slices.pop(partition)))
+        self._emit(partition, self._slices.pop(partition))
 
 
-def joined(batches: list[Any]) -> Any:
-    """Batches of one schema as one."""
-    if len(batches) == 1:
-        return batches[0]
-    if not batches[0].num_columns:
-        return with_columns([], batches[0].schema, sum(batch.num_rows for batch in batches))
-    return pa.concat_batches(batches)
+class BatchGatherer(SliceGatherer):
+    """The same, but the slices are joined: `emit(partition, batch)`."""
+
+    def __init__(self, spec: ShuffleSpec, emit: Emit, *, block_bytes: int, buffer_bytes: int) -> None:
+        super().__init__(
+            spec,
+            lambda partition, slices: emit(partition, joined([part.batch for part in slices])),
+            block_bytes=block_bytes,
+            buffer_bytes=buffer_bytes,
+        )
 
 
 def check_same_schema(first: Any, later: Any, spec: ShuffleSpec) -> None:

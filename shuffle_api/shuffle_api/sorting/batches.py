@@ -9,8 +9,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shuffle_api.columnar.arrays import check_movable, data_bytes, taken
-from shuffle_api.columnar.gather import check_same_schema, joined
+from shuffle_api.columnar.arrays import check_movable, data_bytes, joined, taken
+from shuffle_api.columnar.gather import check_same_schema
 from shuffle_api.columnar.ipc import decode, encode
 from shuffle_api.columnar.order import Order
 from shuffle_api.columnar.partitioners import Partitioner

@@ -83,7 +83,7 @@ class LentFile:
         end = self.totals.bytes + int(rows["length"].sum())
         if end > self._room:
             self._make_room(end)
-        payloads = [memoryview(block.payload).cast("B") for block in blocks]
+        payloads = [memoryview(piece).cast("B") for block in blocks for piece in block.pieces]
         try:
             try:
                 self._write(payloads)
