@@ -56,6 +56,7 @@ class SparkDriver:
         self._conf = dict(conf)
         self.usable = True
         self._due: deque[str] = deque()  # what has not been answered, by name
+        self._hung = ""
         self._pipe, theirs = Pipe()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -81,7 +82,10 @@ class SparkDriver:
         return self.result(timeout)
 
     def begin(self, function: Callable[..., Any], **arguments: Any) -> None:
-        """Start a call without waiting. One call at a time: fetch the `result` before the next."""
+        """Start a call without waiting. One call at a time: fetch the `result` before the next.
+
+        :raises TimeoutError: an earlier call did not return.
+        """
         self._send(Call(function.__module__, function.__qualname__, arguments))
 
     def result(self, timeout: float = CALL_TIMEOUT_S) -> Any:
@@ -90,9 +94,9 @@ class SparkDriver:
         try:
             while self._due:  # those before the last belong to calls whose result nobody fetched
                 if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
-                    self.usable = False
+                    self.usable, self._hung = False, self._due[0]
                     doing = dump_tasks(self._process.pid, self.log)
-                    raise TimeoutError(f"{self._due[0]}: no answer within {timeout:.0f} s; see {self.log}\n{doing}")
+                    raise TimeoutError(f"{self._hung}: no answer within {timeout:.0f} s; see {self.log}\n{doing}")
                 succeeded, result = self._pipe.recv()
                 self._due.popleft()
         except (EOFError, ConnectionError):
@@ -129,6 +133,8 @@ class SparkDriver:
             _kill_group(self._process)
 
     def _send(self, message: Call | dict[str, str]) -> None:
+        if self._hung:
+            raise TimeoutError(f"{self._hung} did not answer before; see {self.log}")
         try:
             self._pipe.send(message)
             self._due.append(str(message) if isinstance(message, Call) else "the end of the session")

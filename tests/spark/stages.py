@@ -25,12 +25,14 @@ def barrier(spark: SparkSession, flag: str) -> list[Any]:
 
 
 def _together(pairs: Iterable[tuple[int, int]], flag: Path) -> Iterator[tuple[int, Any]]:
+    """One fails before the others can end: Spark would keep the output of one that ends at that moment, start the stage
+    again without it, and the rest would wait for it for ever (docs/spark.md, Troubleshooting)."""
     context = BarrierTaskContext.get()
     total = sum(value for _, value in pairs)
-    totals = context.allGather(str(total))
     if context.partitionId() == 1 and not flag.exists():
         flag.touch()
         raise RuntimeError("one task of the barrier stage fails on purpose")
+    totals = context.allGather(str(total))
     yield context.partitionId(), (total, sorted(totals))
 
 

@@ -24,6 +24,8 @@ def test_a_call_that_does_not_return_shows_the_stacks_of_the_tasks(start_driver:
     with pytest.raises(TimeoutError, match=re.compile(f"{told}.*{rest}", re.DOTALL)):
         driver.call(sleeping, timeout=10)
     assert not driver.usable
+    with pytest.raises(TimeoutError, match=r"test_jvm_threads\.sleeping did not answer before"):
+        driver.renew({})
 
 
 def in_python(spark: SparkSession) -> None:
