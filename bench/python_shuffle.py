@@ -1,12 +1,14 @@
 """A Python program that shuffles Arrow data, beside dask's p2p shuffle and Spark: ``python -m bench.python_shuffle``.
 
-Flight Shuffle runs twice: its tasks are on the server's host, so that they hand files over; and over the wire.
+Flight Shuffle runs three times: its tasks are on the server's host, so that they hand files over; over the wire; and
+the first again, reading parquet.
 
-One piece of work for all: read the same parquet files, shuffle every row by the hash of a key into so many
-partitions, read every partition. Each side has as many workers as there are cores (task processes, dask's worker
-processes, threads of ``local[*]``), which live through all rounds, and only one side works at a time: A B C A B C ...
-The Flight Shuffle server runs all the time, on the same cores. Before the timed rounds every side's result is checked
-(rows, sums, that no key is in two partitions), which is part of the warm-up.
+One piece of work for all: read the same rows, shuffle every row by the hash of a key into so many partitions, read
+every partition. Flight Shuffle and dask read Arrow files, mapped into memory; Spark, which cannot, reads parquet, and
+is compared with Flight Shuffle reading that. Each side has as many workers as there are cores (task processes, dask's
+worker processes, threads of ``local[*]``), which live through all rounds, and only one side works at a time: A B C A
+B C ... The Flight Shuffle server runs all the time, on the same cores. Before the timed rounds every side's result is
+checked (rows, sums, that no key is in two partitions), which is part of the warm-up.
 
 The JSON goes to standard output, progress to standard error. docs/benchmarks/README.md explains the fields.
 """
@@ -25,18 +27,22 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench import machine, process, python_shuffle_spark
 from bench import spark_shuffle_job as job
 from bench.python_shuffle_dask import DaskSide
+from bench.python_shuffle_input import files_of, prepare_arrow
 from bench.python_shuffle_tasks import Digest, FlightSide
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import ROOT, SparkDriver
 from bench.spark_shuffle import prepare_input, say
 
-FLIGHT, WIRE, DASK, SPARK = "flight", "flight_wire", "dask", "spark"
+T = TypeVar("T")
+
+FLIGHT, WIRE, FROM_PARQUET, DASK, SPARK = "flight", "flight_wire", "flight_parquet", "dask", "spark"
+COMPARED = {FLIGHT: (WIRE, DASK), WIRE: (DASK,), FROM_PARQUET: (SPARK,)}  # those that read the same
 RECYCLE = "4g"  # two shuffles at a time leave their files behind
 ROW_BYTES = 3 * 8 + job.TEXT  # what Arrow takes, without offsets
 RUN_TIMEOUT_S = 1800.0
@@ -102,8 +108,8 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.python_shuffle", description=(__doc__ or "").split("\n")[0])
-    others = (WIRE, DASK, SPARK)
-    parser.add_argument("--sides", nargs="+", choices=others, default=others, help="beside Flight Shuffle by file: all")
+    others = (WIRE, FROM_PARQUET, DASK, SPARK)
+    parser.add_argument("--sides", nargs="+", choices=others, default=others, help="beside the side flight: all")
     parser.add_argument("--rows", type=int, default=10_000_000, help="88 bytes each (default: 10,000,000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each side (default: 5)")
     parser.add_argument("--partitions", type=int, default=64, help="reduce partitions (default: 64)")
@@ -118,16 +124,18 @@ def parse_arguments() -> argparse.Namespace:
 def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Run everything; the report."""
     limits = machine.limits(scratch)
-    directory = prepare_input(Path(options.input or ROOT / "build" / "bench"), options.rows)
+    parquet = prepare_input(Path(options.input or ROOT / "build" / "bench"), options.rows)
+    arrow = prepare_arrow(parquet)
     load = machine.load()
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log", ["--recycle", RECYCLE]))
         others: dict[str, Callable[[], Side]] = {
-            WIRE: lambda: flight_side(running, server, directory, options, WIRE),
-            DASK: lambda: dask_side(running, scratch, directory, options),
-            SPARK: lambda: spark_side(running, scratch, directory, options),
+            WIRE: lambda: flight_side(running, server, arrow, options, WIRE),
+            FROM_PARQUET: lambda: flight_side(running, server, parquet, options, FROM_PARQUET),
+            DASK: lambda: dask_side(running, scratch, arrow, options),
+            SPARK: lambda: spark_side(running, scratch, parquet, options),
         }
-        flight = flight_side(running, server, directory, options, FLIGHT)
+        flight = flight_side(running, server, arrow, options, FLIGHT)
         sides = [flight, *(others[name]() for name in others if name in options.sides)]
         checked = warm_up(sides, options.rows)
         for number in range(1, options.rounds + 1):
@@ -144,32 +152,35 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "parameters": {name: getattr(options, name) for name in ("rows", "rounds", "partitions", "codec", "memory")},
         "checked": {name: getattr(checked, name) for name in ("rows", "keys")},
         "bytes": data,
-        "times_as_fast_as": times_as_fast(flight, sides),
-        "rounds_times_as_fast_as": {
-            side.name: [round(other / own, 2) for own, other in zip(flight.seconds(), side.seconds(), strict=True)]
-            for side in sides[1:]
-        },
-        "wire_times_as_fast_as": {
-            name: value for side in sides if side.name == WIRE for name, value in times_as_fast(side, sides[1:]).items()
-        },
+        "times_as_fast_as": compared(sides, lambda side, other: round(other.median() / side.median(), 2)),
+        "rounds_times_as_fast_as": compared(sides, round_by_round),
         "sides": {side.name: side.report(data) for side in sides},
     }
 
 
-def times_as_fast(side: Side, others: list[Side]) -> dict[str, float]:
-    """How many times as long the median runs of the others are."""
-    return {other.name: round(other.median() / side.median(), 2) for other in others if other is not side}
+def compared(sides: list[Side], how: Callable[[Side, Side], T]) -> dict[str, dict[str, T]]:
+    """By side, by other side, how they compare: those that ran and read the same."""
+    ran = {side.name: side for side in sides}
+    return {
+        name: {other: how(ran[name], ran[other]) for other in others if other in ran}
+        for name, others in COMPARED.items()
+        if name in ran and not ran.keys().isdisjoint(others)
+    }
+
+
+def round_by_round(side: Side, other: Side) -> list[float]:
+    """How many times as long each run of the other is."""
+    return [round(theirs / own, 2) for own, theirs in zip(side.seconds(), other.seconds(), strict=True)]
 
 
 def flight_side(
     running: ExitStack, server: ServerProcess, directory: Path, options: argparse.Namespace, name: str
 ) -> Side:
-    workers, hand_over = os.cpu_count() or 1, "auto" if name == FLIGHT else "off"
+    workers, hand_over = os.cpu_count() or 1, "off" if name == WIRE else "auto"
     side = running.enter_context(
         FlightSide(server.control, name, workers=workers, codec=options.codec, hand_over=hand_over)
     )
-    files = sorted(directory.glob("*.parquet"))
-    handles = []
+    files, handles = files_of(directory), []
 
     def run() -> dict[str, float]:
         started = time.perf_counter()

@@ -11,10 +11,12 @@ from typing import Any
 
 import dask
 import dask.dataframe as dd
+import pandas as pd
 import pyarrow as pa
 from dask.delayed import delayed
 from dask.distributed import Client, LocalCluster
 
+from bench.python_shuffle_input import files_of, table_of
 from bench.python_shuffle_tasks import Digest, digest
 
 
@@ -64,7 +66,14 @@ class DaskSide:
 
 
 def _shuffled(directory: Path, partitions: int) -> Any:
-    return dd.read_parquet(str(directory)).shuffle(on="k", npartitions=partitions)
+    files = files_of(directory)
+    frame = dd.from_map(_read, files, meta=_read(files[0]).head(0))  # type: ignore[no-untyped-call]
+    return frame.shuffle(on="k", npartitions=partitions)
+
+
+def _read(file: Path) -> Any:
+    """A file as a DataFrame whose columns are Arrow's, so that neither reading nor p2p converts them."""
+    return table_of(file).to_pandas(types_mapper=pd.ArrowDtype)
 
 
 def _digest(frame: Any) -> Digest:

@@ -14,15 +14,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from bench.python_shuffle_input import batches_of
 from shuffle_api import MapAttempt, ShuffleHandle
 from shuffle_api.columnar import HashPartitioner
 from shuffle_plugins.remote import RemoteShuffle
 
 T = TypeVar("T")
 
-BATCH_ROWS = 128 << 10
 START_TIMEOUT_S = 300.0
 TASK_TIMEOUT_S = 600.0
 
@@ -76,7 +75,7 @@ class FlightSide:
         """Shuffle the files, a map each."""
         files = list(files)
         handle = self._master.register_shuffle(partitions, len(files))
-        self._all(write_map, [(handle, number, str(file)) for number, file in enumerate(files)])
+        self._all(write_map, [(handle, number, file) for number, file in enumerate(files)])
         return handle
 
     def count(self, handle: ShuffleHandle) -> int:
@@ -106,11 +105,11 @@ class FlightSide:
         return [future.result(timeout=TASK_TIMEOUT_S) for future in running]
 
 
-def write_map(handle: ShuffleHandle, number: int, file: str) -> int:
+def write_map(handle: ShuffleHandle, number: int, file: Path) -> int:
     """A map task: read a file, partition its rows by `k`, write them. Returns their number."""
     partitioner = HashPartitioner("k")
-    with pq.ParquetFile(file, memory_map=True) as source, _plugin[0].writer(handle, MapAttempt(number, 0)) as writer:
-        for batch in source.iter_batches(BATCH_ROWS, use_threads=False):
+    with _plugin[0].writer(handle, MapAttempt(number, 0)) as writer:
+        for batch in batches_of(file):
             writer.write_batch(batch, partitioner)
         return int(writer.commit().totals.records)
 
