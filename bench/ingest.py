@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import re
 import shutil
 import statistics
@@ -18,27 +16,25 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.cluster import wait_until
-from bench.ingest_by_file import read_outputs, write_output
-from bench.ingest_plain import flight_of_files, receive_files, write_files
+from bench.ingest_by_file import read_outputs
+from bench.ingest_plain import flight_of_files, receive_files
+from bench.ingest_writers import TIMEOUT, Target, Work, Writers, push, random_blocks
 from bench.parts import measure
 from bench.server import ServerProcess
 from shuffle_api.errors import ShuffleError
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_transport import messages
-from shuffle_transport.blocks import Block, table_rows, totals_of
-from shuffle_transport.checksum import crc32c
-from shuffle_transport.flight_client import FlightClient, PushTarget
+from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-TIMEOUT = 120.0
 GIB = 1 << 30
 APP = "bench"
 
@@ -58,58 +54,55 @@ class Parameters:
 
 
 def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    """Ingest and read-back of new files, each beside its plain counterpart, in turn."""
-    size = parameters.writers * parameters.outputs * parameters.partitions * parameters.block_bytes
-    maps = parameters.writers * parameters.outputs
-    sides = ("writev", "ingest", "handed_over", "flight", "read_back", "read_in_place")
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    """Ingest and read-back of new files, each beside its plain counterpart, in turn, from either end."""
+    work = Work(parameters.writers, parameters.outputs, parameters.partitions, parameters.block_bytes)
+    seconds: dict[str, list[float]] = {
+        name: [] for name in ("writev", "ingest", "handed_over", "flight", "read_back", "read_in_place")
+    }
     with (
         ServerProcess(scratch / "data", scratch / "log", ["--recycle", "0"]) as server,
+        Writers(work, scratch) as writers,
         flight_of_files() as plain_flight,
         RemoteShuffle({"server": server.control, "codec": "none"}) as plugin,
         plugin.master(APP) as master,
     ):
+        plain = scratch / "plain"
         for number in range(parameters.rounds + 1):  # the first one warms up
-            plain = scratch / "plain"
             plain.mkdir()
-            pushed, by_file = (master.register_shuffle(parameters.partitions, maps) for _ in range(2))
-            writing = _in_processes(parameters, Target(plain=str(plain)))
-            ingest = _in_processes(parameters, Target(server.data, pushed.spec.id.shuffle))
-            handed_over = _in_processes(parameters, Target(server.data, by_file.spec.id.shuffle, by_file=True))
-            files = sorted(scratch.glob(f"data/worker/apps/{APP}/{pushed.spec.id.shuffle}/*.out"))
-            received, flight = receive_files(plain_flight, files)
-            read, read_back = _timed(lambda: _pull(server.data, _ticket(pushed.spec)))  # noqa: B023
-            located, in_place = _timed(lambda: _read(server.data, _ticket(by_file.spec)))  # noqa: B023
-            if read != size or located != size or received < size:
-                raise AssertionError(
-                    f"{size} bytes were written, {read} and {located} read, {received} over plain Flight"
-                )
-            if number:
-                for name, value in zip(sides, (writing, ingest, handed_over, flight, read_back, in_place), strict=True):
-                    seconds[name].append(round(value, 4))
+            pushed, by_file = (master.register_shuffle(parameters.partitions, work.files) for _ in range(2))
+            pushes, lent = (Target(APP, each.spec.id.shuffle, server.data) for each in (pushed, by_file))
+            files = scratch / f"data/worker/apps/{APP}/{pushed.spec.id.shuffle}"
+            sides: list[tuple[str, Callable[[], tuple[int, float]]]] = [
+                ("writev", partial(writers.write, Target(plain=str(plain)))),
+                ("ingest", partial(writers.write, pushes)),
+                ("handed_over", partial(writers.write, replace(lent, by_file=True))),
+            ]
+            reads: list[tuple[str, Callable[[], tuple[int, float]]]] = [
+                ("flight", lambda: receive_files(plain_flight, sorted(files.glob("*.out")))),  # noqa: B023
+                ("read_back", partial(_timed, partial(_pull, server.data, _ticket(pushed.spec)))),
+                ("read_in_place", partial(_timed, partial(_read, server.data, _ticket(by_file.spec)))),
+            ]
+            for name, action in [*sides[:: -1 if number % 2 else 1], *reads[:: -1 if number % 2 else 1]]:
+                moved, took = action()
+                if moved < work.bytes or (moved > work.bytes and name != "flight"):
+                    raise AssertionError(f"{work.bytes} bytes were to be moved, {name} moved {moved}")
+                if number:
+                    seconds[name].append(round(took, 4))
             for handle in (pushed, by_file):
                 master.unregister_shuffle(handle)
             shutil.rmtree(plain)
+            for removed in scratch.glob("data/worker/trash/*"):  # the server would, within half a minute
+                shutil.rmtree(removed, ignore_errors=True)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {
-        "bytes": size,
+        "bytes": work.bytes,
         "seconds": seconds,
-        "gib_s": {name: round(size / GIB / median, 2) for name, median in medians.items()},
+        "gib_s": {name: round(work.bytes / GIB / median, 2) for name, median in medians.items()},
         "ratio_handed_over": round(medians["writev"] / medians["handed_over"], 3),
         "ratio_ingest": round(medians["writev"] / medians["ingest"], 3),
         "ratio_read_in_place": round(medians["flight"] / medians["read_in_place"], 3),
         "ratio_read_back": round(medians["flight"] / medians["read_back"], 3),
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where writers write to: the worker at an address, as pushes or by file; or plain files below a directory."""
-
-    worker: str = ""
-    shuffle: int = 0
-    by_file: bool = False
-    plain: str = ""
 
 
 def _timed(action: Callable[[], int]) -> tuple[int, float]:
@@ -126,60 +119,6 @@ def _ticket(spec: ShuffleSpec) -> pb.GetTicket:
 def _read(worker: str, ticket: pb.GetTicket) -> int:
     with closing(FlightClient(worker, timeout=TIMEOUT)) as client:
         return read_outputs(client, ticket)
-
-
-def _in_processes(parameters: Parameters, target: Target) -> float:
-    """Seconds from the moment at which all writers are ready until the last one is done."""
-    context = multiprocessing.get_context("spawn")
-    ready, begin = context.Semaphore(0), context.Event()
-    writers = [
-        context.Process(target=_writer, args=(parameters, number, target, ready, begin), name=f"writer-{number}")
-        for number in range(parameters.writers)
-    ]
-    for writer in writers:
-        writer.start()
-    for _ in writers:
-        if not ready.acquire(timeout=TIMEOUT):
-            raise TimeoutError("a writer did not start")
-    started = time.perf_counter()
-    begin.set()
-    for writer in writers:
-        writer.join(TIMEOUT)
-    seconds = time.perf_counter() - started
-    if any(writer.exitcode != 0 for writer in writers):
-        raise RuntimeError(f"writers ended with {[writer.exitcode for writer in writers]}")
-    for writer in writers:
-        writer.close()
-    return seconds
-
-
-def _writer(parameters: Parameters, number: int, target: Target, ready: Any, begin: Any) -> None:
-    """One writer process."""
-    blocks = _blocks(parameters.partitions, parameters.block_bytes)
-    client = FlightClient(target.worker, timeout=TIMEOUT) if target.worker else None
-    ready.release()
-    begin.wait(TIMEOUT)
-    if client is None:
-        write_files(Path(target.plain), number, parameters.outputs, [memoryview(block.payload) for block in blocks])
-        return
-    for output in range(parameters.outputs):
-        map_id, shuffle = number * parameters.outputs + output, ShuffleId(APP, target.shuffle)
-        if target.by_file:
-            write_output(client, PushTarget(shuffle, MapAttempt(map_id, 0), parameters.partitions, "none"), blocks)
-        else:
-            _push(client, shuffle, map_id, parameters.partitions, blocks)
-    client.close()
-
-
-def _blocks(count: int, size: int) -> list[Block]:
-    payload = os.urandom(size)
-    return [Block(partition, crc32c(payload), size, 1, payload) for partition in range(count)]
-
-
-def _push(client: FlightClient, shuffle: ShuffleId, map_id: int, partitions: int, blocks: Sequence[Block]) -> None:
-    totals = totals_of(table_rows(blocks))
-    target = PushTarget(shuffle, MapAttempt(map_id, 0), partitions, "none")
-    client.push(target, blocks, first_block=0, end=totals, commit=True)
 
 
 def _pull(worker: str, ticket: pb.GetTicket) -> int:
@@ -215,7 +154,7 @@ def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
             shuffle = master.register_shuffle(partitions, maps).spec.id
             with closing(FlightClient(server.data, timeout=TIMEOUT)) as client:
                 for map_id in range(maps):
-                    _push(client, shuffle, map_id, partitions, _blocks(partitions, size))
+                    push(client, shuffle, map_id, partitions, random_blocks(partitions, size))
             ticket = pb.GetTicket(shuffle=_key(shuffle), end_partition=partitions)
             tickets[name] = server.data, ticket
             if merge_below:
@@ -255,10 +194,10 @@ def _memory(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     ):
         handle = master.register_shuffle(partitions, maps)
         before = peak = _own_memory(server.pid)
-        blocks = _blocks(partitions, 16)
+        blocks = random_blocks(partitions, 16)
         client = FlightClient(server.data, timeout=TIMEOUT)
         for map_id in range(maps):
-            _push(client, handle.spec.id, map_id, partitions, blocks)
+            push(client, handle.spec.id, map_id, partitions, blocks)
             peak = max(peak, _own_memory(server.pid))
         client.close()
         written = peak

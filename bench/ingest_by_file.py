@@ -15,9 +15,9 @@ BLOCKS_PER_WRITE = 8  # as the plain writer has pieces
 WORKER = "bench"
 
 
-def write_output(client: FlightClient, target: PushTarget, blocks: Sequence[Block]) -> None:
+def write_output(hand_over: HandOver, client: FlightClient, target: PushTarget, blocks: Sequence[Block]) -> None:
     """One map output, into a file that the worker lends. Raises RuntimeError if it lends none."""
-    file = LentFile.borrow(HandOver(target.shuffle.app), WORKER, client, target)
+    file = LentFile.borrow(hand_over, WORKER, client, target)
     if file is None:
         raise RuntimeError("the worker lends no file")
     try:
