@@ -109,7 +109,7 @@ class Outgoing:
         """Whether the blocks are in the file; if not, all before them have been pushed."""
         if self._file is None:
             return False
-        before = self._file.totals.bytes
+        before = self._file.written
         try:
             self._file.append(blocks)
         except _FINAL:
@@ -118,7 +118,7 @@ class Outgoing:
         except ShuffleError as error:
             self._push_file(error)
             return False
-        self._connection.traffic.add(RemoteStatistics(handed_over_bytes=self._file.totals.bytes - before))
+        self._connection.traffic.add(RemoteStatistics(handed_over_bytes=self._file.written - before))
         return True
 
     def _handed_over(self) -> MapOutput | None:

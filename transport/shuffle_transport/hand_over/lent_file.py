@@ -24,9 +24,9 @@ from shuffle_api.errors import (
     StorageFailed,
     StorageFull,
 )
-from shuffle_api.values import Totals
 from shuffle_transport import messages
-from shuffle_transport.blocks import Block, add_rows, table_rows
+from shuffle_transport.blocks import Block, table_rows, totals_of
+from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.flight_client import FlightClient, PushTarget, check_committed, put_command
 from shuffle_transport.hand_over.sight import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -34,7 +34,9 @@ from shuffle_transport.read_fully import read_fully
 
 log = logging.getLogger(__name__)
 
-STEP_BYTES = 32 << 20  # room that is asked for at once
+LEAST_BYTES = 32 << 20  # room without which no file is worth it
+FIRST_BYTES = 64 << 20  # room that is asked for with the file, and then as much again as is written
+MOST_BYTES = 256 << 20  # but no more than this at once: others may have used it before it is written
 MOST_BUFFERS = 512  # of one write; the kernel takes 1024
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -47,14 +49,13 @@ class LentFile:
     """
 
     def __init__(
-        self, hand_over: HandOver, worker: str, client: FlightClient, command: pb.PutCommand, file: io.FileIO
+        self, hand_over: HandOver, worker: str, client: FlightClient, command: pb.PutCommand, file: io.FileIO, room: int
     ) -> None:
         """Use `borrow`."""
         self._hand_over, self._worker, self._client, self._command = hand_over, worker, client, command
         self._file, self._path = file, Path(str(file.name))
-        self._tables: list[np.ndarray] = []
-        self._room = STEP_BYTES
-        self.totals = Totals()
+        self._rows = bytearray()  # the block table
+        self._room, self._end = room, 0
 
     @classmethod
     def borrow(cls, hand_over: HandOver, worker: str, client: FlightClient, target: PushTarget) -> LentFile | None:
@@ -64,13 +65,23 @@ class LentFile:
             return None
         command = put_command(target)
         try:
-            reply = _lend(hand_over, client, pb.LendRequest(nonce=nonce, command=command, bytes=STEP_BYTES))
+            request = pb.LendRequest(nonce=nonce, command=command, bytes=FIRST_BYTES)
+            try:
+                reply = _lend(hand_over, client, request)
+            except (StorageFull, QuotaExceeded):
+                request.bytes = LEAST_BYTES
+                reply = _lend(hand_over, client, request)
             if reply.HasField("committed"):
                 return None  # who pushes is told so
-            return cls(hand_over, worker, client, command, _open_locked(reply.path))
+            return cls(hand_over, worker, client, command, _open_locked(reply.path), request.bytes)
         except (ShuffleError, OSError, ValueError) as error:
             hand_over.failed(worker, error if isinstance(error, ShuffleError | OSError) else OSError(str(error)))
             return None
+
+    @property
+    def written(self) -> int:
+        """Payload bytes."""
+        return self._end
 
     def append(self, blocks: Sequence[Block]) -> None:
         """Write blocks behind those before; their payloads are not looked at later.
@@ -80,10 +91,10 @@ class LentFile:
         :raises ShuffleError: anything else; what was appended before is there still (`read_back`).
         """
         rows = table_rows(blocks)
-        end = self.totals.bytes + int(rows["length"].sum())
+        payloads = [memoryview(piece).cast("B") for block in blocks for piece in block.pieces]
+        end = self._end + sum(map(len, payloads))
         if end > self._room:
             self._make_room(end)
-        payloads = [memoryview(piece).cast("B") for block in blocks for piece in block.pieces]
         try:
             try:
                 self._write(payloads)
@@ -94,8 +105,8 @@ class LentFile:
                 self._write(payloads)
         except OSError as error:
             raise self._failure(error) from error
-        self._tables.append(rows)
-        self.totals = add_rows(self.totals, rows)
+        self._rows += rows.tobytes()
+        self._end = end
 
     def commit(self) -> pb.Committed:
         """Hand the file over; the output that has won the map. May be repeated when it is not known how it ended.
@@ -104,12 +115,9 @@ class LentFile:
         """
         nonce = self._nonce()
         fcntl.lockf(self._file, fcntl.LOCK_UN)
-        request = pb.AdoptRequest(
-            nonce=nonce,
-            command=self._command,
-            end=messages.totals_message(self.totals),
-            table=b"".join(rows.tobytes() for rows in self._tables),
-        )
+        table = self._table()
+        end = messages.totals_message(totals_of(table))
+        request = pb.AdoptRequest(nonce=nonce, command=self._command, end=end, table=table.tobytes())
         results = self._hand_over.act(self._client, "adopt", request, None)
         if len(results) != 1:
             raise ProtocolMismatch(f"{self._client.address} answered a hand-over with {len(results)} results")
@@ -122,7 +130,7 @@ class LentFile:
 
         :raises StorageFailed: the file cannot be read, or was cut by somebody.
         """
-        rows: list[tuple[int, ...]] = [row for table in self._tables for row in table.tolist()]
+        rows: list[tuple[int, ...]] = self._table().tolist()
         run: list[Block] = []
         offset = start = 0
         for partition, checksum, length, raw_length, records in rows:
@@ -145,12 +153,15 @@ class LentFile:
         """Close the file; idempotent."""
         self._file.close()
 
+    def _table(self) -> np.ndarray:
+        return np.frombuffer(bytes(self._rows), BLOCK_ROW)
+
     def _nonce(self) -> bytes:
         return self._hand_over.nonce(self._worker, self._client) or b""
 
     def _make_room(self, needed: int) -> None:
         try:
-            self._ask_for_room(needed + STEP_BYTES)
+            self._ask_for_room(needed + min(max(needed, FIRST_BYTES), MOST_BYTES))
         except (StorageFull, QuotaExceeded):
             self._ask_for_room(needed)
 
@@ -161,7 +172,7 @@ class LentFile:
 
     def _write(self, payloads: list[memoryview]) -> None:
         """All of them, from where the file ends; again the same after a failure."""
-        at = self.totals.bytes
+        at = self._end
         for first in range(0, len(payloads), MOST_BUFFERS):
             left = payloads[first : first + MOST_BUFFERS]
             while left:
