@@ -124,8 +124,9 @@ class SparkDriver:
         if self._pipe.closed:
             return
         try:
-            self._pipe.send(None)
-            self._process.wait(STOP_TIMEOUT_S)
+            if not self._hung:
+                self._pipe.send(None)
+                self._process.wait(STOP_TIMEOUT_S)
         except (ConnectionError, subprocess.TimeoutExpired):
             pass  # whatever is left of it is ended below
         finally:
