@@ -56,7 +56,7 @@ def test_a_worker_killed_between_the_stages_costs_its_maps_and_no_other(tmp_path
 
 def test_a_drained_worker_costs_no_map(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, workers=2) as cluster:
-        with driver_of(cluster, tmp_path, retryWindow="2s") as driver:
+        with driver_of(cluster, tmp_path, ALL_MAPS_AT_ONCE, retryWindow="2s") as driver:
             driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
             before = driver.call(observe.map_tasks)
             app = driver.call(held.app_key)
