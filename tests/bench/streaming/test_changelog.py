@@ -51,8 +51,10 @@ def test_parts_are_stored_and_materializations_told(tmp_path: Path, every: int) 
     told += store.materialized()
     assert told == list(range(every, 5, every))
     assert sorted(store.stored_ms) == [1, 2, 3, 4]
-    assert np.frombuffer((tmp_path / "operator-0-state").read_bytes(), np.int64).sum() == 10
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["operator-0-positions", "operator-0-state"]
+    complete = tmp_path / (tmp_path / "operator-0-state").read_text()
+    assert np.frombuffer(complete.read_bytes(), np.int64).sum() == 10
+    slots = [f"operator-0-state-{turn}" for turn in (0, 1)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["operator-0-positions", "operator-0-state", *slots]
 
 
 def outcome(stored: list[dict[int, float]]) -> Outcome:
