@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.serve import MAX_BATCH_ROWS, serve
 from shuffle_transport import messages
-from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, table_rows, totals_of
-from shuffle_transport.checksum import crc32c
+from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block
 
@@ -54,10 +55,7 @@ def pull(store: Store, ranges: list[OutputRange]) -> tuple[list[tuple[int, int, 
             errors.append(messages.typed_error(control.error))
         if control.HasField("end"):
             ended = True
-            table = table_rows([])
-            table.resize(len(rows))
-            table[:] = rows
-            assert messages.totals(control.end) == totals_of(table)
+            assert messages.totals(control.end) == totals_of(np.array(rows, BLOCK_ROW))
     assert ended
     return blocks, errors, sizes
 
