@@ -22,7 +22,19 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for 
 
 def demo(*arguments: str | Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "bench.demo", *map(str, arguments)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
+
+
+def heed_interrupts() -> None:
+    """A shell has what it runs in the background ignore them, and so would the demo."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def processes_that_mention(directory: Path) -> list[str]:
