@@ -52,14 +52,17 @@ class StateFiles:
 
     They are written over, and a few MiB at a time reach the disk. Were a file of the whole state replaced instead, the
     file system would write all of it before the next small file's name is on disk (ext4: data before the journal), and
-    the checkpoint that waits for that name would take the longer the larger the state is.
+    the checkpoint that waits for that name would take the longer the larger the state is. One thread writes.
+
+    :ivar stored_bytes: so far.
     """
 
     def __init__(self, name: Path) -> None:
+        self.stored_bytes = 0
         self._name, self._turn = name, 0
 
-    def write(self, chunks: Chunks) -> int:
-        """Write all of a state; its bytes."""
+    def write(self, chunks: Chunks) -> None:
+        """Write all of a state."""
         self._turn = 1 - self._turn
         path = Path(f"{self._name}-{self._turn}")
         file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -70,8 +73,8 @@ class StateFiles:
                 os.fdatasync(file)
         finally:
             os.close(file)
+        self.stored_bytes += written
         replace(self._name, path.name.encode())
-        return written
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -87,14 +90,12 @@ class CheckpointStore:
     With a log a checkpoint is whole without the state. That is materialized by a thread of its own then, so that the
     next checkpoint does not wait for the last one's state.
 
-    :ivar stored_bytes: so far.
     :ivar stored_ms: by checkpoint, how long after its barrier was due this task's part was stored.
     """
 
     def __init__(self, task: Task) -> None:
         self.stored_ms: dict[int, float] = {}
-        self.stored_bytes = 0
-        self._counting = threading.Lock()
+        self._positions_bytes = 0
         self._case, self._start = task.case, task.start
         files = Path(task.case.stored) / f"{task.role}-{task.index}"
         self._positions = files.with_name(f"{files.name}-positions")
@@ -107,6 +108,11 @@ class CheckpointStore:
             threading.Thread(target=self._store, name="checkpoint-store"),
             threading.Thread(target=self._materialize, name="checkpoint-materialize"),
         ]
+
+    @property
+    def stored_bytes(self) -> int:
+        """So far."""
+        return self._positions_bytes + self._state.stored_bytes
 
     def whole(self, checkpoint: int) -> bool:
         """At this checkpoint all of the state is stored."""
@@ -137,7 +143,7 @@ class CheckpointStore:
         while (part := self._parts.get()) is not None:
             checkpoint, state, chunks = part
             replace(self._positions, positions := pickle.dumps(state))
-            self._count(len(positions))
+            self._positions_bytes += len(positions)
             later = chunks is not None and logged(self._case)
             if chunks is not None and not later:
                 self._write_state(checkpoint, chunks)
@@ -151,12 +157,8 @@ class CheckpointStore:
             self._write_state(*found)
 
     def _write_state(self, checkpoint: int, chunks: Chunks) -> None:
-        self._count(self._state.write(chunks))
+        self._state.write(chunks)
         self._materialized.put(checkpoint)
-
-    def _count(self, written: int) -> None:
-        with self._counting:
-            self.stored_bytes += written
 
 
 def logged(case: Case) -> bool:

@@ -6,7 +6,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.Predicate;
 import org.apache.spark.shuffle.flight.proto.Worker;
 import scala.util.hashing.MurmurHash3$;
 
@@ -29,20 +28,21 @@ final class RelayWorkers {
    * @return empty when there is none
    */
   synchronized Optional<Worker> choose(int shuffle, List<Worker> workers) {
-    List<Worker> fit = those(workers, worker -> !worker.getDraining() && !worker.getSilent());
-    List<Worker> candidates = fit.isEmpty() ? those(workers, worker -> !worker.getDraining()) : fit;
     Optional<Worker> found =
-        (candidates.isEmpty() ? workers : candidates)
-            .stream()
-                .min(
-                    Comparator.comparingInt((Worker worker) -> Collections.frequency(chosen.values(), worker.getId()))
-                        .thenComparingInt(worker -> MurmurHash3$.MODULE$.stringHash(app + worker.getId())));
+        workers.stream()
+            .min(
+                Comparator.comparingInt(RelayWorkers::unfit)
+                    .thenComparingInt(worker -> Collections.frequency(chosen.values(), worker.getId()))
+                    .thenComparingInt(worker -> MurmurHash3$.MODULE$.stringHash(app + worker.getId())));
     found.ifPresent(worker -> chosen.put(shuffle, worker.getId()));
     return found;
   }
 
-  private static List<Worker> those(List<Worker> workers, Predicate<Worker> fit) {
-    return workers.stream().filter(fit).toList();
+  private static int unfit(Worker worker) {
+    if (worker.getDraining()) {
+      return 2;
+    }
+    return worker.getSilent() ? 1 : 0;
   }
 
   synchronized void ended(int shuffle) {
