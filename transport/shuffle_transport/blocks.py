@@ -64,9 +64,8 @@ class Block:
         return sum([memoryview(piece).nbytes for piece in self.pieces])
 
 
-def joined_payload(blocks: Sequence[Block]) -> Buffer:
-    """The payloads of blocks back to back, not copied when they are one piece."""
-    pieces = [piece for block in blocks for piece in block.pieces]
+def back_to_back(pieces: Sequence[Buffer]) -> Buffer:
+    """The bytes of all pieces, not copied when there is one."""
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

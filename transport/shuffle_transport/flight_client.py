@@ -33,7 +33,7 @@ from shuffle_transport.blocks import (
     Block,
     BlockBatch,
     add_rows,
-    joined_payload,
+    back_to_back,
     parse_batch,
     put_batch,
     table_rows,
@@ -129,7 +129,8 @@ class FlightClient:
                 while (after := window.try_send(size)) is None:
                     window = window.granted_to(_reply(replies).granted)
                 window = after
-                writer.write(put_batch(table_rows(batch), joined_payload(batch)))
+                payload = back_to_back([piece for block in batch for piece in block.pieces])
+                writer.write(put_batch(table_rows(batch), payload))
             writer.write_metadata(last.SerializeToString())
             writer.done_writing()
         except (pa.ArrowException, OSError) as error:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from shuffle_api.buffer import Buffer
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import Block, Mark
 from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_transport.blocks import back_to_back
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.exchange import BlockChannel, Control
 
@@ -71,7 +71,7 @@ def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block]
     rows = np.empty(len(blocks), BLOCK_ROW)
     for i, block in enumerate(blocks):
         rows[i] = (block.partition, crc32c(block.payload), block.size, block.size, block.records)
-    payload: Buffer = blocks[0].payload if len(blocks) == 1 else b"".join(block.payload for block in blocks)
+    payload = back_to_back([block.payload for block in blocks])
     while True:
         try:
             channel.send(rows, payload, timeout, credit_timeout=_LOOK)

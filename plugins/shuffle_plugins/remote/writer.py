@@ -19,7 +19,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.outgoing import Outgoing
-from shuffle_transport.blocks import Block
+from shuffle_transport.blocks import Block, back_to_back
 from shuffle_transport.checksum import crc32c, crc32c_of
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
@@ -186,7 +186,7 @@ class RemoteWriter(ShuffleWriter):
             self._blocks.append(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]))
             self._send()
         else:
-            self._add(partition, memoryview(b"".join(pieces)), records, self._push_batches)
+            self._add(partition, memoryview(back_to_back(pieces)), records, self._push_batches)
 
     def _add(self, partition: int, raw: memoryview, records: int, push: bool = True, *, copy: bool = False) -> None:
         """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""

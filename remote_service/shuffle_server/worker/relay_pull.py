@@ -15,7 +15,7 @@ from shuffle_server.worker.relay_state import RelayedShuffle
 from shuffle_server.worker.relay_values import MapEnd, Piece, RelayReader
 from shuffle_server.worker.serve import MAX_BATCH_ROWS
 from shuffle_transport import messages
-from shuffle_transport.blocks import BATCH_BYTES, add_rows, get_batch
+from shuffle_transport.blocks import BATCH_BYTES, add_rows, back_to_back, get_batch
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -73,7 +73,7 @@ def _batch(schema: pa.Schema, pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, 
     """One batch of several pieces, and its block table. Small pieces are joined: one copy, fewer messages."""
     counts = [len(piece.rows) for piece in pieces]
     rows = pieces[0].rows if len(pieces) == 1 else np.concatenate([piece.rows for piece in pieces])
-    payload = pieces[0].payload if len(pieces) == 1 else b"".join(piece.payload for piece in pieces)
+    payload = back_to_back([piece.payload for piece in pieces])
     maps = np.repeat(np.array([piece.output.map for piece in pieces], np.int64), counts)
     attempts = np.repeat(np.array([piece.output.attempt for piece in pieces], np.int64), counts)
     return get_batch(schema, maps, attempts, rows, payload), rows
