@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 
 from shuffle_api.errors import InvalidArgument
 
+MOST_TEXT = {4: 2**31 - 1, 8: 2**63 - 1}
+"""What offsets of that many bytes can reach."""
+
 
 def fixed_width(column: Any, kind: str) -> npt.NDArray[Any]:
     """The values of a primitive column as numpy type `kind` of the same width; what stands at a null is undefined.
@@ -88,7 +91,38 @@ def taken(batch: Any, order: npt.NDArray[np.int64]) -> Any:
     if not batch.num_columns:
         return with_columns([], batch.schema, len(order))
     numbers = pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)])
-    return pc.take(batch, numbers, boundscheck=False)
+    return with_columns([_taken(column, numbers) for column in batch.columns], batch.schema, len(order))
+
+
+def _taken(column: Any, numbers: Any) -> Any:
+    """Texts that are all equally long (identifiers, codes, dates) are taken as such, which is half the work."""
+    length = _text_length(column)
+    if not 0 < length * len(numbers) <= MOST_TEXT.get(offset_width(column.type), 0):
+        return pc.take(column, numbers, boundscheck=False)
+    _, offsets, data = column.buffers()
+    kind = np.dtype(f"<i{offset_width(column.type)}")
+    start = int(np.frombuffer(offsets, kind, 1, column.offset * kind.itemsize)[0])
+    texts = pa.Array.from_buffers(pa.binary(length), len(column), [None, data.slice(start, len(column) * length)])
+    texts = pc.take(texts, numbers, boundscheck=False)
+    ends = np.arange(len(numbers) + 1, dtype=kind) * length
+    return pa.Array.from_buffers(column.type, len(numbers), [None, pa.py_buffer(ends), texts.buffers()[1]])
+
+
+def _text_length(column: Any) -> int:
+    """How long each text of a column is; 0 if they are not all equally long, or it is no column of texts."""
+    width = offset_width(column.type)
+    if not width or not len(column) or column.null_count:
+        return 0
+    offsets = np.frombuffer(column.buffers()[1], f"<i{width}", len(column) + 1, column.offset * width)
+    lengths = np.diff(offsets)
+    return int(lengths[0]) if (lengths == lengths[0]).all() else 0
+
+
+def offset_width(kind: Any) -> int:
+    """The bytes of an offset of a column of texts or bytes; 0 for other types."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return 4
+    return 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 0
 
 
 def check_movable(schema: Any) -> None:

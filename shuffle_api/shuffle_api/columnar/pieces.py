@@ -18,16 +18,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from shuffle_api.columnar.arrays import joined
+from shuffle_api.columnar.arrays import MOST_TEXT, joined
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.slices import Column, Slice, simple
 from shuffle_api.errors import InvalidArgument
 
 Pieces: TypeAlias = tuple[memoryview, ...]
 """Bytes in several places, one after the other; each piece is of format B."""
-
-MOST_TEXT = {4: 2**31 - 1, 8: 2**63 - 1}
-"""What offsets of that many bytes can reach."""
 
 _ALIGN = 8  # as Arrow's writers have it by default
 _ZEROS = memoryview(bytes(_ALIGN))
@@ -99,7 +96,7 @@ class _Body:
             begin, stop = int(own[0]), int(own[-1])
             if end + stop - begin > most:
                 raise InvalidArgument(
-                    f"more than {end} bytes of texts in one column of a block",
+                    f"more than {most} bytes of texts in one column of a block",
                     remedy="make blocks smaller, or cast the column to large_string or large_binary",
                 )
             np.add(own[1:], end - begin, out=offsets[done + 1 : done + count + 1])

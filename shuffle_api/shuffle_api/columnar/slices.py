@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shuffle_api.columnar.arrays import offset_width
+
 
 class Chunk:
     """A batch of which slices are handed out."""
@@ -50,7 +52,7 @@ class Column:
         """Where the values of an array lie, whose type must be `simple`."""
         data = column.buffers()[-1]
         view = memoryview(b"") if data is None else memoryview(data).cast("B")
-        if not (wide := _offset_width(column.type)):
+        if not (wide := offset_width(column.type)):
             width = column.type.bit_width // 8
             return cls(column.null_count > 0, width, view[column.offset * width :], None)
         offsets = np.frombuffer(column.buffers()[1], f"<i{wide}", len(column) + 1, column.offset * wide)
@@ -68,10 +70,4 @@ def simple(kind: Any) -> bool:
         pa.types.is_decimal,
         pa.types.is_fixed_size_binary,
     )
-    return _offset_width(kind) > 0 or (any(test(kind) for test in fixed) and kind.bit_width > 0)
-
-
-def _offset_width(kind: Any) -> int:
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return 4
-    return 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 0
+    return offset_width(kind) > 0 or (any(test(kind) for test in fixed) and kind.bit_width > 0)

@@ -9,8 +9,9 @@ All arithmetic is modulo 2**64, little endian.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,23 +31,27 @@ LONG = 1024
 """Values of more bytes than this are replaced by their 8-byte BLAKE2b digest before they are hashed."""
 
 
-PIECE = 8 << 10
+PIECE = 12 << 10
 """Values that are hashed at once: what is made on the way stays in the caches, and in memory that is there already."""
 
 
 def hash_words(values: U64, seeds: U64) -> U64:
     """XXH64 of 8-byte values."""
-    if len(values) <= PIECE:
-        return _finish(_eight(seeds + (P5 + np.uint64(8)), values))
-    hashes = np.empty(len(values), np.uint64)
-    for at in range(0, len(values), PIECE):
-        hashes[at : at + PIECE] = hash_words(values[at : at + PIECE], seeds[at : at + PIECE])
-    return hashes
+    return _by_piece(_eight, 8, values, seeds)
 
 
 def hash_half_words(values: npt.NDArray[np.uint32], seeds: U64) -> U64:
     """XXH64 of 4-byte values."""
-    return _finish(_four(seeds + (P5 + np.uint64(4)), values.astype(np.uint64)))
+    return _by_piece(_four, 4, values, seeds)
+
+
+def _by_piece(step: Callable[[U64, U64], U64], size: int, values: npt.NDArray[Any], seeds: U64) -> U64:
+    hashes = np.empty(len(values), np.uint64)
+    start = P5 + np.uint64(size)
+    for at in range(0, len(values), PIECE):
+        piece = slice(at, at + PIECE)
+        hashes[piece] = _finish(step(seeds[piece] + start, values[piece].astype(np.uint64, copy=False)))
+    return hashes
 
 
 def hash_bytes(data: Bytes, starts: I64, lengths: I64, seeds: U64) -> U64:
@@ -101,8 +106,9 @@ def _stripes(words: npt.NDArray[np.uint64], starts: I64, lengths: I64, seeds: U6
         base = starts[rows] + 32 * stripe
         for number, lane in enumerate(lanes):
             lane[rows] = _round(lane[rows], words[base + 8 * number].astype(np.uint64))
-    one, two, three, four = lanes
-    merged = _rotated(one, 1) + _rotated(two, 7) + _rotated(three, 12) + _rotated(four, 18)
+    merged = np.zeros_like(lengths, np.uint64)
+    for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+        merged += _rotated(lane.copy(), bits)
     for lane in lanes:
         merged = (merged ^ _round(np.zeros_like(lane), lane)) * P1 + P4
     return merged
@@ -119,19 +125,36 @@ def _round(lane: U64, words: U64) -> U64:
     return _rotated(lane + words * P2, 31) * P1
 
 
+# These change what they are given, and return it: an array less for every step.
+
+
 def _eight(accumulator: U64, words: U64) -> U64:
-    return _rotated(accumulator ^ (_rotated(words * P2, 31) * P1), 27) * P1 + P4
+    accumulator ^= _rotated(words * P2, 31) * P1
+    accumulator = _rotated(accumulator, 27)
+    accumulator *= P1
+    accumulator += P4
+    return accumulator
 
 
 def _four(accumulator: U64, halves: U64) -> U64:
-    return _rotated(accumulator ^ (halves * P1), 23) * P2 + P3
+    accumulator ^= halves * P1
+    accumulator = _rotated(accumulator, 23)
+    accumulator *= P2
+    accumulator += P3
+    return accumulator
 
 
 def _rotated(values: U64, bits: int) -> U64:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+    low = values >> np.uint64(64 - bits)
+    values <<= np.uint64(bits)
+    values |= low
+    return values
 
 
 def _finish(hashes: U64) -> U64:
-    hashes = (hashes ^ (hashes >> np.uint64(33))) * P2
-    hashes = (hashes ^ (hashes >> np.uint64(29))) * P3
-    return hashes ^ (hashes >> np.uint64(32))
+    hashes ^= hashes >> np.uint64(33)
+    hashes *= P2
+    hashes ^= hashes >> np.uint64(29)
+    hashes *= P3
+    hashes ^= hashes >> np.uint64(32)
+    return hashes

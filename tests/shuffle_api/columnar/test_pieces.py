@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shuffle_api.columnar.arrays import joined
+from shuffle_api.columnar.arrays import MOST_TEXT, joined
 from shuffle_api.columnar.ipc import decode, encode
-from shuffle_api.columnar.pieces import MOST_TEXT, PieceEncoder
+from shuffle_api.columnar.pieces import PieceEncoder
 from shuffle_api.columnar.slices import Chunk, Slice, simple
 from shuffle_api.errors import InvalidArgument
 from tests.shuffle_api.columnar.strategies import PLAIN, batches, rows_of
