@@ -37,11 +37,10 @@ def read_outputs(client: FlightClient, ticket: pb.GetTicket) -> int:
     def wire(outputs: object) -> PullStream:
         raise RuntimeError(f"{outputs} cannot be read from their files")
 
-    outputs = [map_attempt(each.output) for each in located]
+    outputs = [map_attempt(each) for each in ticket.maps]
+    partitions = range(ticket.first_partition, ticket.end_partition)
     total = 0
-    for item in LocatedPull(
-        outputs, range(ticket.first_partition, ticket.end_partition), located, wire, lambda _: None
-    ):
+    for item in LocatedPull(outputs, partitions, located, wire, lambda *_: None):
         if isinstance(item, ShuffleError):
             raise item
         total += item.payload.nbytes

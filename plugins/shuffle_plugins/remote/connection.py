@@ -13,6 +13,7 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_plugins.remote.news import NewsDesk
 from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_plugins.remote.told import ReadsTold
 from shuffle_plugins.remote.traffic import RemoteTraffic
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -65,6 +66,7 @@ class Connection:
         self.news = NewsDesk(self.control, options.retry)
         self.hand_over = HandOver(app, allowed=options.hand_over == "auto")
         self.traffic = RemoteTraffic()
+        self.reads_told = ReadsTold(self.hand_over, self.data)
         self._workers: dict[str, WorkerInfo] = {}
         self._draining: set[str] = set()
         self._clients: dict[str, FlightClient] = {}
@@ -145,6 +147,7 @@ class Connection:
 
     def close(self) -> None:
         """Close everything; idempotent."""
+        self.reads_told.close()
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())

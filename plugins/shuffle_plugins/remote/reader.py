@@ -36,7 +36,7 @@ from shuffle_plugins.remote.traffic import CountedPull
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import Pulled
-from shuffle_transport.hand_over import LocatedPull, Stream, locate_blocks
+from shuffle_transport.hand_over import LocatedPull, OutputIndex, Stream, locate_blocks
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 NOTHING: Mapping[MapAttempt, Mapping[int, int]] = MappingProxyType({})
@@ -176,10 +176,16 @@ class RemoteReader(BlocksReader):
             by_file = self._by_file(asked)
             if by_file:
                 ticket = self._ticket(by_file)
-                blocks = locate_blocks(connection.hand_over, worker, connection.data(worker), ticket)
+                client = connection.data(worker)
+                blocks = locate_blocks(connection.hand_over, worker, client, ticket, self._spec.partitions)
                 if blocks is not None:
-                    return LocatedPull(outputs, self._partitions, blocks, pull, traffic.located)
+                    return LocatedPull(outputs, self._partitions, blocks, pull, served)
             return pull(outputs)
+
+        def served(index: OutputIndex, count: int, size: int) -> None:
+            traffic.located(size)
+            if index.file is not None:  # the worker was not asked
+                connection.reads_told.add(worker, self._spec.id, count, size)
 
         def located() -> list[MapOutput]:
             return self._located(outputs).outputs

@@ -7,26 +7,24 @@ way, output by output, is pulled, in its place in the order.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
-
-import numpy as np
+from typing import Final, Protocol, TypeAlias
 
 from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_transport import messages
-from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, Pulled
-from shuffle_transport.hand_over.mapped import OutputBlocks
+from shuffle_transport.hand_over.known import LocatedOutputs, OutputIndex, Row
+from shuffle_transport.hand_over.mapped import OutputBlocks, check_file
 from shuffle_transport.hand_over.sight import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-LOCATED_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in BLOCK_ROW.names or ()), ("offset", "<i8")])
-
-Row: TypeAlias = tuple[int, int, int, int, int, int]
-"""Partition, crc32c, length, raw_length, records, offset."""
+WHOLE_BYTES: Final = 64 << 10  # indexes up to this size are asked for whole: other readers of this process need not ask
+ANSWER_BYTES: Final = 4 << 20  # of all indexes of one answer
 
 
 class Stream(Protocol):
@@ -41,41 +39,77 @@ Wire: TypeAlias = Callable[[Sequence[MapAttempt]], Stream]
 """Begins a pull of these outputs over the wire, of the same partitions."""
 
 
+Served: TypeAlias = Callable[[OutputIndex, int, int], None]
+"""Told how many blocks and bytes of an output came from its file, and by which index."""
+
+
 def locate_blocks(
-    hand_over: HandOver, worker: str, client: FlightClient, ticket: pb.GetTicket
-) -> list[pb.LocatedBlocks] | None:
-    """Where the blocks of a ticket with `maps` lie, one answer for each; None when they are to be pulled."""
+    hand_over: HandOver, worker: str, client: FlightClient, ticket: pb.GetTicket, partitions: int = 0
+) -> LocatedOutputs | None:
+    """Where the blocks of a ticket with `maps` lie, as far as they lie in files; None when all are to be pulled.
+
+    :param partitions: how many the shuffle has: of those that the ticket is not about something may be learnt too.
+    """
+    shuffle = messages.shuffle_id(ticket.shuffle)
     nonce = hand_over.nonce(worker, client)
     if nonce is None:
         return None
+    found = {each: hand_over.known.find(worker, shuffle, each) for each in map(messages.map_attempt, ticket.maps)}
+    indexes = {output: index for output, index in found.items() if index is not None}
+    unknown = [output for output, index in found.items() if index is None]
     try:
-        results = hand_over.act(client, "locate", pb.LocateBlocksRequest(nonce=nonce, ticket=ticket))
-        located = [messages.parse(pb.LocatedBlocks, result) for result in results]
-        if [each.output for each in located] != list(ticket.maps):
-            raise ProtocolMismatch(f"{client.address} located other outputs than were asked for")
-        return located
+        if unknown:
+            indexes |= _told(hand_over, nonce, client, ticket, unknown, partitions)
     except ShuffleError as error:
         hand_over.failed(worker, error)
         return None
+    return LocatedOutputs(hand_over.known, worker, shuffle, indexes)
+
+
+def _told(
+    hand_over: HandOver,
+    nonce: bytes,
+    client: FlightClient,
+    ticket: pb.GetTicket,
+    outputs: Sequence[MapAttempt],
+    partitions: int,
+) -> dict[MapAttempt, OutputIndex]:
+    """What the worker says of these outputs. Raises ShuffleError."""
+    asked = pb.GetTicket(
+        shuffle=ticket.shuffle,
+        first_partition=ticket.first_partition,
+        end_partition=ticket.end_partition,
+        maps=map(messages.attempt_of, outputs),
+    )
+    whole = ticket.end_partition - ticket.first_partition < partitions
+    request = pb.LocateBlocksRequest(
+        nonce=nonce, ticket=asked, whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0
+    )
+    located = [messages.parse(pb.LocatedBlocks, result) for result in hand_over.act(client, "locate", request)]
+    if [each.output for each in located] != list(asked.maps):
+        raise ProtocolMismatch(f"{client.address} located other outputs than were asked for")
+    indexes = {}
+    for output, each in zip(outputs, located, strict=True):
+        if each.HasField("error"):  # which the wire says as well, in a form of its own
+            continue
+        try:
+            indexes[output] = OutputIndex.of(each)
+        except ProtocolMismatch as error:
+            log.info("%s is pulled: %s", output, error)
+    return indexes
 
 
 class LocatedPull:
     """The blocks of `partitions` out of `outputs`, in this order, those that are `located` read from files.
 
     :param wire: pulls the others.
-    :param served: is told how many bytes of an output came from its file.
     """
 
     def __init__(
-        self,
-        outputs: Sequence[MapAttempt],
-        partitions: range,
-        located: Sequence[pb.LocatedBlocks],
-        wire: Wire,
-        served: Callable[[int], None],
+        self, outputs: Sequence[MapAttempt], partitions: range, located: LocatedOutputs, wire: Wire, served: Served
     ) -> None:
         self._outputs, self._partitions, self._wire, self._served = outputs, partitions, wire, served
-        self._located = {messages.map_attempt(each.output): each for each in located}
+        self._located = located
         self._pull: Stream | None = None
         self._cancelled = False
 
@@ -83,24 +117,23 @@ class LocatedPull:
         """Raises what a pull raises. BlockCorrupt may be the file's fault or the mapping's: ask the worker then."""
         waiting: list[MapAttempt] = []
         for output in self._outputs:
-            located = self._located.get(output)
-            if located is None or located.HasField("error"):  # which the wire says as well, in a form of its own
+            index = self._located.get(output)
+            if index is None:
                 waiting.append(output)
                 continue
             try:
-                rows = self._rows(located)
-                blocks = _open(located.path, rows) if rows else None
+                rows = index.between(self._partitions)
+                blocks = _open(index, rows)
             except (OSError, ValueError, ProtocolMismatch) as error:
                 log.info("%s is pulled: %s", output, error)
+                self._located.wrong(output)
                 waiting.append(output)
                 continue
             if waiting:
                 yield from self._pulled(waiting)
                 waiting = []
             if blocks is not None:
-                with blocks:
-                    yield from _verified(output, rows, blocks)
-                self._served(_size(rows))
+                yield from self._read(output, index, rows, blocks)
         if waiting:
             yield from self._pulled(waiting)
 
@@ -109,6 +142,16 @@ class LocatedPull:
         self._cancelled = True
         if self._pull is not None:
             self._pull.cancel()
+
+    def _read(self, output: MapAttempt, index: OutputIndex, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:
+        self._located.opened(output, blocks.file)
+        with blocks:
+            try:
+                yield from _verified(output, rows, blocks)
+            except BlockCorrupt:
+                self._located.wrong(output)
+                raise
+        self._served(index, len(rows), _size(rows))
 
     def _pulled(self, outputs: Sequence[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
         self._pull = pull = self._wire(outputs)
@@ -120,25 +163,18 @@ class LocatedPull:
             self._pull = None
             pull.cancel()
 
-    def _rows(self, located: pb.LocatedBlocks) -> list[Row]:
-        """The blocks' table. Raises ProtocolMismatch when it cannot be an answer to what was asked."""
-        if len(located.index) % LOCATED_ROW.itemsize:
-            raise ProtocolMismatch(f"an index of {len(located.index)} bytes")
-        rows: list[Row] = np.frombuffer(located.index, LOCATED_ROW).tolist()
-        last, end = self._partitions.start, self._partitions.stop
-        for partition, _, length, raw_length, records, offset in rows:
-            if not last <= partition < end or not 0 <= length <= raw_length or records < 0 or offset < 0:
-                raise ProtocolMismatch("blocks that were not asked for")
-            last = partition
-        return rows
 
-
-def _open(path: str, rows: list[Row]) -> OutputBlocks:
-    return OutputBlocks(path, _size(rows), max(offset + length for _, _, length, _, _, offset in rows))
+def _open(index: OutputIndex, rows: list[Row]) -> OutputBlocks | None:
+    """The file, None if nothing of it is wanted. Raises OSError, ValueError when it is not the one that was told of."""
+    if rows:
+        return OutputBlocks(index.path, _size(rows), max(row[5] + row[2] for row in rows), index.file)
+    if index.file is not None:
+        check_file(index.path, os.stat(index.path, follow_symlinks=False), index.file)
+    return None
 
 
 def _size(rows: list[Row]) -> int:
-    return sum(length for _, _, length, _, _, _ in rows)
+    return sum(row[2] for row in rows)
 
 
 def _verified(output: MapAttempt, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:

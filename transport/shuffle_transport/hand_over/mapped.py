@@ -20,7 +20,7 @@ import os
 import resource
 import stat
 import weakref
-from typing import Final
+from typing import Final, NamedTuple
 
 from shuffle_transport.read_fully import read_fully
 
@@ -38,13 +38,33 @@ def mapped_files() -> int:
     return len(_mapped)
 
 
+class FileIdentity(NamedTuple):
+    """What tells a file from another one that had its name before: one that is written over is another one too."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileIdentity:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def check_file(path: str, status: os.stat_result, file: FileIdentity) -> None:
+    """:raises OSError: what was found at `path` is another file."""
+    if FileIdentity.of(status) != file:
+        raise OSError(errno.ESTALE, "it was replaced", path)
+
+
 class OutputBlocks:
     """Ranges of one committed file. The views that it hands out outlive it. A context manager."""
 
-    def __init__(self, path: str, total: int, end: int) -> None:
+    def __init__(self, path: str, total: int, end: int, file: FileIdentity | None = None) -> None:
         """
         :param total: bytes that will be asked for.
         :param end: where the last of them ends in the file.
+        :param file: which one it must be.
         :raises OSError: the path does not name a whole committed file (any more), or it cannot be opened now.
         """
         self._map: mmap.mmap | None = None
@@ -53,8 +73,10 @@ class OutputBlocks:
             fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             status = os.fstat(self._fd)
             named = os.stat(path, follow_symlinks=False)
-            if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino):
-                raise OSError(errno.ESTALE, "it was replaced", path)
+            self.file = FileIdentity.of(status)
+            check_file(path, named, self.file)
+            if file is not None:
+                check_file(path, status, file)
             if not stat.S_ISREG(status.st_mode) or status.st_size < end:
                 raise OSError(errno.EINVAL, f"it has {status.st_size} bytes, not {end}", path)
             if total >= MAP_FROM and _may_map():

@@ -32,6 +32,7 @@ from shuffle_api.errors import (
 )
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.hand_over.known import KnownOutputs
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class HandOver:
 
     def __init__(self, app: str, *, allowed: bool = True) -> None:
         self._app, self._allowed = app, allowed
+        self.known = KnownOutputs()
         self._lock = threading.Lock()
         self._places: dict[str, _Place] = {}
         self._refused: dict[str, bytes] = {}

@@ -1,0 +1,73 @@
+"""What was read of workers' files without asking: the workers are told now and then, so that they count it as read."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+
+from shuffle_api.errors import ShuffleError
+from shuffle_api.ids import ShuffleId
+from shuffle_transport import messages
+from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.hand_over import HandOver
+from shuffle_transport.hand_over.sight import ACTION_SECONDS
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+TELL_SECONDS = 5.0
+LAST_SECONDS = 2.0  # that a worker may take when nothing is waited for any more
+
+
+class ReadsTold:
+    """Counts, and tells `TELL_SECONDS` after the first of them. Thread-safe.
+
+    :param client: the client of a worker. Raises ShuffleError.
+    """
+
+    def __init__(self, hand_over: HandOver, client: Callable[[str], FlightClient]) -> None:
+        self._hand_over, self._client = hand_over, client
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[ShuffleId, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    def add(self, worker: str, shuffle: ShuffleId, blocks: int, size: int) -> None:
+        """So many blocks and bytes were read."""
+        with self._lock:
+            counts = self._counts[worker][shuffle]
+            counts[0] += blocks
+            counts[1] += size
+            if self._timer is None and not self._closed:
+                self._timer = threading.Timer(TELL_SECONDS, self._tell)
+                self._timer.name, self._timer.daemon = "reads-told", True
+                self._timer.start()
+
+    def close(self) -> None:
+        """Tell the last of it."""
+        with self._lock:
+            self._closed = True
+            timer = self._timer
+        if timer is not None:
+            timer.cancel()
+            self._tell(LAST_SECONDS)
+            timer.join()
+
+    def _tell(self, timeout: float = ACTION_SECONDS) -> None:
+        with self._lock:
+            counts, self._timer = dict(self._counts), None
+            self._counts.clear()
+        for worker, shuffles in counts.items():
+            reads = [
+                pb.FileReads(shuffle=messages.key_of(shuffle), blocks=blocks, bytes=size)
+                for shuffle, (blocks, size) in shuffles.items()
+            ]
+            try:
+                client = self._client(worker)
+                nonce = self._hand_over.nonce(worker, client)
+                if nonce is not None:
+                    self._hand_over.act(client, "tell-reads", pb.TellReadsRequest(nonce=nonce, reads=reads), timeout)
+            except ShuffleError as error:  # nobody waits for it
+                log.info("worker %s was not told what has been read of its files: %s", worker, error)
