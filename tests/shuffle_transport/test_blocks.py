@@ -49,6 +49,14 @@ def test_a_push_batch_reads_back_as_the_blocks_it_was_built_of(items: list[tuple
     assert not parsed.outputs
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=20))
+def test_each_block_of_a_pull_batch_is_of_its_output(outputs: list[tuple[int, int]]) -> None:
+    rows = table_rows([Block(n, crc32c(b"x"), 1, 1, b"x") for n in range(len(outputs))])
+    maps, attempts = (np.array(numbers, np.int64) for numbers in zip(*outputs, strict=True))
+    parsed = parse_batch(over_the_wire(get_batch(GET_SCHEMA, maps, attempts, rows, b"x" * len(rows))), GET_SCHEMA)
+    assert list(parsed.outputs) == [MapAttempt(*numbers) for numbers in outputs]
+
+
 @given(PAYLOADS, st.integers(0, 20), st.integers(0, 20))
 def test_any_slice_of_a_batch_reads_as_that_slice(items: list[tuple[int, bytes, int]], start: int, length: int) -> None:
     rows = table_rows(blocks_of(items))

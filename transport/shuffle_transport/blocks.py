@@ -148,25 +148,33 @@ def parse_batch(batch: pa.RecordBatch, schema: pa.Schema) -> BlockBatch:
         batch.validate(full=True)
     except pa.ArrowException as error:
         raise InvalidArgument(f"malformed block batch: {error}", remedy="send valid Arrow record batches") from None
-    nulls = [name for name, column in zip(schema.names, batch.columns, strict=True) if column.null_count]
-    if nulls:
-        raise InvalidArgument(f"null in block column {nulls[0]}", remedy="every field of a block has a value")
+    columns = batch.columns
+    for column, name in zip(columns, schema.names, strict=True):
+        if column.null_count:
+            raise InvalidArgument(f"null in block column {name}", remedy="every field of a block has a value")
+    *ids, partition, checksum, raw_length, records, payload = columns
     rows = np.empty(batch.num_rows, BLOCK_ROW)
-    for name in TABLE_FIELDS:
-        rows[name] = _values(batch.column(name), BLOCK_ROW[name])
-    column = batch.column("payload")
-    _, offset_buffer, data = column.buffers()
-    if batch.num_rows == 0:
+    for name, column in zip(TABLE_FIELDS, (partition, checksum, raw_length, records), strict=True):
+        rows[name] = _values(column, BLOCK_ROW[name])
+    if not len(rows):
         return BlockBatch(rows, memoryview(b""))
-    offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
-    rows["length"] = np.diff(offsets)
+    _, offset_buffer, data = payload.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64, len(rows) + 1, payload.offset * 8)
+    rows["length"] = offsets[1:] - offsets[:-1]
     _check_rows(rows, MAX_BATCH_BYTES)
     whole = memoryview(data)[int(offsets[0]) : int(offsets[-1])] if data is not None else memoryview(b"")
-    if "map" not in schema.names:
-        return BlockBatch(rows, whole)
-    ids = (_values(batch.column(name), np.dtype("<i8")).tolist() for name in ("map", "attempt"))
-    outputs = [MapAttempt(map_id, attempt) for map_id, attempt in zip(*ids, strict=True)]
-    return BlockBatch(rows, whole, outputs)
+    return BlockBatch(rows, whole, _outputs(*ids) if ids else ())
+
+
+def _outputs(maps: pa.Array, attempts: pa.Array) -> list[MapAttempt]:
+    """Row by row. Most batches have many rows of few outputs."""
+    map_ids, numbers = (_values(column, np.dtype("<i8")) for column in (maps, attempts))
+    changes = np.flatnonzero((map_ids[1:] != map_ids[:-1]) | (numbers[1:] != numbers[:-1])) + 1
+    starts = [0, *changes.tolist()]
+    outputs: list[MapAttempt] = []
+    for start, end in zip(starts, [*starts[1:], len(map_ids)], strict=True):
+        outputs += [MapAttempt(int(map_ids[start]), int(numbers[start]))] * (end - start)
+    return outputs
 
 
 def parse_table(data: bytes, most_bytes: int) -> np.ndarray:
