@@ -133,7 +133,7 @@ def test_a_block_that_is_not_what_its_checksum_says_is_named(tmp_path: Path) -> 
 # ------------------------------------------------------------------ what is known
 
 
-def test_a_whole_index_is_kept_once_its_file_was_opened_and_serves_other_partitions(tmp_path: Path) -> None:
+def test_a_whole_index_is_kept_once_its_file_was_read_and_serves_other_partitions(tmp_path: Path) -> None:
     found = {output: located(tmp_path / str(output.map), whole=True) for output in OUTPUTS}
     found[OUTPUTS[0]] = replace(found[OUTPUTS[0]], rows=found[OUTPUTS[0]].rows[:1], whole=False)
     reading = Reading(found)
@@ -143,6 +143,14 @@ def test_a_whole_index_is_kept_once_its_file_was_opened_and_serves_other_partiti
     again = reading.again()
     assert again.all(range(1, 2)) == [(0, b"wire"), *((output.map, PAYLOADS[1]) for output in OUTPUTS[1:])]
     assert again.served == [(str(n), 1, len(PAYLOADS[1])) for n in range(1, 4)]
+
+
+def test_a_whole_index_is_not_kept_of_a_file_that_it_is_not_of(tmp_path: Path) -> None:
+    reading = Reading({output: located(tmp_path / str(output.map), whole=True) for output in OUTPUTS})
+    (tmp_path / "0").write_bytes(b"of another shuffle")  # between the worker's answer and the look into the file
+    with pytest.raises(BlockCorrupt):
+        reading.all(range(1))
+    assert not len(reading.known)
 
 
 def test_another_file_of_that_name_is_not_read_and_forgotten(tmp_path: Path) -> None:

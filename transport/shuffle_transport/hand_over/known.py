@@ -32,7 +32,7 @@ Row: TypeAlias = tuple[int, int, int, int, int, int]
 class OutputIndex:
     """Where the blocks of one output lie: those of all partitions if it is `whole`, else those that were asked for.
 
-    `file` is which file it is about, None as long as nobody has opened it.
+    `file` is which file it is about, None as long as nobody has read blocks of it.
     """
 
     path: str
@@ -85,7 +85,7 @@ class KnownOutputs:
             return found
 
     def add(self, worker: str, shuffle: ShuffleId, output: MapAttempt, index: OutputIndex) -> None:
-        """Keep a whole index whose file has been opened."""
+        """Keep a whole index, which names its file."""
         with self._lock:
             self._drop((worker, shuffle, output))
             self._indexes[worker, shuffle, output] = index
@@ -119,8 +119,8 @@ class LocatedOutputs:
         """None: it is to be pulled."""
         return self._indexes.get(output)
 
-    def opened(self, output: MapAttempt, file: FileIdentity) -> None:
-        """Its file was there, and is this one."""
+    def right(self, output: MapAttempt, file: FileIdentity) -> None:
+        """Blocks of it were read from this file, and matched their checksums: so the index is that of this file."""
         index = self._indexes[output]
         if index.whole and index.file is None:
             self._known.add(self._worker, self._shuffle, output, replace(index, file=file))

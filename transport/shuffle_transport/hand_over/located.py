@@ -144,13 +144,13 @@ class LocatedPull:
             self._pull.cancel()
 
     def _read(self, output: MapAttempt, index: OutputIndex, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:
-        self._located.opened(output, blocks.file)
         with blocks:
             try:
                 yield from _verified(output, rows, blocks)
             except BlockCorrupt:
                 self._located.wrong(output)
                 raise
+        self._located.right(output, blocks.file)
         self._served(index, len(rows), _size(rows))
 
     def _pulled(self, outputs: Sequence[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
