@@ -95,7 +95,7 @@ def taken(batch: Any, order: npt.NDArray[np.int64]) -> Any:
 
 
 def _taken(column: Any, numbers: Any) -> Any:
-    """Texts that are all equally long (identifiers, codes, dates) are taken as such, which is half the work."""
+    """Texts that are all equally long (identifiers, codes, dates) are taken as such, in two thirds of the time."""
     length = _text_length(column)
     if not 0 < length * len(numbers) <= MOST_TEXT.get(offset_width(column.type), 0):
         return pc.take(column, numbers, boundscheck=False)
