@@ -95,8 +95,7 @@ def _feed(spark: SparkSession, source: Any, rate: int, count: int) -> None:
 
 def _await(spark: SparkSession, running: Any, query: str, count: int) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    # Counted by one task: more would take slots that the query needs for its next batch, all at once, or it fails.
-    while (found := spark.table(query).coalesce(1).count()) < count:
+    while (found := spark.table(query).count()) < count:
         if running.exception() is not None:
             raise RuntimeError(str(running.exception()))
         if time.monotonic() > deadline:
