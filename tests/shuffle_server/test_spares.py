@@ -30,7 +30,7 @@ def write(store: Store, of: ShuffleSpec, payload: bytes, map_id: int = 0) -> int
     assert store.publish(staged, turn) is not None
     file, fd = store.open_output(of.id, MapAttempt(map_id, 0))
     os.close(fd)
-    return file.identity[0]
+    return file.identity.inode
 
 
 def read(store: Store, of: ShuffleSpec, map_id: int = 0) -> bytes:

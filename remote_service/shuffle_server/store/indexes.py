@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.output_file import OutputFile, load
+from shuffle_transport.file_identity import FileIdentity
 
 INDEX_CACHE_BYTES = 64 << 20
 
@@ -26,7 +27,7 @@ class IndexCache:
     def bytes(self) -> int:
         return self._bytes
 
-    def get(self, shuffle: ShuffleId, map_id: int, path: Path, identity: tuple[int, int, int]) -> OutputFile:
+    def get(self, shuffle: ShuffleId, map_id: int, path: Path, identity: FileIdentity) -> OutputFile:
         """The index of the file at `path`, whose identity is known. Raises TornFile, OSError."""
         key = shuffle, map_id
         with self._lock:

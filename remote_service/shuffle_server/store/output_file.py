@@ -10,6 +10,7 @@ import numpy as np
 
 from shuffle_server.store.format import TABLE_FIELDS, TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.file_identity import FileIdentity
 from shuffle_transport.read_fully import read_fully
 
 
@@ -18,7 +19,7 @@ class OutputFile:
     """The index of one committed file, as it was found on disk; `identity` tells whether it is still the same file."""
 
     path: Path
-    identity: tuple[int, int, int]  # inode, size, mtime in ns
+    identity: FileIdentity
     index: np.ndarray  # dtype INDEX_ROW, sorted by partition
     description: Description
 
@@ -26,10 +27,6 @@ class OutputFile:
         """The index rows of partitions [first, end)."""
         low, high = np.searchsorted(self.index["partition"], (first, end))
         return self.index[low:high]
-
-
-def identity_of(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def load(path: Path) -> OutputFile:
@@ -43,7 +40,7 @@ def load(path: Path) -> OutputFile:
         index, description = decode_tail(read_range(fd, offset, at - offset), trailer, blocks)
     finally:
         os.close(fd)
-    return OutputFile(path, identity_of(status), index, description)
+    return OutputFile(path, FileIdentity.of(status), index, description)
 
 
 def read_range(fd: int, offset: int, length: int) -> bytearray:

@@ -20,7 +20,7 @@ from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory, busy, gone, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
-from shuffle_server.store.output_file import OutputFile, identity_of, load
+from shuffle_server.store.output_file import OutputFile, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
@@ -29,6 +29,7 @@ from shuffle_server.store.regions import Regions, Run
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tier import Tier
+from shuffle_transport.file_identity import FileIdentity
 
 SPARE_SECONDS = 60.0
 
@@ -204,7 +205,7 @@ class Store:
         try:
             # As long as it is held, the file is not written over, even if it is removed meanwhile.
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            file = self._indexes.get(shuffle, output.map, path, identity_of(os.fstat(fd)))
+            file = self._indexes.get(shuffle, output.map, path, FileIdentity.of(os.fstat(fd)))
             file.description.check(shuffle, output)
         except (TornFile, OSError) as error:
             os.close(fd)

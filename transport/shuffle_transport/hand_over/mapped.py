@@ -20,8 +20,9 @@ import os
 import resource
 import stat
 import weakref
-from typing import Final, NamedTuple
+from typing import Final
 
+from shuffle_transport.file_identity import FileIdentity
 from shuffle_transport.read_fully import read_fully
 
 MAP_FROM: Final = 64 << 10  # what is less is read: a mapping costs two system calls and a fault for every few pages
@@ -36,19 +37,6 @@ _can_populate = hasattr(mmap.mmap, "madvise")  # until the kernel says otherwise
 def mapped_files() -> int:
     """How many files this process has mapped."""
     return len(_mapped)
-
-
-class FileIdentity(NamedTuple):
-    """What tells a file from another one that had its name before: one that is written over is another one too."""
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileIdentity:
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def check_file(path: str, status: os.stat_result, file: FileIdentity) -> None:

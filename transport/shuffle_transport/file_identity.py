@@ -1,0 +1,19 @@
+"""Which file it is that a path names."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class FileIdentity(NamedTuple):
+    """What tells a file from another one that had its name before: one that is written over is another one too."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileIdentity:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
