@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shuffle_api.columnar.arrays import offset_width
+from shuffle_api.columnar.arrays import offset_width, text_offsets
 
 
 class Chunk:
@@ -52,11 +52,10 @@ class Column:
         """Where the values of an array lie, whose type must be `simple`."""
         data = column.buffers()[-1]
         view = memoryview(b"") if data is None else memoryview(data).cast("B")
-        if not (wide := offset_width(column.type)):
+        if not offset_width(column.type):
             width = column.type.bit_width // 8
             return cls(column.null_count > 0, width, view[column.offset * width :], None)
-        offsets = np.frombuffer(column.buffers()[1], f"<i{wide}", len(column) + 1, column.offset * wide)
-        return cls(column.null_count > 0, 0, view, offsets)
+        return cls(column.null_count > 0, 0, view, text_offsets(column))
 
 
 def simple(kind: Any) -> bool:
