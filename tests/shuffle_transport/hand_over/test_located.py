@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pytest
+from google.protobuf.message import Message
 
-from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
+from shuffle_api.errors import BlockCorrupt, MapOutputLost, ProtocolMismatch, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.flight_client import Pulled
+from shuffle_transport.flight_client import FlightClient, Pulled
 from shuffle_transport.hand_over.known import LOCATED_ROW, KnownOutputs, LocatedOutputs, OutputIndex
-from shuffle_transport.hand_over.located import LocatedPull
+from shuffle_transport.hand_over.located import LocatedPull, locate_blocks
+from shuffle_transport.hand_over.sight import ACTION_SECONDS, HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 SHUFFLE = ShuffleId("app", 3)
@@ -110,6 +114,49 @@ def test_what_lies_between_two_in_files_is_pulled_between_them(tmp_path: Path) -
 def test_an_index_that_ends_early_is_none(index: bytes) -> None:
     with pytest.raises(ProtocolMismatch):
         OutputIndex.of(pb.LocatedBlocks(path="x", index=index))
+
+
+class Telling(HandOver):
+    """The hand-over to a worker that says these things, in the order in which it is asked."""
+
+    def __init__(self, *said: pb.LocatedBlocks) -> None:
+        super().__init__("app")
+        self._said, self.failures = said, list[str]()
+
+    def nonce(self, worker: str, client: FlightClient) -> bytes | None:
+        return b"nonce"
+
+    def act(
+        self, client: FlightClient, action: str, request: Message, timeout: float | None = ACTION_SECONDS
+    ) -> list[bytes]:
+        assert action == "locate"
+        return [each.SerializeToString() for each in self._said]
+
+    def failed(self, worker: str, error: ShuffleError | OSError) -> None:
+        self.failures.append(type(error).__name__)
+
+    def located(self) -> LocatedOutputs | None:
+        maps = map(messages.attempt_of, OUTPUTS[:3])
+        with closing(FlightClient("127.0.0.1:1")) as client:
+            return locate_blocks(self, "w", client, pb.GetTicket(shuffle=messages.key_of(SHUFFLE), maps=maps))
+
+
+def test_what_a_worker_has_not_or_says_badly_is_pulled(tmp_path: Path) -> None:
+    index = located(tmp_path / "0").rows.tobytes()
+    first, second, third = (messages.attempt_of(output) for output in OUTPUTS[:3])
+    telling = Telling(
+        pb.LocatedBlocks(output=first, path="x", index=index),
+        pb.LocatedBlocks(output=second, path="x", index=index[:-1]),
+        pb.LocatedBlocks(output=third, error=messages.error_message(MapOutputLost("it is not here"))),
+    )
+    found = telling.located()
+    assert found is not None
+    assert [found.get(output) is not None for output in OUTPUTS] == [True, False, False, False]
+    assert not telling.failures
+    # Of other outputs than were asked for, nothing is believed.
+    wrong = Telling(*[pb.LocatedBlocks(output=first, path="x", index=index)] * 3)
+    assert wrong.located() is None
+    assert wrong.failures == ["ProtocolMismatch"]
 
 
 def test_a_whole_index_must_be_in_order(tmp_path: Path) -> None:
