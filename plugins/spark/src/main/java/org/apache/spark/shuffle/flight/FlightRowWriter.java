@@ -109,6 +109,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   @Override
   public Option<MapStatus> stop(boolean success) {
     buffers.free();
+    codec.close();
     return success ? Option.apply(checksums.mapStatus(push.location(), lengths, mapId)) : Option.empty();
   }
 

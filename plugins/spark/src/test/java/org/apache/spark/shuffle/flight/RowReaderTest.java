@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.flight;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -130,6 +131,34 @@ class RowReaderTest {
       RowCodec codec = codec(name);
       assertTrue(codec.pack(new byte[1000], 1000) < 100, name);
     }
+  }
+
+  @Test
+  void whatHardlyShrinksIsSkimmedUntilOneShrinks() throws IOException {
+    byte[] zeros = new byte[100_000];
+    byte[] hex = new byte[100_000];
+    java.util.Random random = new java.util.Random(5);
+    for (int i = 0; i < hex.length; i++) {
+      hex[i] = (byte) (i % 100 < 20 ? 0 : "0123456789abcdef".charAt(random.nextInt(16)));
+    }
+    List<Integer> sizes = new ArrayList<>();
+    try (RowCodec codec = codec("lz4")) {
+      for (int i = 0; i < 18; i++) {
+        byte[] rows = i == 16 ? zeros : hex; // the 17th is the first that is looked through again
+        int packed = codec.pack(rows, rows.length);
+        byte[] back = new byte[rows.length];
+        codec.unpack(codec.packed(), packed, back, rows.length);
+        assertArrayEquals(rows, back);
+        sizes.add(packed);
+      }
+      codec.close();
+      codec.close();
+      assertEquals(sizes.get(0), codec.pack(hex, hex.length), "as in the beginning");
+    }
+    assertTrue(sizes.get(0) < hex.length, "it shrinks");
+    assertNotEquals(sizes.get(0), sizes.get(1), "it was skimmed");
+    assertEquals(1, sizes.subList(1, 16).stream().distinct().count(), "up to here");
+    assertEquals(sizes.get(0), sizes.get(17), "and not after one that shrinks");
   }
 
   @ParameterizedTest
