@@ -3,7 +3,7 @@
 One query: scan parquet, repartition by key, throw the rows away. Each side is a driver process that lives through all
 rounds (so both JVMs are equally warm), and only one of them works at a time: A B A B ... The server runs all the time,
 on the same cores. Everything else (scan, settings, codec, input) is the same. Before the timed rounds both sides answer
-a check, row counts and digests per partition, which must agree; that and one run more are the warm-up.
+a check, row counts and digests per partition, which must agree; that and some runs more are the warm-up.
 
 The JSON goes to standard output, progress to standard error. docs/benchmarks/README.md explains the fields.
 """
@@ -100,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_shuffle", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rows", type=int, default=10_000_000, help="108 bytes each (default: 10,000,000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed runs of each side (default: 5)")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="runs before those, not timed (default: 3)")
     parser.add_argument("--partitions", type=int, default=64, help="reduce partitions (default: 64)")
     parser.add_argument(
         "--codec", default="lz4", help="spark.io.compression.codec of both sides, or none (default: lz4)"
@@ -140,7 +141,8 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "machine": machine.facts() | {"load_before": round(load, 2)},
         "limits_gib_s": limits,
         "parameters": {
-            name: getattr(options, name) for name in ("rows", "rounds", "partitions", "codec", "memory", "conf")
+            name: getattr(options, name)
+            for name in ("rows", "rounds", "warm_up", "partitions", "codec", "memory", "conf")
         },
         "rows_checked": rows,
         "bytes": {"rows": rows * job.ROW_BYTES, "shuffled": shuffled, "pushed": status.bytes_pushed},
@@ -182,7 +184,7 @@ def start_side(running: ExitStack, name: str, conf: dict[str, str], options: arg
 
 
 def warm_up(sides: list[Side], directory: Path, options: argparse.Namespace) -> int:
-    """Check that both sides answer alike, and run each once. Returns the number of rows."""
+    """Check that both sides answer alike, and run each some times. Returns the number of rows."""
     arguments = {"directory": str(directory), "partitions": options.partitions}
     checks = [side.driver.call(job.checksum, timeout=RUN_TIMEOUT_S, **arguments) for side in sides]
     rows: int = sum(row[1] for row in checks[0])
@@ -190,8 +192,9 @@ def warm_up(sides: list[Side], directory: Path, options: argparse.Namespace) -> 
         raise SystemExit(f"the two sides differ, or rows are missing: {rows} of {options.rows}")
     for side in sides:
         side.driver.call(job.tidy)
-        warm = side.run(directory, options.partitions)
-        say(f"warm-up: {side.name} {warm.seconds:.2f} s")
+        for _ in range(options.warm_up):
+            warm = side.run(directory, options.partitions)
+            say(f"warm-up: {side.name} {warm.seconds:.2f} s")
         side.forget()
     return rows
 

@@ -25,7 +25,7 @@ import org.apache.spark.shuffle.flight.wire.PulledBatch;
  * If they do not, it fails, for good: so does the task, and with it whatever it made of the blocks before.
  */
 final class BlockAssembler {
-  /** What became of one wanted block: {@code buffer}, or {@code failure}. */
+  /** What became of one wanted block: {@code buffer}, which who hears of it releases, or {@code failure}. */
   record Outcome(WantedBlock wanted, ManagedBuffer buffer, FlightException failure) {}
 
   /** Hears of each wanted block once, in their order. */
@@ -58,7 +58,6 @@ final class BlockAssembler {
     if (ended && batch.rows() > 0) {
       throw contradiction("served blocks behind the end of a pull");
     }
-    byte[] body = batch.body();
     for (int row = 0; row < batch.rows(); row++) {
       advanceTo(batch.map(row), batch.partition(row));
       totals.add(
@@ -70,7 +69,7 @@ final class BlockAssembler {
       if (sinks[cursor] == null) {
         sinks[cursor] = newSink.get();
       }
-      sinks[cursor].add(body, batch.offset(row), batch.length(row));
+      sinks[cursor].add(batch.body(), batch.offset(row), batch.length(row));
     }
   }
 

@@ -92,7 +92,11 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
     WantedBlock block = outcome.wanted();
     FlightException failure = outcome.failure();
     if (failure == null) {
-      listener.onBlockFetchSuccess(block.blockId(), outcome.buffer());
+      try {
+        listener.onBlockFetchSuccess(block.blockId(), outcome.buffer());
+      } finally {
+        outcome.buffer().release(); // the listener holds it as well, until the task has read it
+      }
     } else if (failure.code() == ErrorCode.BLOCK_CORRUPT && !repeatedForCorruption) {
       LOG.warn("{}; fetching it again", failure.getMessage());
       again.add(block);

@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
 import io.netty.buffer.ByteBuf;
-import io.netty.buffer.ByteBufAllocator;
 import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -13,7 +12,7 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.util.zip.CRC32C;
 import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
-import org.apache.spark.network.util.NettyUtils;
+import org.apache.spark.shuffle.flight.wire.FetchedMemory;
 
 /**
  * Reads blocks from a worker's files and verifies them.
@@ -22,12 +21,6 @@ import org.apache.spark.network.util.NettyUtils;
  * what was read counts only if the path names the same file afterwards.
  */
 final class FileBlocks {
-  /**
-   * Spark's own pool of buffers for what is fetched, outside of the heap: there a file is read without another copy, and an
-   * array of a MiB or more for each block would cost a collection of garbage for every few hundred.
-   */
-  private static final ByteBufAllocator POOL = NettyUtils.getSharedPooledByteBufAllocator(true, true);
-
   private FileBlocks() {}
 
   /**
@@ -52,7 +45,7 @@ final class FileBlocks {
     }
     ByteBuf data;
     try {
-      data = POOL.directBuffer(size, size);
+      data = FetchedMemory.POOL.directBuffer(size, size);
     } catch (OutOfMemoryError e) { // outside of the heap: the wire needs some of the heap
       throw new IOException("no memory for " + size + " bytes: " + e.getMessage(), e);
     }

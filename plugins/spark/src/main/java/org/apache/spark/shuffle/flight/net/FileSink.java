@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
+import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import org.apache.spark.network.buffer.ManagedBuffer;
@@ -25,12 +26,12 @@ final class FileSink implements BlockSink {
   }
 
   @Override
-  public void add(byte[] source, int offset, int length) throws IOException {
+  public void add(ByteBuf source, int offset, int length) throws IOException {
     if (file == null) {
       file = files.createTempFile(conf);
       channel = file.openForWriting();
     }
-    ByteBuffer bytes = ByteBuffer.wrap(source, offset, length);
+    ByteBuffer bytes = source.nioBuffer(offset, length);
     while (bytes.hasRemaining()) {
       channel.write(bytes);
     }

@@ -1,6 +1,8 @@
 package org.apache.spark.shuffle.flight.net;
 
-import java.io.ByteArrayInputStream;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufInputStream;
+import io.netty.util.ReferenceCounted;
 import java.io.InputStream;
 import java.io.SequenceInputStream;
 import java.nio.ByteBuffer;
@@ -8,35 +10,58 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import org.apache.spark.network.buffer.ManagedBuffer;
-import org.apache.spark.network.buffer.NioManagedBuffer;
+import org.apache.spark.network.buffer.NettyManagedBuffer;
 
-/** Gathers a block as slices of the received messages: nothing is copied, and it may be larger than an array. */
+/**
+ * Gathers a block as slices of the received messages: nothing is copied, and it may be larger than a buffer. Each slice
+ * keeps its message's memory until the block is released.
+ */
 final class MemorySink implements BlockSink {
-  private final List<ByteBuffer> slices = new ArrayList<>();
+  private final List<ByteBuf> slices = new ArrayList<>();
+  private ByteBuf source;
+  private int start;
+  private int end;
   private long size;
 
   @Override
-  public void add(byte[] source, int offset, int length) {
-    slices.add(ByteBuffer.wrap(source, offset, length).slice());
+  public void add(ByteBuf from, int offset, int length) {
     size += length;
+    if (from == source && offset == end) {
+      end += length; // the blocks of a message lie back to back: they make one slice
+      return;
+    }
+    closeSlice();
+    source = from.retain();
+    start = offset;
+    end = offset + length;
+  }
+
+  private void closeSlice() {
+    if (source != null) {
+      slices.add(source.slice(start, end - start)); // with the reference that was taken for it
+      source = null;
+    }
   }
 
   @Override
   public ManagedBuffer finish() {
-    return slices.size() == 1 ? new NioManagedBuffer(slices.get(0)) : new Slices(slices, size);
+    closeSlice();
+    return slices.size() == 1 ? new NettyManagedBuffer(slices.get(0)) : new Slices(slices, size);
   }
 
   @Override
   public void discard() {
+    closeSlice();
+    slices.forEach(ReferenceCounted::release);
     slices.clear();
   }
 
-  /** A block in several pieces on the heap; the garbage collector frees it, so the reference count means nothing. */
+  /** A block in several pieces. */
   private static final class Slices extends ManagedBuffer {
-    private final List<ByteBuffer> slices;
+    private final List<ByteBuf> slices;
     private final long size;
 
-    Slices(List<ByteBuffer> slices, long size) {
+    Slices(List<ByteBuf> slices, long size) {
       this.slices = slices;
       this.size = size;
     }
@@ -49,24 +74,26 @@ final class MemorySink implements BlockSink {
     @Override
     public ByteBuffer nioByteBuffer() {
       ByteBuffer whole = ByteBuffer.allocate(Math.toIntExact(size));
-      slices.forEach(slice -> whole.put(slice.duplicate()));
+      slices.forEach(slice -> whole.put(slice.nioBuffer()));
       return whole.flip();
     }
 
     @Override
     public InputStream createInputStream() {
       List<InputStream> streams = new ArrayList<>(slices.size());
-      slices.forEach(s -> streams.add(new ByteArrayInputStream(s.array(), s.arrayOffset(), s.remaining())));
+      slices.forEach(slice -> streams.add(new ByteBufInputStream(slice.duplicate())));
       return new SequenceInputStream(Collections.enumeration(streams));
     }
 
     @Override
     public ManagedBuffer retain() {
+      slices.forEach(ReferenceCounted::retain);
       return this;
     }
 
     @Override
     public ManagedBuffer release() {
+      slices.forEach(ReferenceCounted::release);
       return this;
     }
 

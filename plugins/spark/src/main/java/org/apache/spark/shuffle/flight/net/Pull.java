@@ -49,7 +49,7 @@ final class Pull extends ClientCall.Listener<FlightIn> {
     this.peer = peer;
     this.blocks = blocks;
     this.listener = listener;
-    this.call = channel.newCall(FlightCalls.DO_GET, CallOptions.DEFAULT);
+    this.call = channel.newCall(FlightCalls.DO_GET_POOLED, CallOptions.DEFAULT);
     this.timeoutNanos = timeout.toNanos();
     this.timer = timer;
   }
@@ -77,12 +77,12 @@ final class Pull extends ClientCall.Listener<FlightIn> {
   }
 
   @Override
-  public void onMessage(FlightIn message) {
+  public void onMessage(FlightIn received) {
     lastHeard = System.nanoTime();
-    if (failure != null) {
-      return;
-    }
-    try {
+    try (FlightIn message = received) {
+      if (failure != null) {
+        return;
+      }
       PulledBatch batch = PulledBatch.of(message);
       if (batch != null) {
         blocks.accept(batch);

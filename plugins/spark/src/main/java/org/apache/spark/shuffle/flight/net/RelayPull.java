@@ -119,7 +119,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
 
   /** The array that the block lies in. */
   public byte[] body() {
-    return batch.body();
+    return batch.body().array();
   }
 
   public int offset() {

@@ -7,6 +7,8 @@ import io.grpc.MethodDescriptor;
 import io.grpc.MethodDescriptor.Marshaller;
 import io.grpc.MethodDescriptor.MethodType;
 import io.grpc.Status;
+import io.netty.buffer.ByteBufAllocator;
+import io.netty.buffer.UnpooledByteBufAllocator;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -15,15 +17,20 @@ import java.io.UncheckedIOException;
 
 /** The Arrow Flight calls that a shuffle makes, with marshallers that do not copy payloads. */
 public final class FlightCalls {
+  private static final ByteBufAllocator HEAP = new UnpooledByteBufAllocator(false, true);
   private static final String SERVICE = "arrow.flight.protocol.FlightService";
 
   /** {@code stream FlightData -> stream PutResult}; a reply is given as its app_metadata. */
   public static final MethodDescriptor<FlightOut, byte[]> DO_PUT =
       method("DoPut", MethodType.BIDI_STREAMING, new OutMarshaller(), new BytesMarshaller());
 
-  /** {@code Ticket -> stream FlightData}; the ticket is given as its bytes. */
+  /** {@code Ticket -> stream FlightData}; the ticket is given as its bytes. Messages lie on the heap. */
   public static final MethodDescriptor<byte[], FlightIn> DO_GET =
-      method("DoGet", MethodType.SERVER_STREAMING, new BytesMarshaller(), new InMarshaller());
+      method("DoGet", MethodType.SERVER_STREAMING, new BytesMarshaller(), new InMarshaller(HEAP));
+
+  /** The same for large messages: their bodies are {@link FetchedMemory}, and have to be released. */
+  public static final MethodDescriptor<byte[], FlightIn> DO_GET_POOLED =
+      method("DoGet", MethodType.SERVER_STREAMING, new BytesMarshaller(), new InMarshaller(FetchedMemory.POOL));
 
   /** {@code Action -> stream Result}; a result is given as its body. */
   public static final MethodDescriptor<FlightAction, byte[]> DO_ACTION =
@@ -76,6 +83,12 @@ public final class FlightCalls {
   }
 
   private static final class InMarshaller implements Marshaller<FlightIn> {
+    private final ByteBufAllocator memory;
+
+    InMarshaller(ByteBufAllocator memory) {
+      this.memory = memory;
+    }
+
     @Override
     public InputStream stream(FlightIn message) {
       throw new UnsupportedOperationException("a client only receives these");
@@ -84,7 +97,7 @@ public final class FlightCalls {
     @Override
     public FlightIn parse(InputStream stream) {
       try {
-        return FlightIn.parse(stream);
+        return FlightIn.parse(stream, memory);
       } catch (IOException e) {
         throw Status.INTERNAL.withDescription(e.getMessage()).withCause(e).asRuntimeException();
       }

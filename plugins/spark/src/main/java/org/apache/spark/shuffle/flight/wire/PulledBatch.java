@@ -1,15 +1,15 @@
 package org.apache.spark.shuffle.flight.wire;
 
+import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.util.zip.CRC32C;
 import org.apache.arrow.flatbuf.Message;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
 
 /**
- * The blocks of one pull message, read in place: columns and payloads stay in the message's body.
+ * The blocks of one pull message, read in place: columns and payloads stay in the message's body, which is the message's.
  *
  * <p>Everything in the header comes from the peer and is held against the body before it is used.
  */
@@ -17,12 +17,12 @@ public final class PulledBatch {
   private static final int COLUMNS = ArrowColumns.GET.size();
   private static final int BUFFERS = 2 * COLUMNS + 3;
 
-  private final ByteBuffer body;
+  private final ByteBuf body;
   private final int rows;
   private final int[] at = new int[COLUMNS + 2];
 
-  private PulledBatch(byte[] body, int rows) {
-    this.body = ByteBuffer.wrap(body).order(ByteOrder.LITTLE_ENDIAN);
+  private PulledBatch(ByteBuf body, int rows) {
+    this.body = body;
     this.rows = rows;
   }
 
@@ -66,8 +66,8 @@ public final class PulledBatch {
   /** Where buffer {@code index} starts, at least {@code length} bytes of which must lie in the body. */
   private int buffer(RecordBatch batch, int index, long length) throws IOException {
     long offset = batch.buffers(index).offset();
-    if (length < 0 || offset < 0 || offset > body.capacity() - length) {
-      throw new IOException("buffer " + index + " (" + offset + "+" + length + ") outside a body of " + body.capacity());
+    if (length < 0 || offset < 0 || offset > body.readableBytes() - length) {
+      throw new IOException("buffer " + index + " (" + offset + "+" + length + ") outside a body of " + body.readableBytes());
     }
     return (int) offset;
   }
@@ -81,7 +81,7 @@ public final class PulledBatch {
   }
 
   private long payloadOffset(int row) {
-    return body.getLong(at[COLUMNS] + 8 * row);
+    return body.getLongLE(at[COLUMNS] + 8 * row);
   }
 
   public int rows() {
@@ -89,27 +89,27 @@ public final class PulledBatch {
   }
 
   public long map(int row) {
-    return body.getLong(at[0] + 8 * row);
+    return body.getLongLE(at[0] + 8 * row);
   }
 
   public long attempt(int row) {
-    return body.getLong(at[1] + 8 * row);
+    return body.getLongLE(at[1] + 8 * row);
   }
 
   public int partition(int row) {
-    return body.getInt(at[2] + 4 * row);
+    return body.getIntLE(at[2] + 4 * row);
   }
 
   public int checksum(int row) {
-    return body.getInt(at[3] + 4 * row);
+    return body.getIntLE(at[3] + 4 * row);
   }
 
   public long rawLength(int row) {
-    return body.getLong(at[4] + 8 * row);
+    return body.getLongLE(at[4] + 8 * row);
   }
 
   public long records(int row) {
-    return body.getLong(at[5] + 8 * row);
+    return body.getLongLE(at[5] + 8 * row);
   }
 
   /** Where the payload of {@code row} starts in {@link #body}. */
@@ -122,15 +122,15 @@ public final class PulledBatch {
     return (int) (payloadOffset(row + 1) - payloadOffset(row));
   }
 
-  /** The array that holds all payloads of the batch. */
-  public byte[] body() {
-    return body.array();
+  /** What holds all payloads of the batch. */
+  public ByteBuf body() {
+    return body;
   }
 
   /** Whether the payload of {@code row} has the checksum that its writer computed. */
   public boolean intact(int row) {
     CRC32C crc = new CRC32C();
-    crc.update(body.array(), offset(row), length(row));
+    crc.update(body.nioBuffer(offset(row), length(row)));
     return (int) crc.getValue() == checksum(row);
   }
 }

@@ -7,18 +7,23 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.stream.Stream;
+import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.GetControl;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.apache.spark.shuffle.flight.wire.FlightIn;
 import org.apache.spark.shuffle.flight.wire.PulledBatch;
 import org.apache.spark.shuffle.flight.wire.Pulls;
 import org.apache.spark.shuffle.flight.wire.Pulls.Served;
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 class BlockAssemblerTest {
@@ -26,14 +31,34 @@ class BlockAssemblerTest {
   private static final byte[] B = {3};
 
   private final List<BlockAssembler.Outcome> outcomes = new ArrayList<>();
+  private final List<BlockAssembler> assemblers = new ArrayList<>();
+  private final List<ByteBuf> bodies = new ArrayList<>();
 
   private BlockAssembler wanting(String... ids) {
     List<WantedBlock> wanted = Stream.of(ids).map(WantedBlock::parse).toList();
-    return new BlockAssembler("worker w", wanted, MemorySink::new, outcomes::add);
+    assemblers.add(new BlockAssembler("worker w", wanted, MemorySink::new, outcomes::add));
+    return assemblers.get(assemblers.size() - 1);
   }
 
-  private static void serve(BlockAssembler assembler, Served... blocks) throws IOException {
-    assembler.accept(PulledBatch.of(Pulls.message(List.of(blocks))));
+  private void serve(BlockAssembler assembler, Served... blocks) throws IOException {
+    try (FlightIn message = Pulls.message(List.of(blocks))) {
+      bodies.add(message.body());
+      assembler.accept(PulledBatch.of(message));
+    }
+  }
+
+  /** Whatever became of the blocks: who was given one releases it, the pull discards the others, and nothing is left. */
+  @AfterEach
+  void allMemoryIsFreed() {
+    List<ManagedBuffer> given = outcomes.stream().map(BlockAssembler.Outcome::buffer).filter(Objects::nonNull).toList();
+    given.forEach(ManagedBuffer::retain);
+    given.forEach(ManagedBuffer::release);
+    assemblers.forEach(BlockAssembler::discard);
+    for (ManagedBuffer buffer : given) {
+      assertTrue(bodies.stream().anyMatch(body -> body.refCnt() > 0), "freed too early");
+      buffer.release();
+    }
+    bodies.forEach(body -> assertEquals(0, body.refCnt()));
   }
 
   private static GetControl end(Served... blocks) {
@@ -143,6 +168,7 @@ class BlockAssemblerTest {
         new BlockAssembler(
             "worker w", List.of(WantedBlock.parse("shuffle_0_5_1")), MemorySink::new,
             outcome -> {
+              outcomes.add(outcome);
               throw new IllegalStateException("on purpose");
             });
     Served block = new Served(5, 1, A);

@@ -11,6 +11,7 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.netty.NettyServerBuilder;
+import io.netty.buffer.ByteBufUtil;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -70,7 +71,7 @@ final class FakeWorker implements AutoCloseable {
 
   /** {@code FlightData}. */
   static byte[] data(FlightIn message) {
-    return fields(2, message.header(), 3, message.metadata(), 1000, message.body());
+    return fields(2, message.header(), 3, message.metadata(), 1000, ByteBufUtil.getBytes(message.body()));
   }
 
   private static byte[] fields(Object... numbersAndBytes) {

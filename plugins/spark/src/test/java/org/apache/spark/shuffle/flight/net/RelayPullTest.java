@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.netty.buffer.Unpooled;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Arrays;
@@ -27,7 +28,7 @@ class RelayPullTest {
   private static final byte[] ROWS = {1, 2, 3};
 
   private static FlightIn control(GetControl control) {
-    return new FlightIn(new byte[0], control.toByteArray(), new byte[0]);
+    return new FlightIn(new byte[0], control.toByteArray(), Unpooled.EMPTY_BUFFER);
   }
 
   /** A worker that serves {@code block} as all there is of one map. */

@@ -6,13 +6,14 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.grpc.Drainable;
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.UnpooledByteBufAllocator;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.util.Arrays;
 import org.apache.arrow.flatbuf.Field;
 import org.apache.arrow.flatbuf.Message;
 import org.apache.arrow.flatbuf.MessageHeader;
@@ -27,7 +28,7 @@ class FlightOutTest {
     int announced = stream.available();
     assertEquals(announced, ((Drainable) stream).drainTo(bytes));
     assertEquals(announced, bytes.size());
-    return FlightIn.parse(new ByteArrayInputStream(bytes.toByteArray()));
+    return FlightIn.parse(new ByteArrayInputStream(bytes.toByteArray()), UnpooledByteBufAllocator.DEFAULT);
   }
 
   @Test
@@ -58,21 +59,21 @@ class FlightOutTest {
     FlightIn message = sent(FlightOut.putBatch(batch, new byte[] {42}));
 
     assertArrayEquals(new byte[] {42}, message.metadata());
-    assertEquals(0, message.body().length % 8);
+    ByteBuf body = message.body();
+    assertEquals(0, body.readableBytes() % 8);
     Message header = Message.getRootAsMessage(ByteBuffer.wrap(message.header()));
     RecordBatch record = (RecordBatch) header.header(new RecordBatch());
-    assertEquals(message.body().length, header.bodyLength());
+    assertEquals(body.readableBytes(), header.bodyLength());
     assertEquals(2, record.length());
-    ByteBuffer body = ByteBuffer.wrap(message.body()).order(ByteOrder.LITTLE_ENDIAN);
-    assertEquals(4, body.getInt((int) record.buffers(1).offset()));
-    assertEquals(9, body.getInt((int) record.buffers(1).offset() + 4));
-    assertEquals(Pulls.crc(new byte[] {1, 2, 3}), body.getInt((int) record.buffers(3).offset()));
-    assertEquals(2, body.getLong((int) record.buffers(5).offset() + 8));
-    assertEquals(0, body.getLong((int) record.buffers(7).offset()));
-    assertEquals(7, body.getLong((int) record.buffers(7).offset() + 8));
-    assertEquals(5, body.getLong((int) record.buffers(9).offset() + 16));
+    assertEquals(4, body.getIntLE((int) record.buffers(1).offset()));
+    assertEquals(9, body.getIntLE((int) record.buffers(1).offset() + 4));
+    assertEquals(Pulls.crc(new byte[] {1, 2, 3}), body.getIntLE((int) record.buffers(3).offset()));
+    assertEquals(2, body.getLongLE((int) record.buffers(5).offset() + 8));
+    assertEquals(0, body.getLongLE((int) record.buffers(7).offset()));
+    assertEquals(7, body.getLongLE((int) record.buffers(7).offset() + 8));
+    assertEquals(5, body.getLongLE((int) record.buffers(9).offset() + 16));
     int data = (int) record.buffers(10).offset();
-    assertArrayEquals(new byte[] {1, 2, 3, 5, 6}, Arrays.copyOfRange(message.body(), data, data + 5));
+    assertArrayEquals(new byte[] {1, 2, 3, 5, 6}, ByteBufUtil.getBytes(body, data, 5));
     assertEquals(5, record.buffers(10).length());
     assertEquals(2, totals.toMessage().getBlocks());
     assertEquals(7, totals.toMessage().getRecords());
@@ -83,6 +84,6 @@ class FlightOutTest {
   void controlCarriesMetadataOnly() throws IOException {
     FlightIn message = sent(FlightOut.control(new byte[] {1, 2}));
     assertArrayEquals(new byte[] {1, 2}, message.metadata());
-    assertTrue(message.header().length == 0 && message.body().length == 0);
+    assertTrue(message.header().length == 0 && !message.body().isReadable());
   }
 }

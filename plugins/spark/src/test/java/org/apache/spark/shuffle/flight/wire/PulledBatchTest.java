@@ -7,8 +7,10 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.netty.buffer.ByteBuf;
+import io.netty.buffer.ByteBufUtil;
+import io.netty.buffer.Unpooled;
 import java.io.IOException;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
@@ -26,8 +28,8 @@ class PulledBatchTest {
     assertEquals(0, batch.attempt(0));
     assertEquals(3, batch.partition(1));
     assertEquals(5, batch.rawLength(0));
-    assertArrayEquals(HELLO, Arrays.copyOfRange(batch.body(), batch.offset(0), batch.offset(0) + batch.length(0)));
-    assertArrayEquals(ONE, Arrays.copyOfRange(batch.body(), batch.offset(1), batch.offset(1) + batch.length(1)));
+    assertArrayEquals(HELLO, ByteBufUtil.getBytes(batch.body(), batch.offset(0), batch.length(0)));
+    assertArrayEquals(ONE, ByteBufUtil.getBytes(batch.body(), batch.offset(1), batch.length(1)));
     assertTrue(batch.intact(0));
   }
 
@@ -39,8 +41,8 @@ class PulledBatchTest {
   @Test
   void schemaAndMetadataOnlyHoldNoBatch() throws IOException {
     byte[] schema = ArrowColumns.schemaHeader(ArrowColumns.GET);
-    assertNull(PulledBatch.of(new FlightIn(schema, new byte[0], new byte[0])));
-    assertNull(PulledBatch.of(new FlightIn(new byte[0], new byte[] {1}, new byte[0])));
+    assertNull(PulledBatch.of(new FlightIn(schema, new byte[0], Unpooled.EMPTY_BUFFER)));
+    assertNull(PulledBatch.of(new FlightIn(new byte[0], new byte[] {1}, Unpooled.EMPTY_BUFFER)));
   }
 
   @Test
@@ -51,14 +53,14 @@ class PulledBatchTest {
   @Test
   void otherColumnsAreRefused() {
     byte[] header = ArrowColumns.batchHeader(1, 2, new long[12], 0);
-    assertThrows(IOException.class, () -> PulledBatch.of(new FlightIn(header, new byte[0], new byte[0])));
+    assertThrows(IOException.class, () -> PulledBatch.of(new FlightIn(header, new byte[0], Unpooled.EMPTY_BUFFER)));
   }
 
   @Test
   void bodyCutShortIsRefused() {
     FlightIn whole = Pulls.message(List.of(new Pulls.Served(1, 1, HELLO), new Pulls.Served(1, 2, ONE)));
-    for (int length = 0; length < whole.body().length; length++) {
-      byte[] cut = Arrays.copyOf(whole.body(), length);
+    for (int length = 0; length < whole.body().readableBytes(); length++) {
+      ByteBuf cut = whole.body().copy(0, length);
       assertThrows(IOException.class, () -> PulledBatch.of(new FlightIn(whole.header(), new byte[0], cut)));
     }
   }
@@ -70,13 +72,13 @@ class PulledBatchTest {
     Random random = new Random(11);
     for (int run = 0; run < 5_000; run++) {
       byte[] header = whole.header().clone();
-      byte[] body = whole.body().clone();
+      byte[] body = ByteBufUtil.getBytes(whole.body());
       for (int change = 0; change < 3; change++) {
         byte[] damaged = random.nextBoolean() ? header : body;
         damaged[random.nextInt(damaged.length)] = (byte) random.nextInt();
       }
       try {
-        PulledBatch batch = PulledBatch.of(new FlightIn(header, new byte[0], body));
+        PulledBatch batch = PulledBatch.of(new FlightIn(header, new byte[0], Unpooled.wrappedBuffer(body)));
         for (int row = 0; batch != null && row < batch.rows(); row++) {
           batch.intact(row);
         }

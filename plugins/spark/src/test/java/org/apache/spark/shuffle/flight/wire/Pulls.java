@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.wire;
 
+import io.netty.buffer.Unpooled;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -58,7 +59,7 @@ public final class Pulls {
     byte[] bytes = new byte[body.position()];
     body.flip().get(bytes);
     byte[] header = ArrowColumns.batchHeader(rows, columns + 1, buffers, bytes.length);
-    return new FlightIn(header, new byte[0], bytes);
+    return new FlightIn(header, new byte[0], Unpooled.wrappedBuffer(bytes));
   }
 
   private static void align(ByteBuffer body) {

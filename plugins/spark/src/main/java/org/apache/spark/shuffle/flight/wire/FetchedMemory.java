@@ -1,0 +1,14 @@
+package org.apache.spark.shuffle.flight.wire;
+
+import io.netty.buffer.ByteBufAllocator;
+import org.apache.spark.network.util.NettyUtils;
+
+/**
+ * Where fetched blocks lie: Spark's own pool for them, outside of the heap. An array of a MiB or more for each would cost a
+ * collection of garbage for every few hundred.
+ */
+public final class FetchedMemory {
+  public static final ByteBufAllocator POOL = NettyUtils.getSharedPooledByteBufAllocator(true, true);
+
+  private FetchedMemory() {}
+}
