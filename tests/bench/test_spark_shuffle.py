@@ -28,7 +28,8 @@ def test_input_is_the_same_each_time_and_has_all_rows(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_both_sides(tmp_path: Path) -> None:
-    given = [f"--rows={ROWS}", f"--rounds={ROUNDS}", "--warm-up=1", "--partitions=8", "--memory=1g", f"--json={tmp_path / 'out.json'}"]
+    given = [f"--rows={ROWS}", f"--rounds={ROUNDS}", "--warm-up=1", "--partitions=8", "--memory=1g"]
+    given += [f"--json={tmp_path / 'out.json'}"]
     command = [sys.executable, "-m", "bench.spark_shuffle", *given, f"--input={tmp_path}", f"--scratch={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
     report = json.loads(done.stdout)
