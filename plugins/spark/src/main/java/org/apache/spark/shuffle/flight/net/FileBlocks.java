@@ -45,7 +45,7 @@ final class FileBlocks {
     }
     ByteBuf data;
     try {
-      data = FetchedMemory.POOL.directBuffer(size, size);
+      data = FetchedMemory.POOL.buffer(size, size);
     } catch (OutOfMemoryError e) { // outside of the heap: the wire needs some of the heap
       throw new IOException("no memory for " + size + " bytes: " + e.getMessage(), e);
     }

@@ -5,7 +5,8 @@ import org.apache.spark.network.util.NettyUtils;
 
 /**
  * Where fetched blocks lie: Spark's own pool for them, outside of the heap. An array of a MiB or more for each would cost a
- * collection of garbage for every few hundred.
+ * collection of garbage for every few hundred. With {@code spark.network.io.preferDirectBufs=false}, which Spark looks at when
+ * it makes the pool, it is on the heap.
  */
 public final class FetchedMemory {
   public static final ByteBufAllocator POOL = NettyUtils.getSharedPooledByteBufAllocator(true, true);
