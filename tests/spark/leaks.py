@@ -11,6 +11,7 @@ from tests.spark.server import Server
 
 GONE_TIMEOUT_S = 180.0
 ESTABLISHED = "01"
+KEPT_BY_THREADS = 512 << 10
 
 
 def threads(spark: SparkSession) -> list[str]:
@@ -24,6 +25,22 @@ def temporary_files(spark: SparkSession) -> list[str]:
     """Files below ``spark.local.dir`` that a task made for itself: spills, fetched blocks."""
     root = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
     return [str(path) for path in root.glob("blockmgr-*/*/temp_*")]
+
+
+def fetched_bytes(spark: SparkSession) -> int:
+    """Bytes that fetched blocks hold of Spark's pool for them in this process's JVM; 0 when next to nothing is held.
+
+    Threads keep small buffers that were freed, so that a few may never be seen to go.
+    """
+    pool = spark._jvm.org.apache.spark.shuffle.flight.wire.FetchedMemory.POOL  # type: ignore[union-attr]
+    used = 0
+    for arena in pool.metric().directArenas():
+        for chunks in arena.chunkLists():
+            listed = chunks.iterator()
+            while listed.hasNext():
+                chunk = listed.next()
+                used += chunk.chunkSize() - chunk.freeBytes()
+    return used if used > KEPT_BY_THREADS else 0
 
 
 def connections(*addresses: str) -> int:
