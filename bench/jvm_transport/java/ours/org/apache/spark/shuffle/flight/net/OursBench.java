@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight.net;
 
 import bench.Loop;
+import io.netty.buffer.ByteBuf;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -76,7 +77,7 @@ public final class OursBench implements Loop.Client {
     long bytes;
 
     @Override
-    public void add(byte[] source, int offset, int length) {
+    public void add(ByteBuf source, int offset, int length) {
       bytes += length;
     }
 
