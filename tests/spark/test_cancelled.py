@@ -15,6 +15,7 @@ pytestmark = pytest.mark.spark
 
 DEADLINE_S = 300.0
 RECORDS, MAPS, PARTITIONS = 4_000, 4, 3
+WIRE = {"spark.shuffle.flight.handOver": "off"}
 TO_FILES = {"spark.network.maxRemoteBlockSizeFetchToMem": "1k"}
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 
@@ -44,7 +45,7 @@ def test_cancelled_write_leaves_nothing_open(driver: SparkDriver, server: Server
     check_nothing_is_under_way_and_jobs_run(driver, server)
 
 
-@pytest.mark.parametrize("settings", [{}, TO_FILES], ids=["to memory", "to files"])
+@pytest.mark.parametrize("settings", [{}, WIRE, TO_FILES], ids=["handed over", "to memory", "to files"])
 @pytest.mark.parametrize("interrupt", [True, False], ids=["interrupted", "asked"])
 def test_cancelled_read_leaves_nothing_open(
     driver: SparkDriver, server: Server, interrupt: bool, settings: dict[str, str]
