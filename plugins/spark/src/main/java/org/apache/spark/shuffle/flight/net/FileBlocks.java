@@ -46,7 +46,7 @@ final class FileBlocks {
     ByteBuf data;
     try {
       data = FetchedMemory.POOL.buffer(size, size);
-    } catch (OutOfMemoryError e) { // outside of the heap: the wire needs some of the heap
+    } catch (OutOfMemoryError e) { // outside of the heap: over the wire the heap is taken then
       throw new IOException("no memory for " + size + " bytes: " + e.getMessage(), e);
     }
     try {
