@@ -11,7 +11,6 @@ from tests.spark.server import Server
 
 GONE_TIMEOUT_S = 180.0
 ESTABLISHED = "01"
-KEPT_BY_THREADS = 512 << 10
 
 
 def threads(spark: SparkSession) -> list[str]:
@@ -27,20 +26,10 @@ def temporary_files(spark: SparkSession) -> list[str]:
     return [str(path) for path in root.glob("blockmgr-*/*/temp_*")]
 
 
-def fetched_bytes(spark: SparkSession) -> int:
-    """Bytes that fetched blocks hold of Spark's pool for them in this process's JVM; 0 when next to nothing is held.
-
-    Threads keep small buffers that were freed, so that a few may never be seen to go.
-    """
+def fetched_blocks(spark: SparkSession) -> int:
+    """Allocations out of Spark's pool for fetched blocks, in this process's JVM, that were not given back."""
     pool = spark._jvm.org.apache.spark.shuffle.flight.wire.FetchedMemory.POOL  # type: ignore[union-attr]
-    used = 0
-    for arena in pool.metric().directArenas():
-        for chunks in arena.chunkLists():
-            listed = chunks.iterator()
-            while listed.hasNext():
-                chunk = listed.next()
-                used += chunk.chunkSize() - chunk.freeBytes()
-    return used if used > KEPT_BY_THREADS else 0
+    return sum(arena.numActiveAllocations() for arena in pool.metric().directArenas())
 
 
 def connections(*addresses: str) -> int:

@@ -63,7 +63,7 @@ def test_cancelled_read_leaves_nothing_open(
 def check_nothing_is_under_way_and_jobs_run(driver: SparkDriver, server: Server) -> None:
     leaks.wait_until_none(lambda: leaks.under_way(server), "under way")
     leaks.wait_until_none(lambda: driver.call(leaks.temporary_files), "temporary files")
-    leaks.wait_until_none(lambda: driver.call(leaks.fetched_bytes), "bytes of fetched blocks")
+    leaks.wait_until_none(lambda: driver.call(leaks.fetched_blocks), "fetched blocks")
     driver.call(held.write, name="after", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     assert driver.call(held.read, name="after") == EXPECTED
 
