@@ -30,16 +30,17 @@ from bench.spark_suite_cases import GROUPS, Case, prepare
 from bench.spark_suite_report import Timing
 from shuffle_plugins.spark import spark_conf
 
+PLACES = ("json", "plot", "jfr", "input", "scratch")  # the options that don't change the work
+
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     with tempfile.TemporaryDirectory(prefix="spark-suite-", dir=options.scratch) as scratch:
-        report = measure(options, Path(scratch))
+        for report in measure(options, Path(scratch)):
+            if options.json:
+                Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
     say(spark_suite_report.table(report))
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+    print(json.dumps(report, indent=2))
     if options.plot:
         spark_suite_report.plot(report, Path(options.plot))
     return 0
@@ -63,7 +64,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of both sides"
     )
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
+    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too, after each case")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios; needs matplotlib")
     parser.add_argument("--jfr", metavar="DIR", help="record each driver with Java Flight Recorder into DIR/SIDE.jfr")
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
@@ -81,8 +82,8 @@ def numbers(text: str) -> list[int]:
     return [n for first, _, last in ranges for n in range(int(first), int(last or first) + 1)]
 
 
-def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """Run everything; the report."""
+def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
+    """Run everything; after each case the report of all so far."""
     cases = prepare(
         Path(options.input or ROOT / "build" / "bench"),
         options.only,
@@ -92,7 +93,12 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         tiny=options.tiny,
         many=numbers(options.many),
     )
-    load = machine.load()
+    about = {
+        "benchmark": "spark_suite",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine.facts() | {"load_before": round(machine.load(), 2)},
+        "parameters": {name: value for name, value in vars(options).items() if name not in PLACES},
+    }
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
         given = dict(pair.split("=", 1) for pair in options.option)
@@ -101,31 +107,14 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         sort = start_side(running, SORT, adaptive, options, scratch)
         flight = start_side(running, FLIGHT, adaptive | flight_conf, options, scratch)
         flight.processes["server"] = server.pid
-        timings = list(time_all(cases, sort, flight, options.rounds))
-        pushed = server.status().bytes_pushed
-    parameters = (
-        "scale",
-        "queries",
-        "only",
-        "partitions",
-        "many",
-        "rows",
-        "tiny",
-        "rounds",
-        "memory",
-        "codec",
-        "conf",
-        "option",
-    )
-    return {
-        "benchmark": "spark_suite",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine.facts() | {"load_before": round(load, 2)},
-        "parameters": {name: getattr(options, name) for name in parameters},
-        "bytes_pushed": pushed,
-        "groups": spark_suite_report.groups(timings),
-        "cases": [timing.report() for timing in timings],
-    }
+        timings: list[Timing] = []
+        for timing in time_all(cases, sort, flight, options.rounds):
+            timings.append(timing)
+            yield about | {
+                "bytes_pushed": server.status().bytes_pushed,
+                "groups": spark_suite_report.groups(timings),
+                "cases": [timed.report() for timed in timings],
+            }
 
 
 def time_all(cases: list[Case], sort: Side, flight: Side, rounds: int) -> Iterator[Timing]:
