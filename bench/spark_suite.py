@@ -1,9 +1,9 @@
-"""Many Spark jobs through sort shuffle and through Flight Shuffle, in turn: ``python -m bench.spark_suite``.
+"""Many Spark jobs through sort shuffle and Flight Shuffle, by file and over the wire: ``python -m bench.spark_suite``.
 
 The 22 queries of TPC-H, shuffles of next to nothing, one large repartition into few and many partitions, and random
 bytes (where sort shuffle runs with ``spark.shuffle.compress=false``, its best setting for them). Each side is a driver
-process that lives through all of it; only one works at a time, A B A B ..., and each case is checked first: both sides
-have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
+process that lives through all of it; only one works at a time, A B C A B C ..., and each case is checked first: all
+sides have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
 
 A table goes to standard error, the JSON to standard output. docs/benchmarks/README.md explains the fields.
 """
@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -30,6 +30,8 @@ from bench.spark_suite_cases import GROUPS, Case, prepare
 from bench.spark_suite_report import Timing
 from shuffle_plugins.spark import spark_conf
 
+WIRE = "wire"
+SIDES = (SORT, FLIGHT, WIRE)
 PLACES = ("json", "plot", "jfr", "input", "scratch")  # the options that don't change the work
 
 
@@ -51,6 +53,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H; 1 is about 300 MB of parquet (default: 1)")
     parser.add_argument("--queries", default="1-22", help="of TPC-H, such as 1-5,9 (default: 1-22)")
     parser.add_argument("--only", default=",".join(GROUPS), help=f"groups of cases (default: {','.join(GROUPS)})")
+    parser.add_argument(
+        "--sides",
+        default=",".join(SIDES),
+        help="sort shuffle, Flight Shuffle by file, over the wire; the first is what others are compared with"
+        f" (default: {','.join(SIDES)})",
+    )
     parser.add_argument("--partitions", type=int, default=32, help="reduce partitions of the queries (default: 32)")
     parser.add_argument("--many", default="64,500,5000", help="partitions to repartition into (default: 64,500,5000)")
     parser.add_argument(
@@ -70,10 +78,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
     parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of both sides (default: the system's)")
     options = parser.parse_args(arguments)
-    options.only = options.only.split(",")
-    if unknown := set(options.only) - set(GROUPS):
-        parser.error(f"--only: no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    options.only = known(parser, "--only", "group", options.only, GROUPS)
+    options.sides = known(parser, "--sides", "side", options.sides, SIDES)
     return options
+
+
+def known(parser: argparse.ArgumentParser, option: str, what: str, given: str, names: Collection[str]) -> list[str]:
+    """The names in a list like ``"a,b"``. Ends the program with what is wrong if one of them is not in ``names``."""
+    listed = given.split(",")
+    if unknown := set(listed) - set(names):
+        parser.error(f"{option}: no such {what}: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return listed
 
 
 def numbers(text: str) -> list[int]:
@@ -101,14 +116,9 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
     }
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
-        given = dict(pair.split("=", 1) for pair in options.option)
-        adaptive = {"spark.sql.adaptive.enabled": "true"}
-        flight_conf = spark_conf(server.control, fallback="never", options=given)
-        sort = start_side(running, SORT, adaptive, options, scratch)
-        flight = start_side(running, FLIGHT, adaptive | flight_conf, options, scratch)
-        flight.processes["server"] = server.pid
+        sides = [start(running, name, server, options, scratch) for name in options.sides]
         timings: list[Timing] = []
-        for timing in time_all(cases, sort, flight, options.rounds):
+        for timing in time_all(cases, sides, options.rounds):
             timings.append(timing)
             yield about | {
                 "bytes_pushed": server.status().bytes_pushed,
@@ -117,29 +127,46 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
             }
 
 
-def time_all(cases: list[Case], sort: Side, flight: Side, rounds: int) -> Iterator[Timing]:
-    """Both sides' times of every case. Raises SystemExit if their answers differ."""
+def start(running: ExitStack, name: str, server: ServerProcess, options: argparse.Namespace, scratch: Path) -> Side:
+    """One of `SIDES`, ready."""
+    conf = {"spark.sql.adaptive.enabled": "true"}
+    if name == SORT:
+        return start_side(running, name, conf, options, scratch)
+    given = dict(pair.split("=", 1) for pair in options.option)
+    if name == WIRE:
+        given["handOver"] = "off"
+    conf |= spark_conf(server.control, fallback="never", options=given)
+    side = start_side(running, name, conf, options, scratch)
+    side.processes["server"] = server.pid
+    return side
+
+
+def time_all(cases: list[Case], sides: list[Side], rounds: int) -> Iterator[Timing]:
+    """All sides' times of every case. Raises SystemExit if their answers differ."""
     for conf, same in groupby(cases, key=lambda case: case.sort_conf):
-        sort.driver.renew(conf)
-        sort.processes["jvm"] = sort.driver.call(job.jvm_pid)
+        for side in sides:
+            if side.name == SORT:
+                side.driver.renew(conf)
+                side.processes["jvm"] = side.driver.call(job.jvm_pid)
         for case in same:
-            yield time_case(case, sort, flight, rounds)
+            yield time_case(case, sides, rounds)
 
 
-def time_case(case: Case, sort: Side, flight: Side, rounds: int) -> Timing:
-    one, other = (side.driver.call(case.check, timeout=RUN_TIMEOUT_S, **case.arguments) for side in (sort, flight))
-    if difference := compare.rows_equal(one, other, ordered=False):
-        raise SystemExit(f"{case.name}: the two sides differ: {difference}")
+def time_case(case: Case, sides: list[Side], rounds: int) -> Timing:
+    first, *others = ((side, side.driver.call(case.check, timeout=RUN_TIMEOUT_S, **case.arguments)) for side in sides)
+    for side, rows in others:
+        if difference := compare.rows_equal(first[1], rows, ordered=False):
+            raise SystemExit(f"{case.name}: {first[0].name} and {side.name} differ: {difference}")
     timing = Timing(case.name, case.group)
     for number in range(1, rounds + 1):
-        for side in (sort, flight):
+        for side in sides:
             if case.heavy:
                 side.driver.call(job.tidy)
             before = _cpu(side)
             seconds = side.driver.call(case.timed, timeout=RUN_TIMEOUT_S, **case.arguments)
             timing.add(side.name, seconds, _cpu(side) - before)
-        times = [timing.seconds[name][-1] for name in (SORT, FLIGHT)]
-        say(f"{case.name}, round {number}: sort {times[0]:.2f} s, flight {times[1]:.2f} s")
+        times = (f"{side.name} {timing.seconds[side.name][-1]:.2f} s" for side in sides)
+        say(f"{case.name}, round {number}: {', '.join(times)}")
     return timing
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.spark_shuffle import FLIGHT, SORT
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -30,57 +28,78 @@ class Timing:
 
     def report(self) -> dict[str, Any]:
         """The case's part of the JSON."""
-        cpu = {side: statistics.median(spent) for side, spent in self.cpu_s.items()}
+        cpu_s = {side: statistics.median(spent) for side, spent in self.cpu_s.items()}
         return {
             "name": self.name,
             "group": self.group,
-            "ratio": round(self.median_s(FLIGHT) / self.median_s(SORT), 3),
-            "median_s": {side: round(self.median_s(side), 3) for side in (SORT, FLIGHT)},
-            "median_cpu_s": {side: round(spent, 2) for side, spent in cpu.items()},
+            "ratio": ratios({side: self.median_s(side) for side in self.seconds}),
+            "cpu_ratio": ratios(cpu_s),
+            "median_s": {side: round(self.median_s(side), 3) for side in self.seconds},
+            "median_cpu_s": {side: round(spent, 2) for side, spent in cpu_s.items()},
             "seconds": {side: [round(taken, 3) for taken in times] for side, times in self.seconds.items()},
         }
 
 
-def groups(timings: Iterable[Timing]) -> dict[str, dict[str, float]]:
-    """By group: the ratio of the sums of medians, and these sums in seconds."""
-    sums: dict[str, defaultdict[str, float]] = {}
+def ratios(spent: dict[str, float]) -> dict[str, float]:
+    """Of each side but the first: its seconds over those of the first."""
+    first, *others = spent
+    return {side: round(spent[side] / spent[first], 3) for side in others}
+
+
+def groups(timings: Iterable[Timing]) -> dict[str, dict[str, dict[str, float]]]:
+    """By group: the sums of the medians in seconds, of wall and processor time, and their ratios."""
+    wall: dict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    cpu: dict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for timing in timings:
-        of_group = sums.setdefault(timing.group, defaultdict(float))
-        for side in (SORT, FLIGHT):
-            of_group[side] += timing.median_s(side)
+        for side in timing.seconds:
+            wall[timing.group][side] += timing.median_s(side)
+            cpu[timing.group][side] += statistics.median(timing.cpu_s[side])
     return {
-        name: {"ratio": round(total[FLIGHT] / total[SORT], 3)} | {side: round(s, 3) for side, s in total.items()}
-        for name, total in sums.items()
+        name: {
+            "ratio": ratios(wall[name]),
+            "cpu_ratio": ratios(cpu[name]),
+            "s": {side: round(spent, 3) for side, spent in wall[name].items()},
+            "cpu_s": {side: round(spent, 2) for side, spent in cpu[name].items()},
+        }
+        for name in wall
     }
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as Markdown."""
-    lines = ["| case | sort shuffle | Flight Shuffle | ratio |", "|---|---:|---:|---:|"]
-    for case in report["cases"]:
-        lines.append(_line(case["name"], case["median_s"][SORT], case["median_s"][FLIGHT], case["ratio"]))
-    for name, total in report["groups"].items():
-        lines.append(_line(f"all of {name}", total[SORT], total[FLIGHT], total["ratio"]))
+    """The report as Markdown: seconds by side, and after each side but the first its ratio."""
+    first, *others = report["parameters"]["sides"]
+    lines = [_row(["case", first, *(title for side in others for title in (side, "ratio"))])]
+    lines.append(_row(["---", "---:", *("---:" for _ in others for _ in range(2))]))
+    totals = [(f"all of {name}", total["s"], total["ratio"]) for name, total in report["groups"].items()]
+    for name, spent, ratio in [(c["name"], c["median_s"], c["ratio"]) for c in report["cases"]] + totals:
+        figures = (text for side in others for text in (f"{spent[side]:.2f} s", f"{ratio[side]:.2f}"))
+        lines.append(_row([name, f"{spent[first]:.2f} s", *figures]))
     return "\n".join(lines)
 
 
-def _line(name: str, sort_s: float, flight_s: float, ratio: float) -> str:
-    return f"| {name} | {sort_s:.2f} s | {flight_s:.2f} s | {ratio:.2f} |"
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def plot(report: dict[str, Any], target: Path) -> None:
-    """A bar per case: its ratio. Raises ImportError without matplotlib."""
+    """A bar per case and side: its ratio. Raises ImportError without matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     cases = report["cases"]
-    figure = Figure(figsize=(8, 1.2 + 0.25 * len(cases)), layout="constrained")
+    first, *others = report["parameters"]["sides"]
+    figure = Figure(figsize=(8, 1.2 + 0.25 * len(cases) * max(1, len(others) * 0.8)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.barh([case["name"] for case in cases], [case["ratio"] for case in cases], color="#4477aa")
+    height = 0.8 / max(1, len(others))
+    for number, side in enumerate(others):
+        places = [place + (number - (len(others) - 1) / 2) * height for place in range(len(cases))]
+        axes.barh(places, [case["ratio"][side] for case in cases], height=height, label=side)
+    axes.set_yticks(range(len(cases)), [case["name"] for case in cases])
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds through Flight Shuffle / seconds through sort shuffle (below 1: Flight Shuffle is faster)")
+    axes.legend()
+    axes.set_xlabel(f"seconds / seconds through {first} shuffle (below 1: Flight Shuffle is faster)")
     axes.set_title(
         f"{report['machine']['cpu']}, {report['machine']['cores']} cores, Spark {report['machine']['pyspark']}"
     )

@@ -22,12 +22,26 @@ def test_unknown_group_is_refused_with_the_known_ones(capsys: pytest.CaptureFixt
     assert "no such group: tpcx; there are tpch, tiny" in capsys.readouterr().err
 
 
+def test_unknown_side_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        spark_suite.parse_arguments(["--sides=sort,hash"])
+    assert "no such side: hash; there are sort, flight, wire" in capsys.readouterr().err
+
+
 def test_ratio_of_a_group_is_that_of_its_sums() -> None:
     timings = [Timing("a", "g"), Timing("b", "g")]
-    for timing, sort, flight in zip(timings, (1.0, 3.0), (2.0, 1.0), strict=True):
-        timing.add("sort", sort, 0.0)
-        timing.add("flight", flight, 0.0)
-    assert spark_suite_report.groups(timings) == {"g": {"ratio": 0.75, "sort": 4.0, "flight": 3.0}}
+    for timing, sort, flight, wire in zip(timings, (1.0, 3.0), (2.0, 1.0), (3.0, 3.0), strict=True):
+        timing.add("sort", sort, 1.0)
+        timing.add("flight", flight, 2.0)
+        timing.add("wire", wire, 0.5)
+    assert spark_suite_report.groups(timings) == {
+        "g": {
+            "ratio": {"flight": 0.75, "wire": 1.5},
+            "cpu_ratio": {"flight": 2.0, "wire": 0.5},
+            "s": {"sort": 4.0, "flight": 3.0, "wire": 6.0},
+            "cpu_s": {"sort": 2.0, "flight": 4.0, "wire": 1.0},
+        }
+    }
 
 
 @pytest.mark.spark
@@ -40,8 +54,9 @@ def test_small_run_reports_every_case(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
     for case in report["cases"]:
-        assert set(case["median_s"]) == {"sort", "flight"}
-        assert case["ratio"] > 0
+        assert set(case["median_s"]) == {"sort", "flight", "wire"}
+        assert set(case["ratio"]) == {"flight", "wire"}
+        assert min(case["ratio"].values()) > 0
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
     assert report["bytes_pushed"] > 0
     assert "| q4 |" in done.stderr
