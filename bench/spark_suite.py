@@ -68,15 +68,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each case and side (default: 3)")
     parser.add_argument("--memory", default="4g", help="heap of each driver (default: 4g)")
     parser.add_argument("--codec", default="lz4", help="spark.io.compression.codec of both sides (default: lz4)")
-    parser.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of both sides"
-    )
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of all sides")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
     parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too, after each case")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios; needs matplotlib")
     parser.add_argument("--jfr", metavar="DIR", help="record each driver with Java Flight Recorder into DIR/SIDE.jfr")
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
-    parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of both sides (default: the system's)")
+    parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
     options = parser.parse_args(arguments)
     options.only = known(parser, "--only", "group", options.only, GROUPS)
     options.sides = known(parser, "--sides", "side", options.sides, SIDES)

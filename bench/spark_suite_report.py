@@ -26,15 +26,19 @@ class Timing:
     def median_s(self, side: str) -> float:
         return statistics.median(self.seconds[side])
 
+    def median_cpu_s(self, side: str) -> float:
+        return statistics.median(self.cpu_s[side])
+
     def report(self) -> dict[str, Any]:
         """The case's part of the JSON."""
-        cpu_s = {side: statistics.median(spent) for side, spent in self.cpu_s.items()}
+        wall_s = {side: self.median_s(side) for side in self.seconds}
+        cpu_s = {side: self.median_cpu_s(side) for side in self.cpu_s}
         return {
             "name": self.name,
             "group": self.group,
-            "ratio": ratios({side: self.median_s(side) for side in self.seconds}),
+            "ratio": ratios(wall_s),
             "cpu_ratio": ratios(cpu_s),
-            "median_s": {side: round(self.median_s(side), 3) for side in self.seconds},
+            "median_s": {side: round(taken, 3) for side, taken in wall_s.items()},
             "median_cpu_s": {side: round(spent, 2) for side, spent in cpu_s.items()},
             "seconds": {side: [round(taken, 3) for taken in times] for side, times in self.seconds.items()},
         }
@@ -53,7 +57,7 @@ def groups(timings: Iterable[Timing]) -> dict[str, dict[str, dict[str, float]]]:
     for timing in timings:
         for side in timing.seconds:
             wall[timing.group][side] += timing.median_s(side)
-            cpu[timing.group][side] += statistics.median(timing.cpu_s[side])
+            cpu[timing.group][side] += timing.median_cpu_s(side)
     return {
         name: {
             "ratio": ratios(wall[name]),

@@ -89,6 +89,14 @@ def test_reads_without_asking_are_told_to_the_server(driver: SparkDriver, server
     assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file == 3 * written
 
 
+def test_worker_is_asked_once_where_an_output_of_thousands_of_blocks_lies(driver: SparkDriver, server: Server) -> None:
+    many = {"records": 8_000, "partitions": 4_000, "keys": 4_000}
+    driver.renew({})
+    driver.call(held.write, name="x", maps=2, **many)
+    with server.stopped():
+        assert driver.call(held.read, name="x") == held.expected(**many)
+
+
 def test_outputs_that_move_to_an_object_store_while_they_are_read_cost_no_map(
     start_driver: StartDriver, tmp_path: Path
 ) -> None:

@@ -48,7 +48,8 @@ class Description:
 
     def check(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Raises TornFile when the file is not this attempt's."""
-        if self.output != output or self.shuffle_id != shuffle:
+        held = self.app, self.shuffle, self.map, self.attempt
+        if held != (shuffle.app, shuffle.shuffle, output.map, output.attempt):
             raise TornFile(f"it holds {self.output} of {self.shuffle_id}")
 
     @property

@@ -27,7 +27,7 @@ class IndexCache:
     def bytes(self) -> int:
         return self._bytes
 
-    def get(self, shuffle: ShuffleId, map_id: int, path: Path, identity: FileIdentity) -> OutputFile:
+    def get(self, shuffle: ShuffleId, map_id: int, path: str, identity: FileIdentity) -> OutputFile:
         """The index of the file at `path`, whose identity is known. Raises TornFile, OSError."""
         key = shuffle, map_id
         with self._lock:
@@ -35,7 +35,7 @@ class IndexCache:
             if file is not None and file.identity == identity:
                 self._files.move_to_end(key)
                 return file
-        file = load(path)
+        file = load(Path(path))
         with self._lock:
             previous = self._files.pop(key, None)
             self._bytes += file.index.nbytes - (previous.index.nbytes if previous else 0)

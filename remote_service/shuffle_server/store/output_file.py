@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from shuffle_server.store.format import TABLE_FIELDS, TRAILER, Description, TornFile, decode_tail, decode_trailer
+from shuffle_server.store.format import TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.file_identity import FileIdentity
 from shuffle_transport.read_fully import read_fully
@@ -22,11 +23,13 @@ class OutputFile:
     identity: FileIdentity
     index: np.ndarray  # dtype INDEX_ROW, sorted by partition
     description: Description
+    partitions: memoryview  # of the index
 
     def entries(self, first: int, end: int) -> np.ndarray:
         """The index rows of partitions [first, end)."""
-        low, high = np.searchsorted(self.index["partition"], (first, end))
-        return self.index[low:high]
+        # Not numpy's search: it copies the whole column first.
+        low = bisect_left(self.partitions, first)
+        return self.index[low : bisect_left(self.partitions, end, low)]
 
 
 def load(path: Path) -> OutputFile:
@@ -40,7 +43,7 @@ def load(path: Path) -> OutputFile:
         index, description = decode_tail(read_range(fd, offset, at - offset), trailer, blocks)
     finally:
         os.close(fd)
-    return OutputFile(path, FileIdentity.of(status), index, description)
+    return OutputFile(path, FileIdentity.of(status), index, description, index["partition"].data)
 
 
 def read_range(fd: int, offset: int, length: int) -> bytearray:
@@ -59,7 +62,10 @@ def read_into(fd: int, offset: int, target: memoryview) -> None:
 
 def table_of(entries: np.ndarray) -> np.ndarray:
     """Index rows without their offsets: block table rows, dtype BLOCK_ROW."""
-    rows = np.empty(len(entries), BLOCK_ROW)
-    for name in TABLE_FIELDS:
-        rows[name] = entries[name]
-    return rows
+    return np.frombuffer(encoded_table(entries), BLOCK_ROW)
+
+
+def encoded_table(entries: np.ndarray) -> bytes:
+    """Those rows as they lie in memory. `entries` begin with them, and lie back to back."""
+    width = entries.dtype.itemsize
+    return entries.view(np.uint8).reshape(-1, width)[:, : BLOCK_ROW.itemsize].tobytes()

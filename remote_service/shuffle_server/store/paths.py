@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 
+APPS = "apps"
 COMMITTED = ".out"
 PARTIAL = ".partial"
 AWAY = ".away"
@@ -29,7 +30,7 @@ class StorePaths:
 
     @property
     def apps(self) -> Path:
-        return self.root / "apps"
+        return self.root / APPS
 
     @property
     def trash(self) -> Path:
@@ -46,7 +47,11 @@ class StorePaths:
         return self.app(shuffle.app) / str(shuffle.shuffle)
 
     def committed(self, shuffle: ShuffleId, map_id: int) -> Path:
-        return self.shuffle(shuffle) / f"{map_id}{COMMITTED}"
+        return Path(self.committed_text(shuffle, map_id))
+
+    def committed_text(self, shuffle: ShuffleId, map_id: int) -> str:
+        """`committed` as text: a Path takes longer to make than the file takes to open, and a pull opens many."""
+        return f"{self.root}/{APPS}/{shuffle.app}/{shuffle.shuffle}/{map_id}{COMMITTED}"
 
     def partial(self, shuffle: ShuffleId, output: MapAttempt) -> Path:
         return self.shuffle(shuffle) / f"{output.map}.{output.attempt}{PARTIAL}"

@@ -194,7 +194,7 @@ class Store:
             raise lost(shuffle, output, "it is not here")
         if held.output != output:
             raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
-        path = held.home.paths.committed(shuffle, output.map)
+        path = held.home.paths.committed_text(shuffle, output.map)
         self._here(shuffle, held)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 import numpy as np
@@ -14,7 +15,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.directory import busy
 from shuffle_server.store.format import TornFile
-from shuffle_server.store.output_file import read_into, table_of
+from shuffle_server.store.output_file import encoded_table, read_into
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.region import REGION_ROW
 from shuffle_server.store.regions import LITTLE_BYTES, Run
@@ -25,47 +26,56 @@ from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 MAX_BATCH_ROWS = 4096
+_INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
 
 
 class _Gathered:
-    """What the next batch is made of: pieces of files, read one behind the other into one buffer."""
+    """What the next batch is made of: pieces of files, read one behind the other into one buffer.
+
+    Ids and table rows are gathered as bytes: most pieces are of a block or two, for which arrays cost more than
+    reading. `last` says that no more batches follow.
+    """
 
     def __init__(self) -> None:
-        self.maps: list[np.ndarray] = []
-        self.attempts: list[np.ndarray] = []
-        self.rows: list[np.ndarray] = []
+        self._maps: list[bytes] = []
+        self._attempts: list[bytes] = []
+        self._rows: list[bytes] = []
         self.blocks = self.bytes = 0
         self._buffer: pa.Buffer | None = None
+        self.last = False
 
-    def takes(self, entries: np.ndarray) -> bool:
-        """Whether there is room for these besides what is there. Anything fits into an empty batch."""
-        return not self.blocks or (
-            self.bytes + _size(entries) <= BATCH_BYTES and self.blocks + len(entries) <= MAX_BATCH_ROWS
-        )
+    def takes(self, blocks: int, size: int) -> bool:
+        """Whether there is room for so much besides what is there. Anything fits into an empty batch."""
+        return not self.blocks or (self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS)
 
-    def read(self, maps: np.ndarray, attempts: np.ndarray, fd: int, entries: np.ndarray) -> None:
-        """Read the blocks of some index rows, whose outputs are given row by row. Raises TornFile, OSError; then the
-        batch is as it was.
+    def read(self, maps: bytes, attempts: bytes, fd: int, entries: np.ndarray, size: int) -> None:
+        """Read the blocks of some index rows, `size` bytes, whose outputs are given row by row (int64).
+
+        Raises TornFile, OSError; then the batch is as it was.
         """
-        size = _size(entries)
         if self._buffer is None:
             self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
         target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size]
         for offset, length in _runs(entries):
             read_into(fd, offset, target[:length])
             target = target[length:]
-        self.maps.append(maps)
-        self.attempts.append(attempts)
-        self.rows.append(table_of(entries))
+        self._maps.append(maps)
+        self._attempts.append(attempts)
+        self._rows.append(encoded_table(entries))
         self.bytes += size
         self.blocks += len(entries)
 
     @property
-    def payload(self) -> pa.Buffer:
+    def rows(self) -> np.ndarray:
+        return np.frombuffer(b"".join(self._rows), BLOCK_ROW)
+
+    def batch(self, schema: pa.Schema, rows: np.ndarray) -> pa.RecordBatch:
+        """The message; `rows` are its own."""
         assert self._buffer is not None
-        return self._buffer.slice(0, self.bytes)
+        maps, attempts = (np.frombuffer(b"".join(ids), np.int64) for ids in (self._maps, self._attempts))
+        return get_batch(schema, maps, attempts, rows, self._buffer.slice(0, self.bytes))
 
 
 def serve(
@@ -82,6 +92,7 @@ def serve(
     `served` hears of the blocks and payload bytes of each batch, `lost` of every map output that turned out to be gone.
     """
     totals = Totals()
+    ended = False
     for item in _Pull(store, shuffle).batches(ranges):
         if isinstance(item, ShuffleError):
             item.worker = worker
@@ -89,11 +100,13 @@ def serve(
                 lost(item)
             yield _empty(schema), pb.GetControl(error=messages.error_message(item)).SerializeToString()
             continue
-        rows, maps, attempts = _joined(item.rows), _joined(item.maps), _joined(item.attempts)
+        rows = item.rows
         totals = add_rows(totals, rows)
         served(item.blocks, item.bytes)
-        yield get_batch(schema, maps, attempts, rows, item.payload), b""
-    yield _empty(schema), pb.GetControl(end=messages.totals_message(totals)).SerializeToString()
+        ended = item.last
+        yield item.batch(schema, rows), _end(totals) if ended else b""
+    if not ended:
+        yield _empty(schema), _end(totals)
 
 
 Batches = Iterator[_Gathered | ShuffleError]
@@ -111,8 +124,9 @@ class _Pull:
         """Those of one pull; call once."""
         for piece in self._store.merged(self._shuffle, ranges):
             yield from self._of_region(piece) if isinstance(piece, Run) else self._of_file(piece)
-        yield from self._sent()
         self._store.regions.note(self._shuffle, self._little)
+        self._batch.last = True
+        yield from self._sent()
 
     def _of_region(self, run: Run) -> Batches:
         region, wanted = run.region, run.ranges[0]
@@ -120,10 +134,11 @@ class _Pull:
         rows = np.empty(0, REGION_ROW)
         try:
             rows = region.rows(wanted.first, wanted.end, run.places)
-            for entries in _slices(rows):
-                yield from self._room_for(entries)
+            for entries, size in _slices(rows):
+                yield from self._room_for(len(entries), size)
                 places = entries["output"]
-                self._batch.read(region.maps[places], region.attempts[places], region.fd, entries)
+                maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
+                self._batch.read(maps, attempts, region.fd, entries, size)
                 served += len(entries)
         except (TornFile, OSError) as error:
             log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
@@ -142,12 +157,15 @@ class _Pull:
             return
         try:
             found = file.entries(wanted.first, wanted.end)[skip:]
-            for entries in _slices(found):
-                yield from self._room_for(entries)
-                count = len(entries)
-                maps, attempts = np.full(count, wanted.output.map), np.full(count, wanted.output.attempt)
-                self._batch.read(maps, attempts, fd, entries)
-            if _size(found) <= LITTLE_BYTES:
+            total = 0
+            for entries, size in _slices(found):
+                yield from self._room_for(len(entries), size)
+                maps, attempts = (
+                    _INT64.pack(each) * len(entries) for each in (wanted.output.map, wanted.output.attempt)
+                )
+                self._batch.read(maps, attempts, fd, entries, size)
+                total += size
+            if total <= LITTLE_BYTES:
                 self._little.append(wanted.output)
         except (TornFile, OSError) as error:
             yield from self._sent()
@@ -157,8 +175,8 @@ class _Pull:
         finally:
             os.close(fd)
 
-    def _room_for(self, entries: np.ndarray) -> Batches:
-        if not self._batch.takes(entries):
+    def _room_for(self, blocks: int, size: int) -> Batches:
+        if not self._batch.takes(blocks, size):
             yield from self._sent()
 
     def _sent(self) -> Batches:
@@ -167,27 +185,30 @@ class _Pull:
         self._batch = _Gathered()
 
 
-def _joined(pieces: list[np.ndarray]) -> np.ndarray:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+def _end(totals: Totals) -> bytes:
+    return pb.GetControl(end=messages.totals_message(totals)).SerializeToString()
 
 
-def _size(entries: np.ndarray) -> int:
-    return int(entries["length"].sum())
-
-
-def _slices(entries: np.ndarray) -> Iterator[np.ndarray]:
-    """Cut index rows into slices of at most about BATCH_BYTES; a larger block is alone."""
+def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Cut index rows into slices of at most about BATCH_BYTES, with the bytes of each; a larger block is alone."""
+    if len(entries) == 1:
+        yield entries, int(entries["length"][0])
+        return
     ends = np.cumsum(entries["length"])
     start, taken = 0, 0
     while start < len(entries):
         end = int(np.searchsorted(ends, taken + BATCH_BYTES, side="right"))
         end = min(max(end, start + 1), start + MAX_BATCH_ROWS)
-        yield entries[start:end]
-        start, taken = end, int(ends[end - 1])
+        last = int(ends[end - 1])
+        yield entries[start:end], last - taken
+        start, taken = end, last
 
 
 def _runs(entries: np.ndarray) -> Iterator[tuple[int, int]]:
     """Offset and length of the stretches of the file in which the blocks lie, blocks that are neighbours joined."""
+    if len(entries) == 1:
+        yield int(entries["offset"][0]), int(entries["length"][0])
+        return
     ends = entries["offset"] + entries["length"]
     last = np.flatnonzero(entries["offset"][1:] != ends[:-1])
     starts = entries["offset"][np.concatenate(([0], last + 1))]

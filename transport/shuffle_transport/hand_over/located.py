@@ -16,15 +16,15 @@ from shuffle_api.ids import MapAttempt
 from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, Pulled
-from shuffle_transport.hand_over.known import LocatedOutputs, OutputIndex, Row
+from shuffle_transport.hand_over.known import MOST_BYTES, LocatedOutputs, OutputIndex, Row
 from shuffle_transport.hand_over.mapped import OutputBlocks, check_file
 from shuffle_transport.hand_over.sight import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-WHOLE_BYTES: Final = 64 << 10  # indexes up to this size are asked for whole: other readers of this process need not ask
-ANSWER_BYTES: Final = 4 << 20  # of all indexes of one answer
+WHOLE_BYTES: Final = 1 << 20  # indexes up to this size are asked for whole: other readers of this process need not ask
+ANSWER_BYTES: Final = MOST_BYTES // 2  # of all indexes of one answer
 
 
 class Stream(Protocol):

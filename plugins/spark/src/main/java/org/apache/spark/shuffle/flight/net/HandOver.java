@@ -41,7 +41,10 @@ public final class HandOver {
   private static final String PREFIX = "hand-over.";
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
-  private static final long KNOWN_FILES_BYTES = 16 << 20;
+
+  /** Of indexes of files, kept by this process. */
+  static final int KNOWN_FILES_BYTES = 32 << 20;
+
   private static final long TELL_SECONDS = 5;
 
   /** What is known of a worker: its nonce, or null and when to ask again; and where it was then. */

@@ -24,11 +24,11 @@ import org.slf4j.LoggerFactory;
 final class LocatedFetch {
   private static final Logger LOG = LoggerFactory.getLogger(LocatedFetch.class);
 
-  /** Indexes up to this size are asked for whole, so that other tasks of this process need not ask. */
-  private static final int WHOLE_BYTES = 64 << 10;
+  /** Indexes up to this size are asked for whole, so that other tasks of this process need not ask: 26,000 blocks. */
+  private static final int WHOLE_BYTES = 1 << 20;
 
-  /** Of all indexes of one answer. */
-  private static final int ANSWER_BYTES = 4 << 20;
+  /** Of all indexes of one answer: half of what is kept. */
+  private static final int ANSWER_BYTES = HandOver.KNOWN_FILES_BYTES / 2;
 
   private final BlockFetcher fetcher;
   private final WorkerAddress worker;
