@@ -1,6 +1,6 @@
 """Shuffled RDDs that a driver process keeps, so that a test can do something between their writing and their reading.
 
-Their content is known by arithmetic: record i of ``records`` has key ``i % keys`` and value ``i + salt``, and PySpark
+Their content is known by arithmetic: record i of ``records`` has key ``i % KEYS`` and value ``i + salt``, and PySpark
 puts an integer key into partition ``key % partitions``.
 """
 
@@ -8,34 +8,26 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
 KEYS = 97
-MOST_TASKS = 16  # that read partitions, more than one each if need be
-T = TypeVar("T")
 HELD: dict[str, "RDD[tuple[int, int]]"] = {}
+ROWS: dict[str, Any] = {}
 
 
 def write(
-    spark: SparkSession,
-    name: str,
-    records: int,
-    maps: int,
-    partitions: int,
-    salt: int = 0,
-    pause: float = 0,
-    keys: int = KEYS,
+    spark: SparkSession, name: str, records: int, maps: int, partitions: int, salt: int = 0, pause: float = 0
 ) -> None:
     """Run the map stage of a new shuffle (and, since Spark has no other way, read it once).
 
     Each map takes ``pause`` seconds longer than it needs.
     """
     source = spark.sparkContext.parallelize(range(records), maps).mapPartitions(lambda part: _after(pause, part))
-    HELD[name] = source.map(lambda i: (i % keys, i + salt)).partitionBy(partitions)
-    _in_few_tasks(HELD[name]).count()
+    HELD[name] = source.map(lambda i: (i % KEYS, i + salt)).partitionBy(partitions)
+    HELD[name].count()
 
 
 def _after(pause: float, records: Iterable[int]) -> Iterable[int]:
@@ -45,19 +37,14 @@ def _after(pause: float, records: Iterable[int]) -> Iterable[int]:
 
 def read(spark: SparkSession, name: str) -> list[int]:
     """The sum of the values in each partition, read from the shuffle again."""
-    sums = HELD[name].mapPartitionsWithIndex(lambda number, pairs: [(number, sum(value for _, value in pairs))])
-    return [sum_ for _, sum_ in sorted(_in_few_tasks(sums).collect())]
+    return HELD[name].mapPartitions(lambda pairs: [sum(value for _, value in pairs)]).collect()
 
 
-def _in_few_tasks(rdd: "RDD[T]") -> "RDD[T]":
-    return rdd if rdd.getNumPartitions() <= MOST_TASKS else rdd.coalesce(MOST_TASKS)
-
-
-def expected(records: int, partitions: int, salt: int = 0, keys: int = KEYS) -> list[int]:
+def expected(records: int, partitions: int, salt: int = 0) -> list[int]:
     """What `read` must return."""
     sums: Counter[int] = Counter()
     for i in range(records):
-        sums[i % keys % partitions] += i + salt
+        sums[i % KEYS % partitions] += i + salt
     return [sums[partition] for partition in range(partitions)]
 
 
@@ -71,6 +58,20 @@ def collect_garbage(spark: SparkSession) -> None:
     """In Python, whose proxies keep objects of the JVM alive, and then there."""
     gc.collect()
     spark._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+
+
+def write_rows(spark: SparkSession, name: str, rows: int, maps: int, partitions: int) -> int:
+    """Like `write`, for thousands of partitions: rows of SQL, counted inside the JVM, many partitions to a task."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # partitions stay as many
+    frame = spark.range(0, rows, 1, maps).repartition(partitions, "id")
+    ROWS[name] = frame._jdf.queryExecution().toRdd().toJavaRDD().coalesce(16)
+    return count_rows(spark, name)
+
+
+def count_rows(spark: SparkSession, name: str) -> int:
+    """Read all partitions from the shuffle again."""
+    counted: int = ROWS[name].count()
+    return counted
 
 
 def app_key(spark: SparkSession) -> str:

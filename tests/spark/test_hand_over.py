@@ -90,11 +90,11 @@ def test_reads_without_asking_are_told_to_the_server(driver: SparkDriver, server
 
 
 def test_worker_is_asked_once_where_an_output_of_thousands_of_blocks_lies(driver: SparkDriver, server: Server) -> None:
-    many = {"records": 8_000, "partitions": 4_000, "keys": 4_000}
+    rows = 20_000
     driver.renew({})
-    driver.call(held.write, name="x", maps=2, **many)
+    assert driver.call(held.write_rows, name="x", rows=rows, maps=2, partitions=4_000) == rows
     with server.stopped():
-        assert driver.call(held.read, name="x") == held.expected(**many)
+        assert driver.call(held.count_rows, name="x", timeout=120) == rows
 
 
 def test_outputs_that_move_to_an_object_store_while_they_are_read_cost_no_map(
