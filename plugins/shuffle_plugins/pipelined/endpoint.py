@@ -27,7 +27,6 @@ from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
-from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
 
@@ -45,7 +44,6 @@ class Endpoint:
 
     def __init__(self, options: PipelinedOptions) -> None:
         get_codec(options.codec)
-        keep_freed_memory()
         self._security = load_peer_security(options)
         self.pool = BufferPool(options.memory)
         self.coordinator = Coordinator(partial(delete_logs, options.log_dir))

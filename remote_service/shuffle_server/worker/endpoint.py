@@ -32,6 +32,7 @@ from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
+from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import authenticate
 
@@ -61,6 +62,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         relay: RelayStreams | None = None,
         channels: ChannelRelay | None = None,
     ) -> None:
+        keep_freed_memory()
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
         refused = functools.partial(_note_refusal, worker.instruments, "call")
