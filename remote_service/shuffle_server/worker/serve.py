@@ -55,8 +55,9 @@ class _Gathered:
 
         Raises TornFile, OSError; then the batch is as it was.
         """
-        if self._buffer is None:
+        if not self.blocks:  # also after a read that failed, whose buffer may be too small for this one
             self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
+        assert self._buffer is not None
         target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size]
         for offset, length in _runs(entries):
             read_into(fd, offset, target[:length])
