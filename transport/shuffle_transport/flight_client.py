@@ -41,7 +41,6 @@ from shuffle_transport.blocks import (
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.connect import flight_connection, flight_options, not_connected
 from shuffle_transport.credits import SendWindow
-from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials, TlsFiles
 
@@ -78,7 +77,6 @@ class FlightClient:
     """
 
     def __init__(self, address: str, *, timeout: float = 120.0, credentials: Credentials = NO_CREDENTIALS) -> None:
-        keep_freed_memory()
         self.address = address
         self._timeout, self._credentials = timeout, credentials
         self._client = flight_connection(address, credentials.tls)

@@ -32,7 +32,6 @@ from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream, translated
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
-from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -65,7 +64,6 @@ class ExchangeClient:
         options: ChannelOptions = DEFAULT_OPTIONS,
         credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
-        keep_freed_memory()
         self.address = address
         self._pool, self._timeout, self._options, self._credentials = pool, timeout, options, credentials
         self._server, self._task = relayed_task(address)
