@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
+import pytest
+
+only_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 BLOCKS, BLOCK = 200, 1 << 20
 PAGES = BLOCK // 4096
 

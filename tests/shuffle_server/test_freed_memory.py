@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
-import pytest
-
-from tests.page_faults import keeps_freed_memory
+from tests.page_faults import keeps_freed_memory, only_glibc
 
 SERVER = """
 from shuffle_server.options import ServerOptions
@@ -16,6 +13,6 @@ server = Server(ServerOptions(data_dir={directory!r}, listen="127.0.0.1:0"))
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@only_glibc
 def test_a_worker_keeps_it(tmp_path: Path) -> None:
     assert keeps_freed_memory(SERVER.format(directory=str(tmp_path / "data")))

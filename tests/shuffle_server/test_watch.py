@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -32,6 +30,7 @@ from shuffle_plugins.remote.watch import LossWatch
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.processes import stopped
 from tests.shuffle_server.helpers import output_files, read_all, write_map
 from tests.shuffle_server.master.scene import SHUFFLE, commit
 from tests.shuffle_server.master.served import Scene
@@ -203,13 +202,10 @@ def test_a_reader_that_waits_for_a_stopped_worker_learns_that_its_outputs_are_lo
         for n in range(2):
             write_map(plugin, handle, n)
         [worker] = cluster.workers
-        os.kill(worker.pid, signal.SIGSTOP)
-        try:
+        with stopped(worker.pid):
             with pytest.raises(MapOutputLost, match=r"silent for \d+ s") as caught:
                 read_all(plugin, handle)
             assert caught.value.worker == worker.worker
-        finally:
-            os.kill(worker.pid, signal.SIGCONT)
 
 
 class Hearing:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-
 import pytest
 
-from tests.page_faults import keeps_freed_memory
+from tests.page_faults import keeps_freed_memory, only_glibc
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+pytestmark = only_glibc
 
 POOL = "from shuffle_transport.pool import BufferPool; pool = BufferPool(1 << 24)"
 RECEIVERS = {

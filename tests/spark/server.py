@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,6 @@ class Server:
 
     def status(self) -> pb.StatusReply:
         return self._process.status()
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Inside, the process is there and answers nothing."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self._process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """``kill -9``."""

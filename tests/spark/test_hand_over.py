@@ -10,6 +10,7 @@ import pytest
 
 from bench.cluster import wait_until
 from bench.spark_driver import SparkDriver
+from tests.processes import stopped
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, jobs, leaks, observe
 from tests.spark.conftest import StartDriver, flight_conf
@@ -93,7 +94,7 @@ def test_worker_is_asked_once_where_an_output_of_thousands_of_blocks_lies(driver
     rows = 20_000
     driver.renew({})
     assert driver.call(held.write_rows, name="x", rows=rows, maps=2, partitions=4_000) == rows
-    with server.stopped():
+    with stopped(server.pid):
         assert driver.call(held.count_rows, name="x", timeout=120) == rows
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.master.postgres import session as postgres_session
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
+from tests.processes import stopped
 from tests.shuffle_server.master.database import Database, running_database
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
 
@@ -197,15 +196,12 @@ def test_a_leader_that_hears_nothing_tells_nothing_until_it_hears_again(
     with closing(Leader(url)) as leader, closing(leader.master()) as master:
         master.apply_all(BEGIN)
         master.settle()
-        os.kill(leader.pid, signal.SIGSTOP)
-        try:
+        with stopped(leader.pid):
             deadline = time.monotonic() + TIMEOUT
             with pytest.raises(StorageFailed, match="does not answer"):
                 while time.monotonic() < deadline:
                     master.settle()
                     time.sleep(0.05)
-        finally:
-            os.kill(leader.pid, signal.SIGCONT)
         deadline = time.monotonic() + TIMEOUT
         while True:
             try:
