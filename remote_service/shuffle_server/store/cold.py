@@ -7,19 +7,15 @@ file that came back is complete before it has its name, and its stub and object 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from shuffle_api.errors import MapOutputLost, ShuffleError
 from shuffle_api.ids import ShuffleId
-from shuffle_api.values import Totals
 from shuffle_server.store.catalog import Catalog, Held
 from shuffle_server.store.directory import DataDirectory, sync_directory
 from shuffle_server.store.format import Description, TornFile
@@ -189,7 +185,7 @@ def recover_stubs(directory: DataDirectory) -> Iterator[Description]:
 
 
 def _write_stub(path: Path, description: Description, *, sync: bool) -> None:
-    text = json.dumps(asdict(description), separators=(",", ":")).encode()
+    text = description.encode()
     part = path.with_suffix(f"{AWAY}{PARTIAL}")
     part.write_bytes(b"%08x %s" % (crc32c(text), text))
     if sync:
@@ -203,9 +199,7 @@ def _read_stub(path: Path) -> Description:
     checksum, _, text = path.read_bytes().partition(b" ")
     if checksum != b"%08x" % crc32c(text):
         raise ValueError("its checksum does not match")
-    fields: dict[str, Any] = json.loads(text)
-    totals = Totals(**fields.pop("totals"))
-    return Description(totals=totals, **fields)
+    return Description.decode(text)
 
 
 def _sync_file(path: Path) -> None:

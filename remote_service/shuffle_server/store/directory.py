@@ -137,8 +137,10 @@ class DataDirectory:
         Nothing above it is made: where a disk was unmounted, nothing is to be written below the mount point.
         """
         try:
-            for path in (self.paths.app(shuffle.app), self.paths.shuffle(shuffle)):
-                path.mkdir(exist_ok=True)
+            directory = self.paths.shuffle(shuffle)
+            if not directory.is_dir():  # mostly it is
+                directory.parent.mkdir(exist_ok=True)
+                directory.mkdir(exist_ok=True)
         except FileNotFoundError as error:
             if not self.paths.apps.is_dir():
                 self._take_out(error)

@@ -40,18 +40,23 @@ class StorePaths:
     def spares(self) -> Path:
         return self.root / "spares"
 
+    # Each from one text: to join a Path four times takes longer than most of what is done with it.
+
     def app(self, app: str) -> Path:
-        return self.apps / app
+        return Path(f"{self.root}/{APPS}/{app}")
 
     def shuffle(self, shuffle: ShuffleId) -> Path:
-        return self.app(shuffle.app) / str(shuffle.shuffle)
+        return Path(self._shuffle(shuffle))
 
     def committed(self, shuffle: ShuffleId, map_id: int) -> Path:
         return Path(self.committed_text(shuffle, map_id))
 
     def committed_text(self, shuffle: ShuffleId, map_id: int) -> str:
         """`committed` as text: a Path takes longer to make than the file takes to open, and a pull opens many."""
-        return f"{self.root}/{APPS}/{shuffle.app}/{shuffle.shuffle}/{map_id}{COMMITTED}"
+        return f"{self._shuffle(shuffle)}/{map_id}{COMMITTED}"
 
     def partial(self, shuffle: ShuffleId, output: MapAttempt) -> Path:
-        return self.shuffle(shuffle) / f"{output.map}.{output.attempt}{PARTIAL}"
+        return Path(f"{self._shuffle(shuffle)}/{output.map}.{output.attempt}{PARTIAL}")
+
+    def _shuffle(self, shuffle: ShuffleId) -> str:
+        return f"{self.root}/{APPS}/{shuffle.app}/{shuffle.shuffle}"
