@@ -19,6 +19,7 @@ from shuffle_transport.security import NO_CREDENTIALS, Credentials
 READY = re.compile(r"^ready( \w+=\S+)+$")
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 120.0
+TAKEN_TIMEOUT_S = 30.0
 
 
 class ServerFailed(Exception):
@@ -61,6 +62,19 @@ class ServerProcess:
         self._start(self.control)
 
     def _start(self, listen: str) -> None:
+        # An address that was its own a moment ago may be where somebody's connection comes from now: that passes.
+        deadline = time.monotonic() + TAKEN_TIMEOUT_S
+        while True:
+            try:
+                self._launch(listen)
+                return
+            except ServerFailed as failed:
+                taken = f"cannot listen on {listen}:" in str(failed).splitlines()[-1]
+                if not taken or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
+
+    def _launch(self, listen: str) -> None:
         command = [*self._prefix, sys.executable, "-m", "shuffle_server", self._role]
         command += ["--listen", listen] if self._role != "worker" else []
         with self.log.open("ab") as errors:

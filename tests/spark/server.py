@@ -57,7 +57,7 @@ class Server:
 
     def start(self) -> None:
         """Start again after `kill`."""
-        self._process = self._start("--listen", self.control)
+        self._process = self._start(self.control)
 
     def output(self, app: str, shuffle: int, map_id: int) -> Path:
         """The file of one committed map output. Spark's map ids are its task attempt ids."""
@@ -80,10 +80,10 @@ class Server:
                 meanwhile()
             time.sleep(0.2)
 
-    def _start(self, *arguments: str) -> ServerProcess:
+    def _start(self, listen: str = "127.0.0.1:0") -> ServerProcess:
         self._starts += 1
         log = self._directory / f"server-{self._starts}.log"
-        return ServerProcess(self.data_dir, log, (*self._arguments, *arguments), credentials=self._credentials)
+        return ServerProcess(self.data_dir, log, self._arguments, credentials=self._credentials, listen=listen)
 
     def __enter__(self) -> Server:
         return self
