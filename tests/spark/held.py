@@ -14,6 +14,7 @@ from pyspark import RDD
 from pyspark.sql import SparkSession
 
 KEYS = 97
+RANGE = 1_000
 HELD: dict[str, "RDD[tuple[int, int]]"] = {}
 ROWS: dict[str, Any] = {}
 
@@ -52,6 +53,16 @@ def drop(spark: SparkSession, name: str) -> None:
     """Forget an RDD, so that Spark's cleaner may unregister its shuffle."""
     del HELD[name]
     collect_garbage(spark)
+
+
+def count_nothing(spark: SparkSession) -> int:
+    """Count what the optimizer knows to be empty: a shuffle without maps."""
+    return spark.range(3).where("false").count()
+
+
+def count_repartitioned(spark: SparkSession) -> int:
+    """Count `RANGE` rows behind a shuffle of SQL."""
+    return spark.range(RANGE).repartition(3).count()
 
 
 def collect_garbage(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.spark_driver import JobFailed, SparkDriver
 from tests.spark import held, observe
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.server import Server
@@ -123,6 +123,47 @@ def test_reduce_stage_that_starts_while_the_server_is_away_waits_for_it(
     server.start()  # takes a second or two
     assert driver.result() == EXPECTED
     assert driver.call(observe.map_tasks) == before
+
+
+def test_new_shuffle_waits_for_a_server_that_is_away_for_longer_than_a_call(
+    driver: SparkDriver, server: Server
+) -> None:
+    driver.renew({"spark.shuffle.flight.connectTimeout": "1s"})
+    assert driver.call(held.count_nothing) == 0  # the session has started
+    try:
+        server.kill()
+        driver.begin(held.write, name="later", records=RECORDS, maps=MAPS, partitions=PARTITIONS, salt=4)
+        time.sleep(3)
+        server.start()
+        driver.result()
+        assert driver.call(held.read, name="later") == held.expected(RECORDS, PARTITIONS, 4)
+    finally:
+        driver.renew({})
+
+
+def test_query_whose_shuffle_cannot_be_registered_fails_and_says_for_how_long_that_was_tried(
+    driver: SparkDriver, server: Server
+) -> None:
+    window = {"spark.shuffle.flight.connectTimeout": "1s", "spark.shuffle.flight.retryWindow": "2s"}
+    driver.renew(window | {"spark.sql.adaptive.enabled": "true"})
+    assert driver.call(held.count_nothing) == 0  # the session has started
+    server.kill()
+    try:
+        with pytest.raises(JobFailed, match=rf"{server.control} cannot be reached.*tried for 2 s .*retryWindow"):
+            driver.call(held.count_repartitioned, timeout=180)
+    finally:
+        server.start()
+    assert driver.call(held.count_repartitioned) == held.RANGE  # the same session
+    driver.renew({})
+
+
+def test_exchange_that_no_map_writes_needs_no_server(driver: SparkDriver, server: Server, app: str) -> None:
+    """Spark registers it in a callback: an exception there hangs the query for ever."""
+    server.kill()
+    try:
+        assert driver.call(held.count_nothing, timeout=180) == 0
+    finally:
+        server.start()
 
 
 def test_new_shuffles_work_after_a_restart(driver: SparkDriver, server: Server, app: str) -> None:

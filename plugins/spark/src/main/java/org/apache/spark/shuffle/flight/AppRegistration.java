@@ -1,10 +1,13 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -12,10 +15,10 @@ import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.DaemonThreads;
 import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.Pause;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
-import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
@@ -32,6 +35,8 @@ final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
   private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
   private static final int LOOK_SECONDS = 2;
+  private static final Duration REGISTER_AGAIN = Duration.ofMillis(500);
+  private static final Duration UNREGISTER_AGAIN = Duration.ofSeconds(10);
   /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
   private static final String CODEC = "none";
   private static final String CONTENT = "spark";
@@ -43,13 +48,15 @@ final class AppRegistration implements AutoCloseable {
   private final String instance = UUID.randomUUID().toString();
   private final ScheduledExecutorService heartbeats =
       Executors.newSingleThreadScheduledExecutor(DaemonThreads.of(() -> "flight-shuffle-heartbeat"));
-  private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats);
+  private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats, UNREGISTER_AGAIN);
   private final LostOutputs lostOutputs;
   private final RelayWorkers relays;
+  private final Set<Integer> shuffles = ConcurrentHashMap.newKeySet(); // that the server may know
   private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
   private boolean warned;
+  private volatile boolean closed;
 
   /** @throws IllegalArgumentException for a file of the credentials that cannot be used */
   AppRegistration(FlightConf conf, String name, String client) {
@@ -125,18 +132,19 @@ final class AppRegistration implements AutoCloseable {
 
   private void beat() {
     try {
-      if (isRegistered()) {
-        connections.control().heartbeat(app());
-        usable();
-      } else {
-        connections.refresh();
-        register();
-      }
+      reach();
     } catch (IOException e) {
-      if (e instanceof FlightException known && known.code() == ErrorCode.UNKNOWN_APP) {
-        forgotten();
-      }
       unusable(e);
+    }
+  }
+
+  private void reach() throws IOException {
+    if (isRegistered()) {
+      connections.control().heartbeat(app());
+      usable();
+    } else {
+      connections.refresh();
+      register();
     }
   }
 
@@ -144,12 +152,46 @@ final class AppRegistration implements AutoCloseable {
    * Registers a shuffle.
    *
    * @return a worker, the one to relay it if it is pipelined; empty while the server is known to be out of use
+   * @throws InterruptedIOException when the caller is interrupted, which says nothing of the server
    * @throws IOException when the server does not take it; the shuffles to come find it out of use
    */
   Optional<WorkerAddress> registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
     if (!isUsable()) {
       return Optional.empty();
     }
+    try {
+      return Optional.of(ask(shuffle, partitions, maps, pipelined));
+    } catch (FlightException e) {
+      unusable(e);
+      throw e;
+    }
+  }
+
+  /** The same, but while the server is out of use it is tried again, until the retry window closes. */
+  WorkerAddress awaitShuffle(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
+    long giveUp = System.nanoTime() + conf.retryWindow().toNanos();
+    while (true) {
+      try {
+        if (!isUsable()) {
+          reach();
+        }
+        return ask(shuffle, partitions, maps, pipelined);
+      } catch (FlightException e) {
+        unusable(e);
+        if (closed || (!e.passing() && e.code() != ErrorCode.UNKNOWN_APP)) {
+          throw e;
+        }
+        if (System.nanoTime() > giveUp) {
+          String tried = "; tried for " + conf.retryWindow().toSeconds() + " s (" + FlightConf.RETRY_WINDOW.key() + ")";
+          throw new IOException(e.getMessage() + tried, e);
+        }
+        LOG.info("{}; registering shuffle {} again", e.getMessage(), shuffle);
+      }
+      Pause.before("registering shuffle " + shuffle, REGISTER_AGAIN);
+    }
+  }
+
+  private WorkerAddress ask(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
     RegisterShuffleRequest request =
         RegisterShuffleRequest.newBuilder()
             .setShuffle(key(shuffle))
@@ -159,17 +201,12 @@ final class AppRegistration implements AutoCloseable {
             .setContent(CONTENT)
             .setReplicas(conf.replicas())
             .build();
-    try {
-      RegisterShuffleReply reply = connections.control().registerShuffle(request);
-      List<Worker> workers = reply.getWorkersList();
-      if (workers.isEmpty()) {
-        throw FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null);
-      }
-      return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst()).map(WorkerAddress::of);
-    } catch (IOException e) {
-      unusable(e);
-      throw e;
-    }
+    shuffles.add(shuffle); // before: if the answer is lost, the server knows it all the same
+    List<Worker> workers = connections.control().registerShuffle(request).getWorkersList();
+    return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
+        .map(WorkerAddress::of)
+        .orElseThrow(
+            () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
   }
 
   /**
@@ -179,17 +216,17 @@ final class AppRegistration implements AutoCloseable {
    */
   void unregisterShuffle(int shuffle, boolean now) {
     relays.ended(shuffle);
-    if (!isUsable()) {
+    if (!shuffles.remove(shuffle)) {
       return;
     }
     ended.add(shuffle);
-    if (now) {
+    if (now && isUsable()) {
       ended.tell();
     }
   }
 
-  private void unregister(List<Integer> shuffles) throws IOException {
-    connections.control().unregisterShuffles(app(), shuffles);
+  private void unregister(List<Integer> ends) throws IOException {
+    connections.control().unregisterShuffles(app(), ends);
   }
 
   private ShuffleKey key(int shuffle) {
@@ -204,10 +241,6 @@ final class AppRegistration implements AutoCloseable {
     return usable;
   }
 
-  private synchronized void forgotten() {
-    registered = false;
-  }
-
   private synchronized void usable() {
     if (!usable && warned) {
       LOG.info("Flight Shuffle server {} is in use again", conf.address());
@@ -218,16 +251,20 @@ final class AppRegistration implements AutoCloseable {
 
   private synchronized void unusable(IOException reason) {
     usable = false;
+    if (reason instanceof FlightException known && known.code() == ErrorCode.UNKNOWN_APP) {
+      registered = false;
+    }
     if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
+      warned = true;
       LOG.warn(
           "{}. New shuffles use Spark's sort shuffle until Flight Shuffle server {} can be used ({}=auto)",
           reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
     }
-    warned = true;
   }
 
   @Override
   public void close() {
+    closed = true;
     heartbeats.shutdownNow();
     lostOutputs.close();
     if (isRegistered()) {

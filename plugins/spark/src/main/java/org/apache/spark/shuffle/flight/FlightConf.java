@@ -44,7 +44,10 @@ record FlightConf(
   static final Option IO_TIMEOUT =
       new Option(PREFIX + "ioTimeout", "120s", "how long a stream may be silent before it counts as broken");
   static final Option RETRY_WINDOW =
-      new Option(PREFIX + "retryWindow", "60s", "how long a worker that cannot be reached is tried again before the task fails");
+      new Option(
+          PREFIX + "retryWindow", "60s",
+          "how long a worker that cannot be reached is tried again before the task fails, and with `fallback=never` the server "
+              + "before the job does");
   static final Option BLOCK_SIZE =
       new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
   static final Option BATCH_SIZE =

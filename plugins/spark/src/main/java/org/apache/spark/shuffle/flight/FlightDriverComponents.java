@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
 import java.util.Optional;
@@ -96,22 +97,23 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
    *
    * @param pipelined whether a worker relays it
    * @return a worker, the one to relay it if it is pipelined; empty when the shuffle falls back
-   * @throws UncheckedIOException when the server does not take it and the policy is {@code never}
+   * @throws UncheckedIOException when the server does not take it, for as long as the retry window, and the policy is {@code
+   *     never}; or when the caller is interrupted, who does not want the shuffle any more
    */
   Optional<WorkerAddress> register(int shuffleId, int partitions, int maps, boolean pipelined) {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return Optional.empty();
     }
     try {
+      if (conf.fallback() == FallbackPolicy.NEVER) {
+        return Optional.of(registration.awaitShuffle(shuffleId, partitions, maps, pipelined));
+      }
       Optional<WorkerAddress> worker = registration.registerShuffle(shuffleId, partitions, maps, pipelined);
       if (worker.isPresent()) {
         return worker;
       }
-      if (conf.fallback() == FallbackPolicy.NEVER) {
-        throw new IOException("Flight Shuffle server " + conf.address() + " does not answer the heartbeats of this application");
-      }
     } catch (IOException e) {
-      if (conf.fallback() == FallbackPolicy.NEVER) {
+      if (conf.fallback() == FallbackPolicy.NEVER || e instanceof InterruptedIOException) {
         throw new UncheckedIOException(e);
       }
     }

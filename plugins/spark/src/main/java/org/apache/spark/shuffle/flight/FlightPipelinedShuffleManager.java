@@ -46,7 +46,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     }
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    boolean relayed = isOfRows(dependency) && !components.keeps(dependency);
+    boolean relayed = maps > 0 && isOfRows(dependency) && !components.keeps(dependency);
     Optional<WorkerAddress> worker =
         relayed ? components.register(shuffleId, partitions, maps, true) : Optional.empty();
     if (worker.isEmpty()) {

@@ -5,11 +5,10 @@ import java.io.File;
 import java.io.FileInputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InterruptedIOException;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
-import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
@@ -18,6 +17,7 @@ import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.HandOver;
 import org.apache.spark.shuffle.flight.net.LentFile;
+import org.apache.spark.shuffle.flight.net.Pause;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
 import org.apache.spark.shuffle.flight.net.WholePut;
@@ -42,7 +42,7 @@ import org.slf4j.LoggerFactory;
  */
 final class MapOutputPush implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(MapOutputPush.class);
-  private static final int REOPEN_PAUSE_MILLIS = 200;
+  private static final Duration REOPEN_PAUSE = Duration.ofMillis(200);
 
   private final HandOver handOver;
   private final Connections connections;
@@ -238,13 +238,8 @@ final class MapOutputPush implements AutoCloseable {
   }
 
   private void pause() throws IOException {
-    try {
-      TimeUnit.MILLISECONDS.sleep(REOPEN_PAUSE_MILLIS);
-      context.killTaskIfInterrupted();
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new InterruptedIOException("interrupted while opening the push of map " + output.getMap());
-    }
+    Pause.before("opening the push of map " + output.getMap(), REOPEN_PAUSE);
+    context.killTaskIfInterrupted();
   }
 
   /** Sends all there is in one request, at most {@link WholePut#LARGEST} bytes; as {@link #open}, for longer than one try. */

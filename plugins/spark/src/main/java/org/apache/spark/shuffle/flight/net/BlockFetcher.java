@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -11,7 +10,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.DownloadFileManager;
@@ -23,7 +21,7 @@ import org.slf4j.LoggerFactory;
 /** What one reduce task has under way at the workers. {@link #close} breaks off all of it. */
 public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
-  private static final int ASK_AGAIN_MILLIS = 200;
+  private static final Duration ASK_AGAIN = Duration.ofMillis(200);
 
   /** Of one request: so much is read from the page cache in well under a millisecond. */
   private static final long AT_ONCE_BYTES = 1 << 20;
@@ -175,12 +173,7 @@ public final class BlockFetcher implements AutoCloseable {
         }
         LOG.info("{}; asking again where worker {} is", e.getMessage(), worker);
       }
-      try {
-        TimeUnit.MILLISECONDS.sleep(ASK_AGAIN_MILLIS);
-      } catch (InterruptedException e) {
-        Thread.currentThread().interrupt();
-        throw new InterruptedIOException("interrupted while asking where worker " + worker + " is");
-      }
+      Pause.before("asking where worker " + worker + " is", ASK_AGAIN);
     }
   }
 

@@ -143,18 +143,9 @@ public final class ControlClient {
           throw failure;
         }
       }
-      pause(pause);
+      Pause.before("waiting for " + peer, Duration.ofNanos(pause));
       pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
       channel.resetConnectBackoff();
-    }
-  }
-
-  private void pause(long nanos) throws InterruptedIOException {
-    try {
-      TimeUnit.NANOSECONDS.sleep(nanos);
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new InterruptedIOException("interrupted while waiting for " + peer);
     }
   }
 

@@ -16,7 +16,6 @@ import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.proto.AdoptRequest;
 import org.apache.spark.shuffle.flight.proto.Committed;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
@@ -35,7 +34,7 @@ import org.slf4j.LoggerFactory;
  */
 public final class LentFile implements BlockStream {
   private static final Logger LOG = LoggerFactory.getLogger(LentFile.class);
-  private static final int PAUSE_MILLIS = 200;
+  private static final Duration PAUSE = Duration.ofMillis(200);
 
   private final HandOver handOver;
   private final WorkerAddress worker;
@@ -172,13 +171,10 @@ public final class LentFile implements BlockStream {
   }
 
   private void pauseAndRefresh() throws IOException {
+    Pause.before("handing over map " + command.getOutput().getMap(), PAUSE);
+    patience.killCheck().run();
     try {
-      TimeUnit.MILLISECONDS.sleep(PAUSE_MILLIS);
-      patience.killCheck().run();
       handOver.connections().refresh();
-    } catch (InterruptedException e) {
-      Thread.currentThread().interrupt();
-      throw new InterruptedIOException("interrupted while handing over map " + command.getOutput().getMap());
     } catch (FlightException e) {
       LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
     }

@@ -12,10 +12,8 @@ import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.netty.NettyServerBuilder;
 import io.netty.buffer.ByteBufUtil;
-import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -36,7 +34,7 @@ final class FakeWorker implements AutoCloseable {
     ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
     for (String name : List.of("DoPut", "DoGet", "DoAction")) {
       service.addMethod(
-          MethodDescriptor.newBuilder(new Raw(), new Raw())
+          MethodDescriptor.newBuilder(new RawMarshaller(), new RawMarshaller())
               .setType(MethodType.BIDI_STREAMING)
               .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
               .build(),
@@ -116,22 +114,6 @@ final class FakeWorker implements AutoCloseable {
           }
         }
       };
-    }
-  }
-
-  private static final class Raw implements MethodDescriptor.Marshaller<byte[]> {
-    @Override
-    public InputStream stream(byte[] value) {
-      return new ByteArrayInputStream(value);
-    }
-
-    @Override
-    public byte[] parse(InputStream stream) {
-      try {
-        return stream.readAllBytes();
-      } catch (IOException e) {
-        throw new UncheckedIOException(e);
-      }
     }
   }
 }

@@ -1,0 +1,122 @@
+package org.apache.spark.shuffle.flight;
+
+import com.google.protobuf.MessageLite;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.MethodDescriptor.MethodType;
+import io.grpc.Server;
+import io.grpc.ServerCall;
+import io.grpc.ServerCallHandler;
+import io.grpc.ServerServiceDefinition;
+import io.grpc.Status;
+import io.grpc.netty.NettyServerBuilder;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import org.apache.spark.shuffle.flight.net.RawMarshaller;
+import org.apache.spark.shuffle.flight.proto.Error;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
+import org.apache.spark.shuffle.flight.proto.HelloReply;
+import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
+import org.apache.spark.shuffle.flight.proto.UnregisterAppReply;
+import org.apache.spark.shuffle.flight.proto.UnregisterShuffleReply;
+import org.apache.spark.shuffle.flight.proto.Worker;
+
+/** A control endpoint that does what a test wants: for what no real master can be made to do at the right moment. */
+final class FakeMaster implements AutoCloseable {
+  private static final String SERVICE = "flight_shuffle.v1.ShuffleControl";
+  private static final Metadata.Key<byte[]> ERROR =
+      Metadata.Key.of("flight-shuffle-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
+  private static final Worker WORKER = Worker.newBuilder().setId("w1").setHost("127.0.0.1").setPort(1).build();
+  private static final Map<String, MessageLite> REPLIES =
+      Map.of(
+          "Hello", HelloReply.newBuilder().addWorkers(WORKER).build(),
+          "RegisterApp", RegisterAppReply.newBuilder().setHeartbeatSeconds(1).build(),
+          "Heartbeat", HeartbeatReply.getDefaultInstance(),
+          "RegisterShuffle", RegisterShuffleReply.newBuilder().addWorkers(WORKER).build(),
+          "UnregisterShuffle", UnregisterShuffleReply.getDefaultInstance(),
+          "UnregisterApp", UnregisterAppReply.getDefaultInstance());
+
+  /** What a call meets instead of its answer. */
+  enum Fault {
+    SILENCE,
+    NO_WORKER,
+    UNKNOWN_APP
+  }
+
+  private final Server server;
+  private final Map<String, Queue<Fault>> faults = new ConcurrentHashMap<>();
+  private final BlockingQueue<String> calls = new LinkedBlockingQueue<>();
+
+  FakeMaster() throws IOException {
+    ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
+    for (String name : REPLIES.keySet()) {
+      faults.put(name, new ConcurrentLinkedQueue<>());
+      service.addMethod(
+          MethodDescriptor.newBuilder(new RawMarshaller(), new RawMarshaller())
+              .setType(MethodType.UNARY)
+              .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
+              .build(),
+          answering(name));
+    }
+    server =
+        NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+            .addService(service.build())
+            .build()
+            .start();
+  }
+
+  String address() {
+    return InetAddress.getLoopbackAddress().getHostAddress() + ":" + server.getPort();
+  }
+
+  /** Of the next calls of this name, each meets one of these; those that come then are answered. */
+  void meet(String name, Fault... all) {
+    faults.get(name).addAll(List.of(all));
+  }
+
+  /** The names of all calls, as they come. */
+  BlockingQueue<String> calls() {
+    return calls;
+  }
+
+  private ServerCallHandler<byte[], byte[]> answering(String name) {
+    return (call, headers) -> {
+      call.request(1);
+      return new ServerCall.Listener<>() {
+        @Override
+        public void onMessage(byte[] message) {
+          Fault fault = faults.get(name).poll();
+          calls.add(name);
+          if (fault == Fault.SILENCE) {
+            return;
+          }
+          if (fault == Fault.UNKNOWN_APP) {
+            Metadata trailers = new Metadata();
+            trailers.put(ERROR, Error.newBuilder().setCode(ErrorCode.UNKNOWN_APP).build().toByteArray());
+            call.close(Status.NOT_FOUND, trailers);
+            return;
+          }
+          MessageLite reply = fault == Fault.NO_WORKER ? RegisterShuffleReply.getDefaultInstance() : REPLIES.get(name);
+          call.sendHeaders(new Metadata());
+          call.sendMessage(reply.toByteArray());
+          call.close(Status.OK, new Metadata());
+        }
+      };
+    };
+  }
+
+  @Override
+  public void close() {
+    server.shutdownNow();
+  }
+}
