@@ -22,6 +22,7 @@ from shuffle_server.scrub_command import add_scrub
 from shuffle_server.status import add_status
 
 COMMANDS_GROUP = "flight_shuffle.commands"
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +81,7 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     signals, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOPPING:
         signal.signal(number, lambda *_: None)
 
     def stopping() -> bool:
@@ -103,6 +104,9 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
         server.begin_drain()
         select.select([signals], [], [], options.drain)  # until it has left, or another signal comes
     status = 0 if announced else 1
+    for number in STOPPING:
+        # Python takes handlers of its own away while it ends: a second signal would kill this process then.
+        signal.signal(number, signal.SIG_IGN)
     if not server.stop():
         logging.shutdown()
         os._exit(status)  # threads of cut streams are still inside Arrow; everything that must be closed is

@@ -127,6 +127,7 @@ def test_a_worker_that_is_told_to_drain_on_sigterm_hands_over_before_it_ends(tmp
             before = master.map_outputs(handle)
             assert {output.worker for output in before} == {leaver.worker, cluster.workers[0].worker}
             leaver.stop()
+            assert " WARNING " not in leaver.log.read_text()
             assert cluster.worker_ids() == {cluster.workers[0].worker}
             assert read_all(plugin, handle) == expected
             assert attempts(master.map_outputs(handle)) == attempts(before)

@@ -230,6 +230,8 @@ class Member:
                 self._beat(identity)
                 self._away = ""
             except StaleEpoch as error:
+                if self._closing.is_set():
+                    return  # it has left
                 log.warning("%s", error)
                 self._away = str(error)
                 self._try_to_rejoin(identity)
