@@ -66,6 +66,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--tiny", type=int, default=50, help="shuffles of next to nothing (default: 50)")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each case and side (default: 3)")
+    parser.add_argument("--warm-up", type=int, default=0, metavar="N", help="runs before those, not timed (default: 0)")
     parser.add_argument("--memory", default="4g", help="heap of each driver (default: 4g)")
     parser.add_argument("--codec", default="lz4", help="spark.io.compression.codec of both sides (default: lz4)")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of all sides")
@@ -116,7 +117,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
         sides = [start(running, name, server, options, scratch) for name in options.sides]
         timings: list[Timing] = []
-        for timing in time_all(cases, sides, options.rounds):
+        for timing in time_all(cases, sides, options.rounds, options.warm_up):
             timings.append(timing)
             yield about | {
                 "bytes_pushed": server.status().bytes_pushed,
@@ -139,7 +140,7 @@ def start(running: ExitStack, name: str, server: ServerProcess, options: argpars
     return side
 
 
-def time_all(cases: list[Case], sides: list[Side], rounds: int) -> Iterator[Timing]:
+def time_all(cases: list[Case], sides: list[Side], rounds: int, warm_up: int) -> Iterator[Timing]:
     """All sides' times of every case. Raises SystemExit if their answers differ."""
     for conf, same in groupby(cases, key=lambda case: case.sort_conf):
         for side in sides:
@@ -147,22 +148,25 @@ def time_all(cases: list[Case], sides: list[Side], rounds: int) -> Iterator[Timi
                 side.driver.renew(conf)
                 side.processes["jvm"] = side.driver.call(job.jvm_pid)
         for case in same:
-            yield time_case(case, sides, rounds)
+            yield time_case(case, sides, rounds, warm_up)
 
 
-def time_case(case: Case, sides: list[Side], rounds: int) -> Timing:
+def time_case(case: Case, sides: list[Side], rounds: int, warm_up: int) -> Timing:
     first, *others = ((side, side.driver.call(case.check, timeout=RUN_TIMEOUT_S, **case.arguments)) for side in sides)
     for side, rows in others:
         if difference := compare.rows_equal(first[1], rows, ordered=False):
             raise SystemExit(f"{case.name}: {first[0].name} and {side.name} differ: {difference}")
     timing = Timing(case.name, case.group)
-    for number in range(1, rounds + 1):
+    for number in range(1 - warm_up, rounds + 1):
         for side in sides:
             if case.heavy:
                 side.driver.call(job.tidy)
             before = _cpu(side)
             seconds = side.driver.call(case.timed, timeout=RUN_TIMEOUT_S, **case.arguments)
-            timing.add(side.name, seconds, _cpu(side) - before)
+            if number > 0:
+                timing.add(side.name, seconds, _cpu(side) - before)
+        if number <= 0:
+            continue
         times = (f"{side.name} {timing.seconds[side.name][-1]:.2f} s" for side in sides)
         say(f"{case.name}, round {number}: {', '.join(times)}")
     return timing

@@ -47,15 +47,16 @@ def test_ratio_of_a_group_is_that_of_its_sums() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_every_case(tmp_path: Path) -> None:
-    work = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--memory=1g"]
+    work = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
     where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--plot={tmp_path / 'out.png'}"]
-    command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", *where]
+    command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", "--memory=1g", *where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
     report = json.loads(done.stdout)
     assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
     for case in report["cases"]:
         assert set(case["median_s"]) == {"sort", "flight", "wire"}
         assert set(case["ratio"]) == {"flight", "wire"}
+        assert len(case["seconds"]["flight"]) == 1  # without the warm-up
         assert min(case["ratio"].values()) > 0
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
     assert report["bytes_pushed"] > 0
