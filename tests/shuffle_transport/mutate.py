@@ -3,7 +3,7 @@
     python tests/shuffle_transport/mutate.py [PART-OF-A-NAME ...]
 
 Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs the tests of that part
-there. Exits with 1 when a mutation survives, or no longer applies. About ten seconds each.
+there. Exits with 1 when a mutation survives, or no longer applies; with 2 when none has that name. Ten seconds each.
 """
 
 # ruff: noqa: T201 - what it prints is what it is for
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "transport/shuffle_transport"
 TESTS = "tests/shuffle_transport"
 COPIED = ("shuffle_api", "transport", TESTS)
-OTHERS = "test_frames.py"  # tests what no mutation changes, and needs more than is copied
+OTHERS = ("test_frames.py", "test_freed_memory.py", "test_mutate.py")  # test what no mutation changes, or need more
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Mutation:
     name: str
     old: str
     new: str
+
+    @property
+    def label(self) -> str:
+        """What it is called on the command line."""
+        return f"{self.module}: {self.name}"
 
 
 def read_mutations() -> list[Mutation]:
@@ -72,31 +77,33 @@ def survives(tree: Path, mutation: Mutation) -> str | None:
     failed = [line for line in result.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if any("::" not in line for line in failed):
         return f"its tests could not be collected: {failed}"
-    print(f"{mutation.module}: {mutation.name}: {failed[0] if failed else result.stdout[-300:]}", flush=True)
     # A thread that never ends makes the timeout end the whole run: that is a failing test as well.
     hung = "Timeout" in result.stdout + result.stderr
-    return None if result.returncode and (failed or hung) else f"survives (exit status {result.returncode})"
+    found = result.returncode and (failed or hung)
+    return None if found else f"survives (exit status {result.returncode}): {result.stdout[-300:]}"
 
 
 def tests_of(module: str) -> list[str]:
     """Pytest's arguments: the tests of the channels for their modules, those of the parts for the others."""
     if module.startswith("exchange/"):
         return [f"{TESTS}/exchange"]
-    return [TESTS, *(f"--ignore={TESTS}/{name}" for name in ("exchange", "bench", OTHERS))]
+    return [TESTS, *(f"--ignore={TESTS}/{name}" for name in ("exchange", "bench", *OTHERS))]
 
 
 def main(wanted: list[str]) -> int:
+    chosen = [each for each in read_mutations() if not wanted or any(word in each.label for word in wanted)]
+    if not chosen:
+        print(f"no mutation has one of these in its name: {', '.join(wanted)}", file=sys.stderr)
+        return 2
     problems = []
     with tempfile.TemporaryDirectory(prefix="transport-mutations-") as name:
         copy_tree(Path(name))
-        for mutation in read_mutations():
-            label = f"{mutation.module}: {mutation.name}"
-            if wanted and not any(word in label for word in wanted):
-                continue
+        for number, mutation in enumerate(chosen, 1):
             problem = survives(Path(name), mutation)
+            print(f"{number}/{len(chosen)} {mutation.label}: {problem or 'found'}", flush=True)
             if problem:
-                problems.append(f"{label}: {problem}")
-    print("\n".join(problems) or "every mutation was found")
+                problems.append(f"{mutation.label}: {problem}")
+    print("\n".join(problems) or f"every mutation was found, {len(chosen)}")
     return 1 if problems else 0
 
 
