@@ -46,7 +46,7 @@ waiting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shuffle_api.errors import InvalidArgument
@@ -125,9 +125,8 @@ class GrantPolicy:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveWindow:
-    """What the receiving end of one stream has granted, got and consumed. Sizes in payload bytes.
+class ReceiveWindow(NamedTuple):
+    """What the receiving end of one stream has granted, got and consumed. Sizes in payload bytes. A tuple, as above.
 
     After every :meth:`received` and :meth:`consumed` the owner asks :meth:`grant`, and sends what it answers.
 
@@ -191,8 +190,7 @@ class ReceiveWindow:
         if backlog is not None:
             wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
             starved |= hungry and not idle and self.policy.announced and 2 * (arrived - self.released) < self.target
-        return replace(
-            self,
+        return self._replace(
             arrived=arrived,
             peak=peak,
             wanted=wanted,
@@ -210,7 +208,7 @@ class ReceiveWindow:
             raise InvalidArgument(
                 f"{n} bytes consumed of {self.arrived - self.released} held", remedy="consume each batch once"
             )
-        return replace(self, released=self.released + n)
+        return self._replace(released=self.released + n)
 
     def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
         """The window with more credit granted (send its `granted`), or None: nothing is due.
@@ -227,8 +225,7 @@ class ReceiveWindow:
             due = 2 * gain >= target or (gain >= WORTH and 4 * gain >= target)
         if not due:
             return None
-        return replace(
-            self,
+        return self._replace(
             granted=goal,
             peak=max(self.peak, goal - self.arrived),
             target=min(target, self.peak) if pressed else target,

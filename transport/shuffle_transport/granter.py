@@ -74,7 +74,7 @@ class Granter:
         """Let the window be at most `maximum` bytes (INITIAL_CREDIT at least) from the next grant on."""
         with self._lock:
             policy = replace(self._window.policy, maximum=max(INITIAL_CREDIT, maximum))
-            self._window = replace(self._window, policy=policy)
+            self._window = self._window._replace(policy=policy)
 
     @property
     def granted(self) -> int:
