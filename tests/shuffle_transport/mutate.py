@@ -69,7 +69,7 @@ def survives(tree: Path, mutation: Mutation) -> str | None:
         return f"found {sound.count(mutation.old)} times: {mutation.old!r}"
     source.write_text(sound.replace(mutation.old, mutation.new))
     try:
-        options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=60"]
+        options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=60", "--timeout-method=thread"]
         command = [sys.executable, "-m", "pytest", *options, *tests_of(mutation.module)]
         result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=600)
     finally:
