@@ -56,8 +56,9 @@ def test_a_busy_stream_grows_within_the_budget() -> None:
         assert (statistics.received, statistics.consumed, statistics.backlog) == (MIB, MIB, 100 * MIB)
 
 
-def test_a_stream_without_room_to_grow_goes_on_with_what_it_has() -> None:
-    pool = BufferPool(2 * MIB, high=1, low=1)
+@pytest.mark.parametrize("room", [0, MIB - 1])  # with some the pool is not pressed, and yet it is not enough
+def test_a_stream_without_room_to_grow_goes_on_with_what_it_has(room: int) -> None:
+    pool = BufferPool(2 * MIB + room, high=1, low=1)
     with pool.reserve(MIB, 0), Granter(pool, 0) as granter:
         assert granter.received(MIB, 100 * MIB) is None
         assert granter.consumed(MIB) == 2 * MIB

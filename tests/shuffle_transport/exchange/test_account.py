@@ -55,6 +55,18 @@ def test_a_waiting_sender_gets_all_that_is_consumed_at_once(account: Account) ->
     assert account.statistics().consumed == half + 1000
 
 
+def test_what_a_sender_that_waited_sends_is_known_to_the_granter_at_once() -> None:
+    granter = Granter(BufferPool(1 << 30), 1, announced=True)
+    account = Account("here", granter)
+    half = INITIAL_CREDIT // 2
+    account.arrived(half)
+    account.took(half, half)
+    account.announced(half + 1000, half, hungry=False)
+    account.arrived(1000)
+    assert granter.available == half - 1000
+    account.close()
+
+
 def test_what_was_gathered_counts_when_a_sender_begins_to_wait(account: Account) -> None:
     account.arrived(1000)
     account.took(900, 1000)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from shuffle_api.errors import ShuffleError, ShuttingDown, StreamBroken
+from shuffle_transport import messages
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient, ExchangeEndpoint
 from shuffle_transport.exchange.stream import Stream
 from shuffle_transport.pool import BufferPool
@@ -107,6 +108,55 @@ def test_a_large_batch_has_the_time_it_takes_to_send_it_again() -> None:
     near.errands.run()
     assert max(deadlines) - now > 16  # a MiB a second is a transport that moves
     close(near, far)
+
+
+def test_nothing_is_sent_again_on_a_stream_whose_other_end_has_not_said_what_it_holds() -> None:
+    near, far = ends()
+    connect(near, far)
+    near.channel.send(*numbered(0, 100), TIMEOUT)
+    disconnect(near, far)
+    connect(near, far)
+    near.deliver()  # the other end says what it holds, and before that is acted on, the stream is another
+    disconnect(near, far)
+    connect(near, far)
+    near.errands.run()
+    hello = len(far.wire.messages)
+    near.deliver()
+    near.errands.run()
+    assert (hello, len(far.wire.messages) > 2) == (1, True)
+    close(near, far)
+
+
+def test_who_waits_for_credit_says_so_again_on_a_new_stream() -> None:
+    near, far = ends()
+    connect(near, far)
+    near.channel.send(*numbered(0, 700_000), TIMEOUT)
+    broken: list[ShuffleError] = []
+
+    def send() -> None:
+        try:
+            near.channel.send(*numbered(1, 700_000), TIMEOUT)
+        except ShuffleError as error:
+            broken.append(error)
+
+    waiting = threading.Thread(target=send)
+    waiting.start()
+    while not backlogs(far):
+        time.sleep(0.001)
+    disconnect(near, far)
+    connect(near, far)
+    near.deliver()
+    near.errands.run()
+    assert max(backlogs(far)) > 700_000
+    close(near, far)
+    waiting.join(TIMEOUT)
+    assert broken
+
+
+def backlogs(end: End) -> list[int]:
+    """What was announced to this end and is on its way."""
+    controls = [messages.parse(pb.ExchangeControl, control) for _, control in list(end.wire.messages) if control]
+    return [control.backlog for control in controls if control.backlog]
 
 
 def test_a_channel_that_is_closed_while_it_connects_again_is_closed() -> None:
