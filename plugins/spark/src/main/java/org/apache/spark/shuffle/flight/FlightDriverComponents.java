@@ -83,8 +83,12 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     registration.lostOutputs().watch(context);
   }
 
-  /** Whether the user's rule has {@code shuffle} go to Spark's sort shuffle; the server is not to hear of it then. */
+  /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user's rule says so. The server is not to hear of it. */
   boolean keeps(ShuffleDependency<?, ?, ?> shuffle) {
+    // What no map writes needs no server. Spark asks for the shuffle of such a stage where an exception would hang the query.
+    if (shuffle.rdd().getNumPartitions() == 0 || shuffle.partitioner().numPartitions() == 0) {
+      return true;
+    }
     if (rule.takes(shuffle)) {
       fellBack = true;
       return true;

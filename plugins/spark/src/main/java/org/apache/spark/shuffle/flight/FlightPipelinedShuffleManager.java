@@ -46,7 +46,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     }
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    boolean relayed = maps > 0 && isOfRows(dependency) && !components.keeps(dependency);
+    boolean relayed = isOfRows(dependency) && !components.keeps(dependency);
     Optional<WorkerAddress> worker =
         relayed ? components.register(shuffleId, partitions, maps, true) : Optional.empty();
     if (worker.isEmpty()) {
@@ -59,7 +59,6 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
   /** Whether this is an exchange of SQL: rows, of which nothing is combined or sorted on the way. */
   private static boolean isOfRows(ShuffleDependency<?, ?, ?> dependency) {
     return dependency.serializer() instanceof UnsafeRowSerializer
-        && dependency.partitioner().numPartitions() > 0
         && dependency.aggregator().isEmpty()
         && dependency.keyOrdering().isEmpty();
   }

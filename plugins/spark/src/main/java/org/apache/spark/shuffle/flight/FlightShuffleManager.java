@@ -70,9 +70,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
     FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    // What no map writes needs no server. Spark asks for the shuffle of such a stage where an exception would hang the query.
-    boolean empty = partitions == 0 || maps == 0;
-    if (empty || driver.keeps(dependency) || driver.register(shuffleId, partitions, maps, false).isEmpty()) {
+    if (driver.keeps(dependency) || driver.register(shuffleId, partitions, maps, false).isEmpty()) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
     driver.watch(context);
