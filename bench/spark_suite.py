@@ -157,19 +157,24 @@ def time_case(case: Case, sides: list[Side], rounds: int, warm_up: int) -> Timin
         if difference := compare.rows_equal(first[1], rows, ordered=False):
             raise SystemExit(f"{case.name}: {first[0].name} and {side.name} differ: {difference}")
     timing = Timing(case.name, case.group)
-    for number in range(1 - warm_up, rounds + 1):
+    for _ in range(warm_up):
         for side in sides:
-            if case.heavy:
-                side.driver.call(job.tidy)
-            before = _cpu(side)
-            seconds = side.driver.call(case.timed, timeout=RUN_TIMEOUT_S, **case.arguments)
-            if number > 0:
-                timing.add(side.name, seconds, _cpu(side) - before)
-        if number <= 0:
-            continue
+            _run(case, side)
+    for number in range(1, rounds + 1):
+        for side in sides:
+            timing.add(side.name, *_run(case, side))
         times = (f"{side.name} {timing.seconds[side.name][-1]:.2f} s" for side in sides)
         say(f"{case.name}, round {number}: {', '.join(times)}")
     return timing
+
+
+def _run(case: Case, side: Side) -> tuple[float, float]:
+    """Wall and processor seconds of one run."""
+    if case.heavy:
+        side.driver.call(job.tidy)
+    before = _cpu(side)
+    seconds: float = side.driver.call(case.timed, timeout=RUN_TIMEOUT_S, **case.arguments)
+    return seconds, _cpu(side) - before
 
 
 def _cpu(side: Side) -> float:
