@@ -15,6 +15,7 @@ import pytest
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directories, lock_directory, split_directories
+from shuffle_server.store.paths import StorePaths
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
@@ -222,6 +223,31 @@ def test_nothing_is_written_below_the_mount_point_of_a_disk_that_is_gone(tmp_pat
             assert list(gone.iterdir()) == []
         finally:
             subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(gone)], check=True, timeout=30)
+
+
+def test_the_last_shuffle_of_an_application_goes_while_its_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "only")
+    of_app = StorePaths(tmp_path / "only").app(SPEC.id.app)
+    of_app.mkdir()
+    mkdir = os.mkdir
+    removed: list[Path] = []
+
+    def removed_meanwhile(path: Path, mode: int = 0o777) -> None:
+        try:
+            mkdir(path, mode)
+        except FileExistsError:
+            if not removed:  # as another thread's `remove_shuffle` does
+                removed.append(path)
+                os.rmdir(path)
+            raise
+
+    monkeypatch.setattr(os, "mkdir", removed_meanwhile)
+    assert write(store, 0, b"of the next one")
+    assert removed == [of_app]
+    assert read(store, 0) == b"of the next one"
+    store.close()
 
 
 def test_a_list_of_directories_is_claimed_whole_or_not_at_all(tmp_path: Path) -> None:

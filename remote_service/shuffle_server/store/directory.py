@@ -9,6 +9,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull, UnknownShuffle
@@ -139,8 +140,10 @@ class DataDirectory:
         try:
             directory = self.paths.shuffle(shuffle)
             if not directory.is_dir():  # mostly it is
-                directory.parent.mkdir(exist_ok=True)
-                directory.mkdir(exist_ok=True)
+                for path in (directory.parent, directory):
+                    # Not exist_ok, which looks what is there: it may go with the application's last shuffle just then.
+                    with suppress(FileExistsError):
+                        path.mkdir()
         except FileNotFoundError as error:
             if not self.paths.apps.is_dir():
                 self._take_out(error)
