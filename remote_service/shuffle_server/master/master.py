@@ -27,6 +27,7 @@ from shuffle_server.master.files import Directory, LocalDirectory
 from shuffle_server.master.log import Log, NoLog, OperationLog, Place
 from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
+from shuffle_server.master.removals import Removals
 from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
 from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
 
@@ -65,6 +66,7 @@ class Master:
         self._sure = sure
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
+        self._removals = Removals()
         self._closing = threading.Event()
         self._log: Log = NoLog()
         self._materializer: Materializer | None = None
@@ -87,7 +89,8 @@ class Master:
 
         Raises what the registry raises, and then nothing has changed; StorageFailed when it could not be made durable:
         whether it has happened then shows later. An operation that changes nothing (it came a second time, or names
-        what is not there) is not logged, so that whoever repeats it fills no disk.
+        what is not there) is not logged, so that whoever repeats it fills no disk. A shuffle is registered when the
+        listeners have done with the removal of an earlier one of its id, or of an earlier application of that name.
         """
         (outcome,) = self.apply_all((operation,))
         if isinstance(outcome, ShuffleError):
@@ -117,11 +120,19 @@ class Master:
                 wait = wait or not isinstance(operation, Heartbeat | ExpireApps)
             # What is repeated, or the reason for a refusal, may still be on its way to the disk on behalf of others.
             place = self._append(changes) if changes else self._log.barrier() if wait else None
-        self._log.wait(place)
-        self._sure()
-        if self._listeners:
-            for outcome in outcomes:
-                self._tell(outcome)
+            events = [event for outcome in outcomes if not isinstance(outcome, ShuffleError) for event in outcome]
+            removed = self._removals.begin(events)
+        try:
+            self._log.wait(place)
+            self._sure()
+            for event in events:
+                for listener in self._listeners:
+                    listener(event)
+        finally:
+            self._removals.end(removed)
+        for operation in operations:
+            if isinstance(operation, RegisterShuffle):
+                self._removals.wait(operation.spec.id)
         return outcomes
 
     def _apply_one(self, operation: Operation, record: bytes, changes: list[bytes]) -> tuple[Event, ...]:
@@ -144,13 +155,6 @@ class Master:
 
     def _heartbeats(self) -> list[bytes]:
         return [encode(Heartbeat(app.app, app.seen)) for app in self._registry.apps()]
-
-    def _tell(self, outcome: Outcome) -> None:
-        if isinstance(outcome, ShuffleError):
-            return
-        for event in outcome:
-            for listener in self._listeners:
-                listener(event)
 
     def _knows(self, operation: Operation) -> bool:
         """Whether this operation, one of those that bring about no event, has been applied before."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from shuffle_api.registry import (
     Event,
     Heartbeat,
     MapOutputCommitted,
+    Operation,
     RegisterApp,
     RegisterWorker,
     ShuffleRemoved,
@@ -216,6 +217,30 @@ def test_work_goes_on_while_a_snapshot_is_made() -> None:
     assert after.registry == registry_after([*BEGIN, *map(commit, range(n))])
     assert after.snapshot == info.lsn
     master.close()
+
+
+@pytest.mark.parametrize("removal", [UnregisterApp(SHUFFLE.app), UnregisterShuffle(SHUFFLE)], ids=["app", "shuffle"])
+def test_a_shuffle_begins_when_the_files_of_an_earlier_one_are_deleted(master: Master, removal: Operation) -> None:
+    done: list[str] = []
+    for operation in BEGIN:
+        master.apply(operation)
+
+    def begin_again() -> None:
+        for operation in BEGIN:
+            master.apply(operation)
+        done.append("begun")
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def delete(event: Event) -> None:
+            if isinstance(event, ShuffleRemoved | AppRemoved):
+                wait([pool.submit(begin_again)], 0.3)
+                done.append("deleted")
+
+        master.subscribe(delete)
+        master.apply(removal)
+    assert done[0] == "deleted"
+    assert done[-1] == "begun"
 
 
 def test_a_snapshot_is_restored_into_an_empty_registry_and_durable(tmp_path: Path) -> None:
