@@ -27,12 +27,13 @@ from shuffle_api.registry import (
     MapOutputCommitted,
     Operation,
     RegisterApp,
+    RegisterShuffle,
     RegisterWorker,
     ShuffleRemoved,
     UnregisterApp,
     UnregisterShuffle,
 )
-from shuffle_api.values import Totals, WorkerInfo
+from shuffle_api.values import ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.master.master import Master
 from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import DamagedFile
@@ -219,15 +220,21 @@ def test_work_goes_on_while_a_snapshot_is_made() -> None:
     master.close()
 
 
-@pytest.mark.parametrize("removal", [UnregisterApp(SHUFFLE.app), UnregisterShuffle(SHUFFLE)], ids=["app", "shuffle"])
-def test_a_shuffle_begins_when_the_files_of_an_earlier_one_are_deleted(master: Master, removal: Operation) -> None:
+@pytest.mark.parametrize(
+    ("removal", "again", "deletions"),
+    [(UnregisterApp(SHUFFLE.app), ShuffleId(SHUFFLE.app, 2), 2), (UnregisterShuffle(SHUFFLE), SHUFFLE, 1)],
+    ids=["app", "shuffle"],
+)
+def test_a_shuffle_begins_when_the_files_of_earlier_ones_are_deleted(
+    master: Master, removal: Operation, again: ShuffleId, deletions: int
+) -> None:
     done: list[str] = []
     for operation in BEGIN:
         master.apply(operation)
 
     def begin_again() -> None:
-        for operation in BEGIN:
-            master.apply(operation)
+        master.apply(BEGIN[0])
+        master.apply(RegisterShuffle(ShuffleSpec(again, 4, 2, "zstd:3", "spark")))
         done.append("begun")
 
     with ThreadPoolExecutor(1) as pool:
@@ -239,8 +246,7 @@ def test_a_shuffle_begins_when_the_files_of_an_earlier_one_are_deleted(master: M
 
         master.subscribe(delete)
         master.apply(removal)
-    assert done[0] == "deleted"
-    assert done[-1] == "begun"
+    assert done == ["deleted"] * deletions + ["begun"] * deletions
 
 
 def test_a_snapshot_is_restored_into_an_empty_registry_and_durable(tmp_path: Path) -> None:
