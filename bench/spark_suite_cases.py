@@ -58,7 +58,7 @@ def prepare(
     """The cases of these groups; their input is written below ``directory`` if it is not there yet."""
     cases: list[Case] = []
     if "tpch" in groups:
-        tables = _once(directory / f"tpch-{scale:g}", lambda part: tpch.generate(part, scale))
+        tables = once(directory / f"tpch-{scale:g}", lambda part: tpch.generate(part, scale))
         texts = tpch.queries()
         where = {"directory": str(tables)}
         cases += [Case(f"q{n}", "tpch", check_sql, timed_sql, where | {"sql": texts[n]}) for n in queries]
@@ -71,7 +71,7 @@ def prepare(
         ]
     if "incompressible" in groups:
         count = max(1, rows // 10)
-        where = {"directory": str(_once(directory / f"random-{count}", lambda part: write_random(part, count)))}
+        where = {"directory": str(once(directory / f"random-{count}", lambda part: write_random(part, count)))}
         cases.append(
             Case(
                 "random bytes",
@@ -135,7 +135,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _once(target: Path, write: Callable[[Path], None]) -> Path:
+def once(target: Path, write: Callable[[Path], None]) -> Path:
     if not target.exists():
         part = target.with_name(target.name + ".part")
         shutil.rmtree(part, ignore_errors=True)

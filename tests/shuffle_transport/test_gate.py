@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +22,10 @@ def until(condition: Callable[[], bool]) -> None:
     pause = threading.Event()
     while not condition():
         pause.wait(0.001)
+
+
+def waited(event: threading.Event) -> None:
+    assert event.wait(LONG)
 
 
 def waiting(gate: CreditGate, count: int) -> None:
@@ -186,26 +191,100 @@ def test_negative_sizes_are_refused() -> None:
     assert gate.statistics().waiting == 0
 
 
-def test_a_gate_with_less_than_half_of_its_window_left_is_hungry() -> None:
+def test_a_gate_with_less_than_half_of_its_window_left_is_low() -> None:
     gate = CreditGate("w1")
     gate.acquire(MIB // 2, 0)
-    seen = [gate.hungry]
+    seen = [gate.low]
     gate.acquire(1, 0)
-    seen.append(gate.hungry)
+    seen.append(gate.low)
     gate.granted(MIB + MIB // 2)
-    seen.append(gate.hungry)
+    seen.append(gate.low)
     assert seen == [False, True, False]
 
 
-def test_a_gate_at_which_somebody_waits_is_hungry() -> None:
+def test_a_gate_is_starved_while_somebody_waits_whose_credit_has_not_come() -> None:
     gate = CreditGate("w1")
-    gate.acquire(MIB // 2, 0)
-    with ThreadPoolExecutor() as pool:
-        large = pool.submit(gate.acquire, MIB, FOREVER)
+    gate.acquire(MIB, 0)
+    seen = [gate.starved]
+
+    def read(there: Callable[[], bool], until: float) -> None:
+        seen.append(gate.starved)
+        gate.granted(MIB + 9)
+        seen.append(gate.starved)
+        gate.granted(MIB + 10)
+        seen.append(gate.starved)
+
+    gate.acquire(10, LONG, read=read)
+    seen.append(gate.starved)
+    assert seen == [False, True, True, False, False]
+
+
+def test_a_gate_is_starved_by_who_waits_behind_one_that_has_its_credit() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    leaves = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(gate.acquire, 10, FOREVER, read=lambda there, until: waited(leaves))
         waiting(gate, 1)
-        assert gate.hungry
-        gate.granted(MIB + MIB // 2)
-        large.result(LONG)
+        second = pool.submit(gate.acquire, 10, FOREVER)
+        waiting(gate, 2)
+        gate.granted(MIB + 10)
+        assert gate.starved
+        leaves.set()
+        first.result(LONG)
+        assert gate.starved
+        gate.granted(MIB + 20)
+        second.result(LONG)
+    assert not gate.starved
+
+
+def test_who_waits_reads_until_its_credit_is_there_or_the_stream_is_broken() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    seen: list[bool] = []
+
+    def granted(there: Callable[[], bool], until: float) -> None:
+        seen.append(there())
+        gate.granted(MIB + 10)
+        seen.append(there())
+
+    def broken(there: Callable[[], bool], until: float) -> None:
+        seen.append(there())
+        gate.fail(StreamBroken("cut"))
+        seen.append(there())
+
+    gate.acquire(10, LONG, read=granted)
+    with pytest.raises(StreamBroken, match="cut"):
+        gate.acquire(10, LONG, read=broken)
+    assert seen == [False, True, False, True]
+
+
+def test_who_reads_is_not_done_when_it_is_another_ones_turn() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    seen: list[bool] = []
+
+    def read(there: Callable[[], bool], until: float) -> None:
+        gate.granted(MIB + 5)  # enough for this thread, and not for who is first
+        seen.append(there())
+        gate.granted(MIB + 15)
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(gate.acquire, 10, FOREVER)
+        waiting(gate, 1)
+        gate.acquire(5, LONG, read=read)
+        first.result(LONG)
+    assert seen == [False]
+
+
+def test_who_waits_reads_until_its_deadline() -> None:
+    gate = CreditGate("w1")
+    gate.acquire(MIB, 0)
+    until: list[float] = []
+    before = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        gate.acquire(10, 0.01, read=lambda there, deadline: until.append(deadline))
+    assert before <= until[0] - 0.01 <= time.monotonic()
 
 
 def test_a_batch_larger_than_the_window_overtakes_none_of_another_thread() -> None:

@@ -1,10 +1,10 @@
-"""A few queries of TPC-DS through the server, against DuckDB; all 99 are in ``python -m bench.tpcds``."""
+"""A few queries of TPC-DS through the server, against DuckDB; all 99 are in ``python -m bench.answers tpcds``."""
 
 from pathlib import Path
 
 import pytest
 
-from bench import spark_queries, tpcds
+from bench import answers, spark_queries, tpcds
 from bench.spark_driver import ROOT, SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
@@ -31,7 +31,7 @@ def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriv
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_query_equals_duckdbs_answer(number: int, driver: SparkDriver, server: Server, tables: Path) -> None:
     before = pushed_bytes(server)
-    found = tpcds.answer(driver, tables, number)
+    found = answers.answer(driver, answers.SUITES["tpcds"], tables, number)
     assert found.difference is None
     assert found.rows > 0
     assert pushed_bytes(server) > before

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import compare, spark_queries, tpch
+from bench import answers, spark_queries, tpch
 from bench.spark_driver import SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
@@ -30,8 +30,6 @@ def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriv
 
 @pytest.mark.parametrize("number", range(1, 23))
 def test_query_equals_duckdbs_answer(number: int, driver: SparkDriver, server: Server, tables: Path) -> None:
-    sql = tpch.queries()[number]
     before = pushed_bytes(server)
-    rows = driver.call(spark_queries.query, sql=sql)
-    assert compare.rows_equal(rows, tpch.answer(tables, sql), ordered=False) is None
+    assert answers.answer(driver, answers.SUITES["tpch"], tables, number).difference is None
     assert pushed_bytes(server) > before

@@ -163,7 +163,13 @@ class ReceiveWindow(NamedTuple):
         return max(self.granted - self.released, self.arrived - self.released, self.peak)
 
     def received(
-        self, n: int, backlog: int | None = None, *, spent: int | None = None, hungry: bool = False
+        self,
+        n: int,
+        backlog: int | None = None,
+        *,
+        spent: int | None = None,
+        hungry: bool = False,
+        largest: int | None = None,
     ) -> ReceiveWindow:
         """The window after a batch of `n` bytes (0 for a control message) that announced `backlog` (None: nothing).
 
@@ -172,43 +178,36 @@ class ReceiveWindow(NamedTuple):
         :param spent: credit that the sender had spent when it announced; None: what has arrived. Where several threads
             send, batches that have their credit may still arrive after an announcement that does not count them.
         :param hungry: the receiver waited for what came.
+        :param largest: the largest of several batches that add up to `n`, all within the credit; None: it is one.
 
         :raises InvalidArgument: the sender overspent its credit, or `n` or `backlog` is negative.
         """
-        available = self.granted - self.arrived
+        policy, granted, earlier, released, peak, target, wanted, idle, starved, largest_yet = self
+        available = granted - earlier
         if _size(n) > available and n > 0 and available < INITIAL_CREDIT:
             raise InvalidArgument(
                 f"a batch of {n} payload bytes came with {available} bytes of credit left "
-                f"({self.granted} granted, {self.arrived} received before it)",
+                f"({granted} granted, {earlier} received before it)",
                 remedy="send at most what PutReply.granted allows; a batch above the window only when nothing is out",
             )
-        arrived = self.arrived + n
-        peak = self.peak
-        if self.policy.announced and backlog == 0:
-            peak = max(INITIAL_CREDIT, self.granted - arrived)
-        wanted, idle, starved = self.wanted, self.idle, self.starved
+        arrived = earlier + n
+        if policy.announced and backlog == 0:
+            peak = max(INITIAL_CREDIT, granted - arrived)
         if backlog is not None:
             wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
-            starved |= hungry and not idle and self.policy.announced and 2 * (arrived - self.released) < self.target
-        return self._replace(
-            arrived=arrived,
-            peak=peak,
-            wanted=wanted,
-            idle=idle,
-            starved=starved,
-            largest=max(self.largest, n),
-        )
+            starved |= hungry and not idle and policy.announced and 2 * (arrived - released) < target
+        largest_yet = max(largest_yet, n if largest is None else largest)
+        return ReceiveWindow(policy, granted, arrived, released, peak, target, wanted, idle, starved, largest_yet)
 
     def consumed(self, n: int) -> ReceiveWindow:
         """The window after `n` bytes that had arrived are no longer held.
 
         :raises InvalidArgument: that is more than is held, or negative.
         """
-        if _size(n) > self.arrived - self.released:
-            raise InvalidArgument(
-                f"{n} bytes consumed of {self.arrived - self.released} held", remedy="consume each batch once"
-            )
-        return self._replace(released=self.released + n)
+        policy, granted, arrived, released, peak, target, wanted, idle, starved, largest = self
+        if _size(n) > arrived - released:
+            raise InvalidArgument(f"{n} bytes consumed of {arrived - released} held", remedy="consume each batch once")
+        return ReceiveWindow(policy, granted, arrived, released + n, peak, target, wanted, idle, starved, largest)
 
     def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
         """The window with more credit granted (send its `granted`), or None: nothing is due.

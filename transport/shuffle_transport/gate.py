@@ -3,6 +3,7 @@
 The rules are :class:`~shuffle_transport.credits.SendWindow`'s; this adds a lock, a deadline and the order of those who
 wait. The writing thread calls `acquire` before each batch, the thread that reads replies calls `granted`, and
 whoever finds the stream broken calls `fail`. The lock guards decisions only: the announcement is sent outside of it.
+Who waits may read the replies itself (`acquire`'s `read`): then no thread has to wake another for a grant.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from dataclasses import dataclass
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport.credits import SendWindow
+
+Read = Callable[[Callable[[], bool], float], None]
+"""Reads the peer's replies, or sees to it that another thread does: called with what is to come true (credit is there,
+or the stream is broken) and until when (time.monotonic). May return before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,11 @@ class CreditGate:
         self._waits = 0
         self._stalled = 0.0
 
-    def acquire(self, n: int, timeout: float, *, queued: int = 0) -> None:
+    def acquire(self, n: int, timeout: float, *, queued: int = 0, read: Read | None = None) -> None:
         """Take credit for a batch of `n` payload bytes, waiting up to `timeout` seconds for it.
 
         :param queued: bytes that stand behind this batch; announced along with it.
+        :param read: see `Read`; else another thread reads the replies.
         :raises DeadlineExceeded: no credit in time; nothing is taken.
         :raises ShuffleError: what `fail` was given, or StreamBroken after `close`.
         :raises InvalidArgument: `n` is negative.
@@ -79,6 +85,8 @@ class CreditGate:
             self._waits += 1
         try:
             self._announce_backlog()
+            if read is not None:
+                read(lambda: self._may_go(waiter), waiter.since + timeout)
             with self._changed:
                 self._wait(waiter, timeout)
         finally:
@@ -151,9 +159,25 @@ class CreditGate:
         self.fail(StreamBroken(f"the stream to {self._peer} is closed"))
 
     @property
-    def hungry(self) -> bool:
-        """Somebody waits for credit, or less than half of the window is left: a grant should be under way."""
-        return 2 * self._available < self._window.window or bool(self._queue)
+    def low(self) -> bool:
+        """Less than half of the window is left: a grant should be under way."""
+        return 2 * self._available < self._window.window
+
+    @property
+    def starved(self) -> bool:
+        """Somebody waits for credit that has not come: the replies must be read."""
+        if not self._queue:
+            return False
+        with self._lock:
+            # Behind one who has credit already another may have none, and nobody tells it so before the first has left.
+            return len(self._queue) > 1 or not self._has(self._queue[0].size)
+
+    @property
+    def announcement(self) -> tuple[int, int]:
+        """What to announce now: bytes that wait, and the credit that is spent."""
+        with self._lock:
+            self._settle()
+            return self._backlog(), self._window.sent
 
     def statistics(self) -> GateStatistics:
         with self._changed:
@@ -177,6 +201,10 @@ class CreditGate:
             with self._changed:
                 backlog = self._backlog()
             self._announce(backlog)
+
+    def _may_go(self, waiter: _Waiter) -> bool:
+        with self._lock:
+            return self._error is not None or (self._queue[0] is waiter and self._has(waiter.size))
 
     # The rest is called with the condition's lock held.
 
@@ -202,10 +230,14 @@ class CreditGate:
         """The window hears of what has passed by arithmetic alone: to make one for each batch takes a microsecond."""
         window = self._window
         if window.available != self._available:
-            self._window = window._replace(sent=window.granted - self._available)
+            self._window = SendWindow(window.granted, window.granted - self._available, window.window)
 
     def _become(self, window: SendWindow) -> None:
         self._window, self._available = window, window.available
+
+    def _has(self, n: int) -> bool:
+        self._settle()
+        return self._window.try_send(n) is not None
 
     def _pass(self, n: int) -> bool:
         self._settle()

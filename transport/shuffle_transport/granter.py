@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from shuffle_transport.credits import DEFAULT_MAXIMUM, INITIAL_CREDIT, GrantPolicy, ReceiveWindow
 from shuffle_transport.pool import BufferPool
@@ -26,6 +26,19 @@ class GranterStatistics:
     backlog: int  # what is left of what the sender announced last
     reserved: int  # of the pool's budget
     grants: int  # grants given so far
+
+
+class Outlook(NamedTuple):
+    """What can be expected of a stream's sender.
+
+    :ivar available: credit that it has left, in bytes; below zero after a batch larger than the window.
+    :ivar target: how far grants may run ahead of what is consumed, in bytes.
+    :ivar wanted: it waits for more than was granted.
+    """
+
+    available: int
+    target: int
+    wanted: bool
 
 
 class Granter:
@@ -70,6 +83,15 @@ class Granter:
         with self._lock:
             return self._adopt(self._window.consumed(n))
 
+    def moved(self, arrived: int, largest: int, consumed: int) -> int | None:
+        """Batches of `arrived` bytes in all arrived within the credit, the largest of `largest`, and then `consumed`
+        bytes were given back: as `received` and `consumed`, for whoever adds up small amounts.
+
+        :raises InvalidArgument: as those.
+        """
+        with self._lock:
+            return self._adopt(self._window.received(arrived, largest=largest).consumed(consumed))
+
     def limit(self, maximum: int) -> None:
         """Let the window be at most `maximum` bytes (INITIAL_CREDIT at least) from the next grant on."""
         with self._lock:
@@ -83,22 +105,11 @@ class Granter:
             return self._window.granted
 
     @property
-    def available(self) -> int:
-        """Credit that the sender has left; below zero after a batch larger than the window."""
+    def outlook(self) -> Outlook:
+        """What can be expected now."""
         with self._lock:
-            return self._window.granted - self._window.arrived
-
-    @property
-    def target(self) -> int:
-        """How far grants may run ahead of what is consumed."""
-        with self._lock:
-            return self._window.target
-
-    @property
-    def wanted(self) -> bool:
-        """The sender waits for more than was granted."""
-        with self._lock:
-            return self._window.wanted > self._window.granted
+            window = self._window
+            return Outlook(window.granted - window.arrived, window.target, window.wanted > window.granted)
 
     def statistics(self) -> GranterStatistics:
         with self._lock:

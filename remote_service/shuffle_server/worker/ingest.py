@@ -81,7 +81,7 @@ class Ingest:
         for control, batch in said:
             if batch is not None:
                 size = batch.payload.nbytes
-                self._stalls.arrived(size, granter.available)
+                self._stalls.arrived(size, granter.outlook.available)
                 self._grant(granter.received(size, control.backlog or None), staged.totals.blocks)
                 skip, place = place.receive(len(batch.rows))
                 kept = _without(batch, skip)

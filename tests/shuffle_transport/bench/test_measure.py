@@ -1,6 +1,10 @@
 """Alternation, and the figures that runs come to."""
 
 import os
+from collections import Counter
+from itertools import pairwise
+
+import pytest
 
 from shuffle_transport.bench.measure import Run, alternate, order, ratio_of_pairs, throughput
 
@@ -11,12 +15,20 @@ def test_alternate_runs_each_once_to_warm_up_and_then_in_turn() -> None:
     ran: list[str] = []
     works = {name: (lambda name=name: ran.append(name)) for name in "ABC"}
     runs = alternate(works, 3, os.getpid(), os.getpid())
-    assert "".join(ran) == "ABC" + "ABC" + "CBA" + "ABC"
+    assert "".join(ran) == "ABC" + "ABC" + "ACB" + "CAB"
     assert {name: len(own) for name, own in runs.items()} == {"A": 3, "B": 3, "C": 3}
 
 
-def test_order_is_backwards_in_every_second_round() -> None:
-    assert [order({"A": 0, "B": 0}, number) for number in range(3)] == [["A", "B"], ["B", "A"], ["A", "B"]]
+@pytest.mark.parametrize(("names", "rounds"), [("AB", 2), ("ABC", 6), ("ABCD", 4), ("ABCDE", 10)])
+def test_order_favours_nobody(names: str, rounds: int) -> None:
+    rows = [order(names, number) for number in range(rounds)]
+    assert all(sorted(row) == list(names) for row in rows)
+    places = Counter((place, name) for row in rows for place, name in enumerate(row))
+    assert set(places.values()) == {rounds // len(names)}
+    assert len(places) == len(names) ** 2
+    neighbours = Counter(pair for row in rows for pair in pairwise(row))
+    assert len(set(neighbours.values())) == 1
+    assert len(neighbours) == len(names) * (len(names) - 1)
 
 
 def test_ratio_is_the_median_of_the_pairs_not_the_ratio_of_medians() -> None:

@@ -63,7 +63,19 @@ def test_what_a_sender_that_waited_sends_is_known_to_the_granter_at_once() -> No
     account.took(half, half)
     account.announced(half + 1000, half, hungry=False)
     account.arrived(1000)
-    assert granter.available == half - 1000
+    assert granter.outlook.available == half - 1000
+    account.close()
+
+
+def test_batches_that_were_gathered_do_not_count_as_a_large_one() -> None:
+    granter = Granter(BufferPool(1 << 30), 1, announced=True)
+    account = Account("here", granter)
+    for _ in range(2):
+        for _ in range(9):
+            account.arrived(100_000)
+        account.took(900_000, 900_000)
+        account.consumed(900_000)
+    assert granter.outlook.target == INITIAL_CREDIT  # twice a batch of 900,000 bytes would be more
     account.close()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,7 +14,8 @@ from shuffle_api.errors import (
     Overloaded,
 )
 from shuffle_transport.credits import INITIAL_CREDIT
-from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ReceivedBatch
+from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ReceivedBatch, reading
+from shuffle_transport.exchange.stream import FlightStream, Message
 from tests.shuffle_transport.exchange.helpers import (
     MIB,
     TIMEOUT,
@@ -24,6 +27,13 @@ from tests.shuffle_transport.exchange.helpers import (
     numbered,
     receive_batch,
 )
+
+
+def batches(channel: BlockChannel) -> Iterator[ReceivedBatch]:
+    """To the end."""
+    while (item := channel.receive(TIMEOUT)) is not None:
+        assert isinstance(item, ReceivedBatch)
+        yield item
 
 
 def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
@@ -51,6 +61,80 @@ def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
         channel.half_close(TIMEOUT)
         assert channel.receive(TIMEOUT) is None
     assert received == list(range(200))
+
+
+def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: set[str] = set()
+    read = FlightStream.read
+
+    def noted(stream: FlightStream) -> Message | None:
+        readers.add(threading.current_thread().name)
+        return read(stream)
+
+    monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
+
+    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            item.release()
+
+    with connected(drop) as (client, _), client.open("drop") as channel:
+        channel.send(*numbered(0, MIB), TIMEOUT)  # the own thread reads at first, until a grant comes
+        eventually(lambda: channel.statistics().credit_granted > MIB)
+        monkeypatch.setattr(FlightStream, "read", noted)
+        for number in range(100):
+            channel.send(*numbered(number, MIB), TIMEOUT)
+        assert channel.statistics().stall_seconds > 0
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+    assert threading.current_thread().name in readers
+
+
+def test_several_threads_that_wait_for_credit_all_get_it() -> None:
+    taken: list[int] = []
+
+    def take(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            taken.append(number_of(item))
+            item.release()
+
+    with connected(take) as (client, _), client.open("take") as channel, ThreadPoolExecutor(4) as pool:
+
+        def send(first: int) -> None:
+            for number in range(first, 400, 4):
+                channel.send(*numbered(number, 300_000 + 100_000 * first), TIMEOUT)
+
+        for sending in [pool.submit(send, first) for first in range(4)]:
+            sending.result(TIMEOUT)
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+    assert sorted(taken) == list(range(400))
+    for first in range(4):
+        assert [number for number in taken if number % 4 == first] == list(range(first, 400, 4))
+
+
+def test_who_waits_for_credit_takes_in_what_comes_meanwhile() -> None:
+    """Both ends send more than their windows, each with one thread that sends and one that receives."""
+
+    def both(channel: BlockChannel) -> list[int]:
+        def send() -> None:
+            for number in range(60):
+                channel.send(*numbered(number, MIB), TIMEOUT)
+            channel.half_close(TIMEOUT)
+
+        taken = []
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send)
+            for item in batches(channel):
+                taken.append(number_of(item))
+                item.release()
+            sending.result(TIMEOUT)
+        return taken
+
+    there: list[int] = []
+    with connected(lambda name, metadata, channel: there.extend(both(channel))) as (client, _):
+        with client.open("both") as channel:
+            assert both(channel) == list(range(60))
+    assert there == list(range(60))
 
 
 def test_control_passes_without_credit() -> None:

@@ -67,7 +67,8 @@ def test_a_batch_that_was_taken_and_released_is_not_kept(plain: Inbox) -> None:
     payload = np.zeros(INLINE_BYTES + 1, np.uint8)
     rows = np.zeros(1, BLOCK_ROW)
     rows["length"] = rows["raw_length"] = len(payload)
-    message = np.frombuffer(record_batch(rows, pa.py_buffer(payload)).serialize(), np.uint8).copy()  # as off the wire
+    message = record_batch(rows["length"], rows.tobytes(), pa.py_buffer(payload)).serialize()
+    message = np.frombuffer(message, np.uint8).copy()  # as off the wire
     batch = pa.ipc.read_record_batch(pa.py_buffer(message), EXCHANGE_SCHEMA)
     plain.put_batch(*parse_record_batch(batch))
     found = plain.take(0)

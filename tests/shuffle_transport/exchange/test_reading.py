@@ -217,6 +217,18 @@ def test_a_consumer_that_comes_while_the_own_thread_leaves_is_read_for(scene: Sc
     eventually(lambda: scene.readers == [(b"item", "own"), (b"next", "own")])
 
 
+def test_who_waits_for_what_is_no_item_reads_until_it_is_there(scene: Scene) -> None:
+    scene.hand_over()
+    here, granted = threading.current_thread().name, threading.Event()
+    for message in (b"1", b"item", b"2"):
+        scene.stream.queue.put(message)
+    assert scene.reading.lead(time.monotonic() + TIMEOUT, lambda: scene.readers[-1] == (b"2", here))
+    assert scene.readers[1:] == [(b"1", here), (b"item", here), (b"2", here)]
+    granted.set()
+    assert scene.reading.lead(time.monotonic() + TIMEOUT, granted.is_set)  # it is there: nothing is read
+    assert len(scene.readers) == 4
+
+
 def test_when_no_consumer_comes_back_the_own_thread_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER", 1.0)  # `hand_over` has to see that the thread has left
     scene = Scene()

@@ -31,7 +31,8 @@ from tests.shuffle_transport.exchange.helpers import batch
 @pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd" * 1000]])
 def test_a_record_batch_holds_views_of_what_it_was_made_of(blocks: list[bytes]) -> None:
     rows, payload = batch(*blocks)
-    message = record_batch(rows, payload)
+    table = memoryview(rows).cast("B")
+    message = record_batch(rows["length"], table, payload)
     assert message.column(0).buffers()[1].address == rows.ctypes.data
     assert message.column(1).buffers()[2].address == pa.py_buffer(payload).address
     parsed, parcel = parse_record_batch(message)
@@ -43,7 +44,7 @@ def test_a_record_batch_holds_views_of_what_it_was_made_of(blocks: list[bytes]) 
 
 def test_a_slice_of_a_record_batch_is_read_as_what_it_shows() -> None:
     rows, payload = batch(b"aa", b"bbb", b"c")
-    parsed, parcel = parse_record_batch(record_batch(rows, payload).slice(1, 2))
+    parsed, parcel = parse_record_batch(record_batch(rows["length"], rows.tobytes(), payload).slice(1, 2))
     assert bytes(parsed) == b"bbbc"
     assert bytes(parcel.table) == rows[1:].tobytes()
 
@@ -168,6 +169,41 @@ def with_offsets(*numbers: int) -> pa.RecordBatch:
 def test_a_record_batch_of_another_shape_is_refused(message: pa.RecordBatch) -> None:
     with pytest.raises(InvalidArgument):
         parse_record_batch(message)
+
+
+class Column:
+    """A column whose buffers are shorter than Arrow would make them: off the wire nobody has checked that."""
+
+    def __init__(self, *buffers: bytes | None) -> None:
+        self.offset = 0
+        self._buffers = [None if data is None else pa.py_buffer(data) for data in buffers]
+
+    def buffers(self) -> list[pa.Buffer | None]:
+        return self._buffers
+
+
+@pytest.mark.parametrize(
+    ("table", "offsets", "data"),
+    [
+        (63, 24, b"0123456789"),
+        (64, 23, b"0123456789"),
+        (None, 24, b"0123456789"),
+        (64, None, b"0123456789"),
+        (64, 24, None),
+    ],
+)
+def test_buffers_that_are_too_short_are_refused(table: int | None, offsets: int | None, data: bytes | None) -> None:
+    numbers = np.array([0, 5, 10], np.int64).tobytes()
+
+    class Batch:
+        schema, num_rows = EXCHANGE_SCHEMA, 2
+        columns = (
+            Column(None, None if table is None else bytes(table)),
+            Column(None, None if offsets is None else numbers[:offsets], data),
+        )
+
+    with pytest.raises(InvalidArgument, match="malformed exchange batch"):
+        parse_record_batch(Batch())
 
 
 def test_offsets_that_contradict_the_table_are_found_by_its_check() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -22,8 +22,7 @@ class Run:
 
 
 def alternate(works: Mapping[str, Callable[[], object]], rounds: int, client: int, peer: int) -> dict[str, list[Run]]:
-    """Run each once to warm up, then all in turn, `rounds` times; every second round backwards, so that neither a
-    drift of the machine nor the place in the round favours one.
+    """Run each once to warm up, then all in turn, `rounds` times, in the order that `order` says.
 
     :param client, peer: process ids.
     """
@@ -36,9 +35,19 @@ def alternate(works: Mapping[str, Callable[[], object]], rounds: int, client: in
     return runs
 
 
-def order(names: Mapping[str, object], number: int) -> Sequence[str]:
-    """Who runs in round `number`, first to last."""
-    return list(names)[:: -1 if number % 2 else 1]
+def order(names: Iterable[str], number: int) -> list[str]:
+    """Who runs in round `number`, first to last: rows of a Williams design, a Latin square.
+
+    Over as many rounds as there are contenders (twice as many if their number is odd) each is in each place, and behind
+    each of the others, equally often; so neither a drift of the machine nor what the one before has left in its caches
+    favours one. (E. J. Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
+    1949.)
+    """
+    all_ = list(names)
+    n = len(all_)
+    zigzag = [(i + 1) // 2 if i % 2 else n - i // 2 for i in range(n)]  # 0, 1, n - 1, 2, n - 2, ...
+    row = [all_[(place + number) % n] for place in zigzag]
+    return row[::-1] if n % 2 and number % 2 else row
 
 
 def ratio_of_pairs(mine: Sequence[float], base: Sequence[float], digits: int = 3) -> dict[str, Any]:

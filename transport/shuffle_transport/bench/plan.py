@@ -11,7 +11,7 @@ KIB, MIB = 1 << 10, 1 << 20
 class Plan:
     """Sizes in payload bytes, times in seconds."""
 
-    rounds: int = 5  # pairs
+    rounds: int = 10  # pairs; each contender is behind each other one equally often
     volume: int = 1024 * MIB  # each way in a timed run: less takes a tenth of a second, and is noise
     most_blocks: int = 131_072  # in a timed run, so that runs of small blocks stay short
     most_messages: int = 8_192  # likewise, of small messages

@@ -1,8 +1,8 @@
 """The receiving window of one channel, kept cheaply: small amounts are added up before the Granter hears of them.
 
-A Granter costs 5 us and more per call, twice per message: as much as all else for a message of one block. So arrivals
-and consumptions wait here until they add up to half of the amount for which a grant is due, or less. A sender that
-waits for credit announces it, and from then on nothing is held back: no grant comes late.
+A Granter costs 5 us and more per call, twice per message: as much as all else for a message of one block. So
+consumptions wait here until they add up to the amount for which a grant is due, or less, and arrivals until then. A
+sender that waits for credit announces it, and from then on nothing is held back: no grant comes late.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
 from shuffle_transport.exchange.wire import MESSAGE_COST
 from shuffle_transport.granter import Granter, GranterStatistics
 
-PART = 8
-"""Of the window, this part is gathered; a grant is due for a quarter or a half."""
+PART = 4
+"""Of the window, this part of what was consumed is gathered; a grant is due for as much, or a half."""
 MAX_CONTROLS = 4 << 20
 """Bytes of control messages that may wait to be received, each counted as MESSAGE_COST more than it has."""
 
@@ -32,8 +32,9 @@ class Account:
     def __init__(self, where: str, granter: Granter) -> None:
         self._where, self._granter = where, granter
         self._lock = threading.Lock()
-        self._room, self._gather = granter.available, granter.target // PART  # the room: what the sender has at least
-        self._arrived = self._owed = 0  # what the granter has not heard of yet
+        self._room, target, _ = granter.outlook  # the room: what the sender has at least
+        self._gather = target // PART
+        self._arrived = self._largest = self._owed = 0  # what the granter has not heard of yet, and its largest batch
         self._held = 0  # payload that was taken and not consumed
         self._controls = 0
         self._waiting = self._closed = False
@@ -47,12 +48,14 @@ class Account:
         with self._lock:
             self._check_open()
             sum_ = self._arrived + cost
-            if sum_ < self._gather and sum_ <= self._room and not self._waiting:
+            if sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
+                self._largest = max(self._largest, cost)
                 return None
             # Consumption is left to the consumer's thread, which settles it when it has added up.
-            earlier, self._arrived = self._settle_arrived(), cost
-            return self._settle_arrived() or earlier
+            earlier = self._settle(0)
+            self._arrived = self._largest = cost
+            return self._settle(0) or earlier
 
     def limit(self, maximum: int) -> None:
         """See `Granter.limit`."""
@@ -81,10 +84,9 @@ class Account:
         with self._lock:
             if self._closed:
                 return None
-            earlier = self._settle()
-            grant = self._known(self._granter.received(0, backlog, spent=spent, hungry=hungry))
-            self._waiting = self._granter.wanted
-            return grant or earlier
+            earlier = self._settle(self._owed)
+            self._waiting = True  # until it is known to wait no more
+            return self._known(self._granter.received(0, backlog, spent=spent, hungry=hungry)) or earlier
 
     def took_control(self, size: int) -> None:
         """A control message was taken from the queue."""
@@ -139,26 +141,21 @@ class Account:
         self._owed += n
         if self._closed or (self._owed < self._gather and not self._waiting):
             return None
-        return self._settle()
+        return self._settle(self._owed)
 
-    def _settle(self) -> int | None:
-        grant = self._settle_arrived()
-        if self._owed:
-            owed, self._owed = self._owed, 0
-            grant = self._known(self._granter.consumed(owed)) or grant
-        return grant
-
-    def _settle_arrived(self) -> int | None:
-        if not self._arrived:
+    def _settle(self, owed: int) -> int | None:
+        """Tell the granter what arrived, and so much of what was consumed."""
+        arrived, largest = self._arrived, self._largest
+        if not arrived and not owed:
             return None
-        arrived, self._arrived = self._arrived, 0
-        return self._known(self._granter.received(arrived))
+        self._arrived = self._largest = 0
+        self._owed -= owed
+        return self._known(self._granter.moved(arrived, largest, owed))
 
     def _known(self, grant: int | None) -> int | None:
         """The granter has heard of something, and answered this."""
-        granter = self._granter
-        self._room = granter.available
+        self._room, target, wanted = self._granter.outlook
+        self._waiting = self._waiting and wanted
         if grant is not None:
-            self._gather = granter.target // PART
-            self._waiting = self._waiting and granter.wanted
+            self._gather = target // PART
         return grant

@@ -12,6 +12,7 @@ import numpy as np
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.codecs import NoneCodec
 from shuffle_transport.exchange.received import Control, ReceivedBatch
 from shuffle_transport.exchange.session import Session
 from shuffle_transport.exchange.squeeze import Squeezer
@@ -20,6 +21,7 @@ from shuffle_transport.exchange.stream import Message
 from shuffle_transport.exchange.wire import (
     INLINE_BYTES,
     MAX_MESSAGE,
+    SHORT_TABLE,
     Parcel,
     check_table,
     inline_batch,
@@ -54,6 +56,7 @@ class BlockChannel:
         self.name, self.peer, self.principal = name, peer, principal
         self._session, self._inbox, self._outbox = session, session.inbox, session.outbox
         self._squeezer, self._timeout, self._closing = squeezer, timeout, closing
+        self._compresses = not isinstance(session.codec, NoneCodec)
 
     def send(self, rows: np.ndarray, payload: Buffer, timeout: float, *, credit_timeout: float | None = None) -> None:
         """Send a batch of blocks, waiting for credit; one larger than the window waits until all is consumed.
@@ -63,7 +66,8 @@ class BlockChannel:
         :param rows: the block table, dtype BLOCK_ROW, shape [n] with n > 0. `crc32c` is of each stored payload.
         :param payload: the payloads back to back. Not copied (unless it is small): leave it unchanged until the batch
             is received, and with `resume` until it is acknowledged, that is, for good.
-        :param timeout: seconds to wait for credit and for the transport.
+        :param timeout: seconds to wait for credit and for the transport. (The wait for credit may be up to 2 s longer if
+            it is 10 s or more and the other end does not answer; then the stream is broken.)
         :param credit_timeout: seconds to wait for credit, if that is less: to look at something else in between.
         :raises DeadlineExceeded: no credit in time (the batch is not sent), or the transport took nothing in time.
         :raises ShuffleError: why the channel is broken; StreamBroken unless the other end said more.
@@ -82,9 +86,9 @@ class BlockChannel:
             if smaller[0] is not rows:
                 parcel, message = _message(*smaller)
             left = deadline - time.monotonic()
-            gate.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
+            self._session.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
         self._outbox.put(message, deadline, parcel)
-        if gate.hungry:  # let the next grant be read before the credit is gone
+        if self._compresses and gate.low:  # let the next grant be read in time: without credit it would be compressed
             self._session.summon()
 
     def send_control(self, message: bytes, timeout: float) -> None:
@@ -111,7 +115,7 @@ class BlockChannel:
         """
         item, grant = self._session.receive(timeout)
         if grant is not None:
-            self._session.grant_soon()
+            self._outbox.tell()
         return item
 
     @property
@@ -196,8 +200,8 @@ def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
         parcel = parcel_of(table, size)
         check_table(table, size)
         return parcel, (None, inline_batch(table, payload))
-    rows = np.ascontiguousarray(rows)
-    view = rows.data.cast("B")
-    parcel = parcel_of(view, size)
-    check_table(view, size)
-    return parcel, (record_batch(rows, payload), None)
+    # A copy of a short table costs less than a view of it.
+    table = rows.tobytes() if rows.nbytes <= SHORT_TABLE else np.ascontiguousarray(rows).data.cast("B")
+    parcel = parcel_of(table, size)
+    check_table(table, size)
+    return parcel, (record_batch(rows["length"], table, payload), None)

@@ -11,7 +11,7 @@ from shuffle_api.options import option
 class ChannelOptions:
     """One end's choices. `codec`, `resume` and `keepalive` are the client's; the server follows."""
 
-    window: int = option(32 << 20, unit="bytes", minimum=1 << 20, help="most credit this end grants a channel")
+    window: int = option(64 << 20, unit="bytes", minimum=1 << 20, help="most credit this end grants a channel")
     codec: str = option("none", help="what blocks are compressed with while they would have to wait for credit")
     resume: bool = option(False, help="survive a broken connection: both ends keep what is not acknowledged")
     resume_timeout: float = option(30.0, unit="seconds", minimum=0, help="how long a broken channel may be away")

@@ -37,7 +37,6 @@ class Outbox:
     :param where: channel and peer, for errors.
     :param keeper: aborts the stream when a write takes too long.
     :param state: what this end has granted and holds, now.
-    :param waiting: called when a sender begins to wait for credit.
     :param keep: keep items until they are acknowledged, and go on while there is no stream.
     """
 
@@ -46,14 +45,13 @@ class Outbox:
         where: str,
         keeper: Keeper,
         state: Callable[[], pb.ExchangeControl],
-        waiting: Callable[[], None],
         *,
         keep: bool,
     ) -> None:
         self.gate = CreditGate(where, self._announce, shared=True)
         self.tally, self.items, self.ended = Tally(checked=True), 0, False
         self.active = time.monotonic()  # when something was written last
-        self._where, self._keeper, self._state, self._waiting, self._keep = where, keeper, state, waiting, keep
+        self._where, self._keeper, self._state, self._keep = where, keeper, state, keep
         self._writing = threading.Lock()  # the turn to write; held for a whole write
         self._written_by = Deadline(keeper, self._give_up)
         self._due = self._backlog_due = self._ping_due = False  # state to be written by who has the turn
@@ -179,7 +177,7 @@ class Outbox:
                 self._write(message, time.monotonic() + STATE_TIMEOUT + size / _SLOWEST)
             self._behind = False
             self._due = True  # what became due meanwhile could not be written
-            if self.gate.statistics().backlog:
+            if self.gate.announcement[0]:
                 self._backlog_due = True
             else:
                 self.gate.idle()
@@ -251,7 +249,6 @@ class Outbox:
         if backlog:
             self._backlog_due = self._due = True
             self._flush()
-            self._waiting()
         elif self._stream is not None and not self._behind:
             self._backlog_due = False
             control = pb.ExchangeControl(backlog=0)
@@ -278,9 +275,9 @@ class Outbox:
             self._ping_due, control.ping = False, True
         if self._backlog_due:
             self._backlog_due = False
-            gate = self.gate.statistics()
-            if gate.backlog:
-                control.backlog, control.spent = gate.backlog, gate.sent
+            backlog, spent = self.gate.announcement
+            if backlog:
+                control.backlog, control.spent = backlog, spent
         self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
 
     def _write(self, message: Message, deadline: float) -> ShuffleError | None:

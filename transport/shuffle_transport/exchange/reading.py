@@ -1,13 +1,14 @@
 """Who reads a stream: if possible the thread that waits for what comes, and nobody who would only stand in the way.
 
-Handing a message from a thread that reads to one that waits costs as much as reading a small one. So a consumer that
-has to wait *leads*: it reads the stream itself. When it leaves, the stream's own thread takes over: at once if somebody
-asked for it (`summon`), else when the consumer has not come back for LINGER seconds; so reading goes on beside long
-work, and gRPC receives ahead beside short work. It gives the lead back to a consumer that waits when an item comes.
+Handing a message from a thread that reads to one that waits costs as much as reading a small one. So who has to wait
+*leads*, a consumer for an item or a sender for credit: it reads the stream itself. When it leaves, the stream's own
+thread takes over: at once if somebody asked for it (`summon`), else when the consumer has not come back for LINGER
+seconds; so reading goes on beside long work, and gRPC receives ahead beside short work. It gives the lead back to a
+consumer that waits when an item comes.
 
 A thread that waits in a read costs every write on the same stream 20 to 30 us: gRPC wakes it for each. So while this
-end sends and nobody waits for anything, nobody reads, for up to STAND_BY seconds: grants can wait until credit runs
-low, and then who sends summons the own thread.
+end sends and nobody waits for anything, nobody reads, for up to STAND_BY seconds: grants can wait until credit has run
+out, and then who sends finds them there.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ class Reading:
         raise, and not wait for the transport.
     :param written: when something was written last (time.monotonic).
     :param ready: is there something for a consumer?
-    :param needed: does somebody wait for what is no item? Who begins to, calls `summon` after that became true.
-    :param late: called by the keeper when a consumer that leads should have left: only a message ends its read.
+    :param needed: does somebody wait for what is no item? Who begins to, and does not lead, calls `summon` after that
+        became true.
+    :param late: called by the keeper when a thread that leads should have left: only a message ends its read.
     :ivar heard_at: when something came last (time.monotonic).
     """
 
@@ -53,7 +55,7 @@ class Reading:
         self._stream, self._keeper, self._dispatch = stream, keeper, dispatch
         self._written, self._ready, self._somebody_waits = written, ready, needed
         self._lead = threading.Lock()  # held by who reads
-        self._leaves_by = Deadline(keeper, lambda _: late())  # of the consumer that leads
+        self._leaves_by = Deadline(keeper, lambda _: late())  # of who leads, if that is not the own thread
         self._needed = threading.Event()  # the own thread is to lead
         self._asked_at = self.heard_at = time.monotonic()  # of the last read: when it began, and ended
         self._lingering = False
@@ -72,18 +74,21 @@ class Reading:
         finally:
             self._leaves_by.close()
 
-    def lead(self, deadline: float) -> bool:
+    def lead(self, deadline: float, until: Callable[[], bool] | None = None) -> bool:
         """Read until there is something for a consumer, it is `deadline` (time.monotonic), or the stream has ended.
 
         False, at once: somebody else reads, or it has ended.
+
+        :param until: what this thread waits for, if that is no item.
         """
         if self._end is not None or not self._lead.acquire(blocking=False):
             return False
         try:
             self._leaves_by.begin(deadline)
-            while self._end is None and not self._ready():
+            there = until or self._ready
+            while self._end is None and not there():
                 message = self._read()
-                if (message is not None and self._dispatch(message)) or self.heard_at >= deadline:
+                if (message is not None and self._dispatch(message) and until is None) or self.heard_at >= deadline:
                     break
         finally:
             self._leaves_by.end()

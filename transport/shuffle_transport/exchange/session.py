@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
@@ -55,7 +56,7 @@ class Session:
         self.where, self.codec, self.resume = where, codec, resume
         self.account = Account(where, granter)
         self.inbox = Inbox(where, self.account, codec, self.consumed, resume=resume)
-        self.outbox = Outbox(where, keeper, self._state, self.summon, keep=resume)
+        self.outbox = Outbox(where, keeper, self._state, keep=resume)
         self.heard = self.known = False  # something has come: on the present stream, on any
         self._keeper, self._scribe, self._silence = keeper, scribe, silence
         self._stream: Stream | None = None
@@ -156,11 +157,11 @@ class Session:
     def consumed(self, n: int) -> None:
         """See BlockChannel.consumed."""
         if self.account.consumed(n) is not None:
-            self.grant_soon()
+            self.outbox.tell()  # by the consumer itself: to wake the scribe for it costs as much, and two threads more
 
-    def grant_soon(self) -> None:
-        """A grant is due: the scribe writes it. The consumer has better to do, it takes 0.1 ms or more of its time."""
-        self._scribe.soon(self._tell)
+    def acquire(self, cost: int, timeout: float) -> None:
+        """Wait for credit for a batch that costs this; see CreditGate.acquire."""
+        self.outbox.gate.acquire(cost, timeout, read=self._read_grants)
 
     def finish(self) -> None:
         """Something has ended: leave if that was the last thing."""
@@ -271,7 +272,7 @@ class Session:
                     return self._control(control)
                 found = parse_inline(control)
             if self.inbox.put_batch(*found) is not None:
-                self.grant_soon()
+                self._scribe.soon(self._tell)
             return True
         except ShuffleError as refusal:
             self._refusal = refusal
@@ -332,11 +333,18 @@ class Session:
         finally:
             reading.unfollow(me)
 
+    def _read_grants(self, there: Callable[[], bool], deadline: float) -> None:
+        """The gate's: a sender waits for credit."""
+        reading = self._reading
+        leads = deadline - time.monotonic() >= LEAD_FROM
+        if reading is None or not leads or not reading.lead(deadline, there):
+            self.summon()
+
     def _needs_reading(self) -> bool:
-        return self._over or self.outbox.gate.hungry
+        return self._over or self.outbox.gate.starved
 
     def summon(self) -> None:
-        """Credit runs low, or something else is waited for that is no item: see that what comes is read."""
+        """Somebody waits for what is no item, or soon will: see that what comes is read."""
         reading = self._reading
         if reading is not None:
             reading.summon()

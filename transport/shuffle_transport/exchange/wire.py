@@ -33,13 +33,13 @@ MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
 MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
 MAX_INT64 = (1 << 63) - 1
+SHORT_TABLE = 8 << 10  # bytes of a block table that is copied rather than looked at in place
 
 _ROW_BYTES = BLOCK_ROW.itemsize
 _LARGEST_TABLE = MAX_ROWS * _ROW_BYTES
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
-_SHORT_TABLE = 8 << 10
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
-_ONE_ROW, _OFFSET = Struct("<iIqqq"), Struct("<q")
+_ONE_ROW, _OFFSET, _TWO_OFFSETS = Struct("<iIqqq"), Struct("<q"), Struct("<qq")
 
 
 class Parcel(NamedTuple):
@@ -82,7 +82,7 @@ class Tally:
         """:raises InvalidArgument: see `check`."""
         size, table, _ = parcel
         self.bytes += size
-        short = len(table) <= _SHORT_TABLE
+        short = len(table) <= SHORT_TABLE
         self._pending.append(bytes(table) if short else table)
         if len(self._pending) >= 100 or not short:
             self.check()
@@ -162,12 +162,15 @@ def _words(table: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(table, "<i8").reshape(-1, 4)
 
 
-def record_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
-    """The message of a batch whose payloads lie back to back in `payload`. Neither argument is copied."""
-    n = len(rows)
-    offsets = np.zeros(n + 1, np.int64)
-    np.add.accumulate(rows["length"], out=offsets[1:])
-    blocks = pa.Array.from_buffers(_BLOCKS, n, [None, pa.py_buffer(rows)])
+def record_batch(lengths: np.ndarray, table: bytes | memoryview, payload: Buffer) -> pa.RecordBatch:
+    """The message of a batch: its block table, and payloads of these lengths back to back. Nothing is copied."""
+    n = len(lengths)
+    if n == 1:
+        offsets: Buffer = _TWO_OFFSETS.pack(0, memoryview(payload).nbytes)
+    else:
+        offsets = np.zeros(n + 1, np.int64)
+        np.add.accumulate(lengths, out=offsets[1:])
+    blocks = pa.Array.from_buffers(_BLOCKS, n, [None, pa.py_buffer(table)])
     payloads = pa.Array.from_buffers(_PAYLOADS, n, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
 
@@ -182,24 +185,29 @@ def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, Parcel]:
             "an exchange batch of other columns",
             remedy=f"send block:fixed_size_binary[{_ROW_BYTES}] and payload:large_binary (docs/protocol.md)",
         )
-    try:
-        # Before anything looks into a buffer, even to count nulls, Arrow checks that they are as long as they must be,
-        # and the first and last offset. Those between (`full=True`) nobody uses: the table says where blocks begin.
-        batch.validate()
-    except pa.ArrowException as error:
-        raise InvalidArgument(f"malformed exchange batch: {error}", remedy="send valid Arrow record batches") from None
     n = batch.num_rows
     blocks, payloads = batch.columns
     nulls, tables = blocks.buffers()
     no_payloads, offsets, data = payloads.buffers()
-    if not n or (nulls and blocks.null_count) or (no_payloads and payloads.null_count):
+    if not n or nulls is not None or no_payloads is not None:  # Arrow has no such buffer where nothing is null
         raise InvalidArgument("an exchange batch with nulls, or without rows", remedy="every field has a value")
-    start = blocks.offset * _ROW_BYTES
+    # What was received may contradict itself. `validate` would find that, and costs more than all else here; so nothing
+    # of the batch is used but its buffers, each as far as it reaches. Of the offsets nobody uses those between the
+    # first and the last: the table says where blocks begin.
+    start, at = blocks.offset * _ROW_BYTES, payloads.offset * 8
+    size = 0 if data is None else data.size
+    if tables is None or offsets is None or tables.size - start < n * _ROW_BYTES or offsets.size - at < n * 8 + 8:
+        raise _malformed(f"{n} rows, for which its buffers are too short")
     table = memoryview(tables)[start : start + n * _ROW_BYTES]
-    at = payloads.offset * 8
     first, last = _OFFSET.unpack_from(offsets, at)[0], _OFFSET.unpack_from(offsets, at + n * 8)[0]
+    if not 0 <= first <= last <= size:
+        raise _malformed(f"payloads from {first} to {last}, of {size} bytes")
     payload = memoryview(data)[first:last] if data is not None else memoryview(b"")
     return payload, parcel_of(table, last - first)
+
+
+def _malformed(what: str) -> InvalidArgument:
+    return InvalidArgument(f"malformed exchange batch: {what}", remedy="send valid Arrow record batches")
 
 
 def inline_batch(table: bytes, payload: Buffer) -> bytes:
@@ -212,4 +220,5 @@ def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Parcel]:
 
     :raises InvalidArgument: no whole table.
     """
-    return memoryview(control.payload), parcel_of(control.rows, len(control.payload))
+    payload = control.payload  # each look at a field copies it
+    return memoryview(payload), parcel_of(control.rows, len(payload))
