@@ -66,7 +66,7 @@ class BlockChannel:
         :param rows: the block table, dtype BLOCK_ROW, shape [n] with n > 0. `crc32c` is of each stored payload.
         :param payload: the payloads back to back. Not copied (unless it is small): leave it unchanged until the batch
             is received, and with `resume` until it is acknowledged, that is, for good.
-        :param timeout: seconds to wait for credit and for the transport. (The wait for credit may be up to 2 s longer if
+        :param timeout: seconds to wait for credit and for the transport. (A wait for credit may be up to 2 s longer if
             it is 10 s or more and the other end does not answer; then the stream is broken.)
         :param credit_timeout: seconds to wait for credit, if that is less: to look at something else in between.
         :raises DeadlineExceeded: no credit in time (the batch is not sent), or the transport took nothing in time.
