@@ -86,7 +86,8 @@ def run(
     """
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
-        conf = local_conf(scratch, partitions=partitions) | suite.dialect | spark_conf(server.control, fallback="never")
+        conf = local_conf(scratch, partitions=partitions) | dict(suite.dialect)
+        conf |= spark_conf(server.control, fallback="never")
         conf |= {f"spark.shuffle.flight.{name}": value for name, value in options.items()}
         with SparkDriver(conf, scratch / "spark.log") as driver:
             driver.call(spark_queries.load, directory=str(directory), tables=list(suite.tables(directory)))

@@ -31,7 +31,7 @@ from tests.shuffle_transport.exchange.helpers import batch
 @pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd" * 1000]])
 def test_a_record_batch_holds_views_of_what_it_was_made_of(blocks: list[bytes]) -> None:
     rows, payload = batch(*blocks)
-    table = memoryview(rows).cast("B")
+    table = rows.data.cast("B")
     message = record_batch(rows["length"], table, payload)
     assert message.column(0).buffers()[1].address == rows.ctypes.data
     assert message.column(1).buffers()[2].address == pa.py_buffer(payload).address

@@ -21,7 +21,6 @@ from shuffle_transport.exchange.stream import Message
 from shuffle_transport.exchange.wire import (
     INLINE_BYTES,
     MAX_MESSAGE,
-    SHORT_TABLE,
     Parcel,
     check_table,
     inline_batch,
@@ -195,13 +194,11 @@ class BlockChannel:
 
 def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
     size = memoryview(payload).nbytes
-    if size + rows.nbytes <= INLINE_BYTES:
-        table = rows.tobytes()
-        parcel = parcel_of(table, size)
-        check_table(table, size)
-        return parcel, (None, inline_batch(table, payload))
-    # A copy of a short table costs less than a view of it.
-    table = rows.tobytes() if rows.nbytes <= SHORT_TABLE else np.ascontiguousarray(rows).data.cast("B")
+    # To copy a short table costs less than to make a view of it.
+    short = rows.nbytes <= INLINE_BYTES
+    table: bytes | memoryview = rows.tobytes() if short else np.ascontiguousarray(rows).data.cast("B")
     parcel = parcel_of(table, size)
     check_table(table, size)
+    if size + rows.nbytes <= INLINE_BYTES:
+        return parcel, (None, inline_batch(bytes(table), payload))
     return parcel, (record_batch(rows["length"], table, payload), None)

@@ -33,10 +33,10 @@ MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
 MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
 MAX_INT64 = (1 << 63) - 1
-SHORT_TABLE = 8 << 10  # bytes of a block table that is copied rather than looked at in place
 
 _ROW_BYTES = BLOCK_ROW.itemsize
 _LARGEST_TABLE = MAX_ROWS * _ROW_BYTES
+_SHORT_TABLE = 8 << 10
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
 _ONE_ROW, _OFFSET, _TWO_OFFSETS = Struct("<iIqqq"), Struct("<q"), Struct("<qq")
@@ -82,7 +82,7 @@ class Tally:
         """:raises InvalidArgument: see `check`."""
         size, table, _ = parcel
         self.bytes += size
-        short = len(table) <= SHORT_TABLE
+        short = len(table) <= _SHORT_TABLE
         self._pending.append(bytes(table) if short else table)
         if len(self._pending) >= 100 or not short:
             self.check()
@@ -166,12 +166,13 @@ def record_batch(lengths: np.ndarray, table: bytes | memoryview, payload: Buffer
     """The message of a batch: its block table, and payloads of these lengths back to back. Nothing is copied."""
     n = len(lengths)
     if n == 1:
-        offsets: Buffer = _TWO_OFFSETS.pack(0, memoryview(payload).nbytes)
+        offsets = pa.py_buffer(_TWO_OFFSETS.pack(0, memoryview(payload).nbytes))
     else:
-        offsets = np.zeros(n + 1, np.int64)
-        np.add.accumulate(lengths, out=offsets[1:])
+        ends = np.zeros(n + 1, np.int64)
+        np.add.accumulate(lengths, out=ends[1:])
+        offsets = pa.py_buffer(ends)
     blocks = pa.Array.from_buffers(_BLOCKS, n, [None, pa.py_buffer(table)])
-    payloads = pa.Array.from_buffers(_PAYLOADS, n, [None, pa.py_buffer(offsets), pa.py_buffer(payload)])
+    payloads = pa.Array.from_buffers(_PAYLOADS, n, [None, offsets, pa.py_buffer(payload)])
     return pa.RecordBatch.from_arrays([blocks, payloads], schema=EXCHANGE_SCHEMA)
 
 

@@ -54,9 +54,9 @@ record FlightConf(
       new Option(PREFIX + "batchSize", "2m", "payload of one message; a map task has a buffer of this size");
   static final Option ROW_MEMORY =
       new Option(
-          PREFIX + "rowMemory", "32m",
-          "a map task of an SQL exchange buffers rows in up to this much of its memory; with less than 16k per partition, "
-              + "or 0, Spark's own writers do the work");
+          PREFIX + "rowMemory", "128m",
+          "a map task of an SQL exchange buffers rows in up to this much of its memory (32m up to 2,048 partitions); with "
+              + "less than 16k per partition, or 0, Spark's own writers do the work");
   static final Option HAND_OVER =
       new Option(
           PREFIX + "handOver", "auto",

@@ -47,7 +47,9 @@ final class RelayPush implements AutoCloseable {
   RelayPush(PutStream stream, ScheduledExecutorService timer, int partitions, FlightConf conf) {
     this.stream = stream;
     this.bufferSize =
-        Math.min(conf.batchSize(), Math.max(SMALLEST_BUFFER, Math.min(LARGEST_BUFFER, conf.rowMemory() / partitions)));
+        Math.min(
+            conf.batchSize(),
+            Math.max(SMALLEST_BUFFER, Math.min(LARGEST_BUFFER, RowPath.share(partitions, conf.rowMemory()))));
     this.buffers = new byte[partitions][];
     this.used = new int[partitions];
     this.rows = new int[partitions];

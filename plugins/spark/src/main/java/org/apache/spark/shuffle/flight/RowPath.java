@@ -20,6 +20,9 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   /** Larger ones leave the processor's cache and gain nothing. */
   private static final int LARGEST_BUFFER = 128 << 10;
 
+  /** Bytes of all buffers of a task together as long as they need not be smaller than {@link #SMALLEST_BUFFER} for it. */
+  private static final int ENOUGH_MEMORY = 32 << 20;
+
   /** Smaller ones compress badly and make many blocks: Spark's serialized writer, which sorts, is better then. */
   private static final int SMALLEST_BUFFER = 16 << 10;
 
@@ -43,15 +46,24 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   }
 
   static RowPath of(Serializer serializer, int partitions, SparkConf conf, int memory) {
-    int size = Math.min(LARGEST_BUFFER, memory / Math.max(1, partitions));
+    int size = Math.min(LARGEST_BUFFER, Math.max(SMALLEST_BUFFER, share(partitions, memory)));
     boolean encrypted = (Boolean) conf.get(CONFIG.IO_ENCRYPTION_ENABLED());
     boolean possible =
         serializer instanceof UnsafeRowSerializer
-            && size >= SMALLEST_BUFFER
+            && (long) size * partitions <= memory
             && !encrypted
             && RowCodec.of(conf) != null
             && Platform.unaligned(); // rows lie 4 bytes behind each other's ends
     return possible ? of(serializer, size) : null;
+  }
+
+  /**
+   * Bytes per partition of the memory that is well spent on buffers.
+   *
+   * @param memory the most that a task may use
+   */
+  static int share(int partitions, int memory) {
+    return Math.min(ENOUGH_MEMORY, memory) / Math.max(1, partitions);
   }
 
   private static RowPath of(Serializer serializer, int bufferSize) {

@@ -16,7 +16,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 class RowPathTest {
-  private static final int MEMORY = 32 << 20;
+  private static final int MEMORY = 128 << 20;
   private static final Serializer ROWS = new UnsafeRowSerializer(3, null);
 
   private static SparkConf conf(String... pairs) {
@@ -33,7 +33,15 @@ class RowPathTest {
     assertEquals(128 << 10, RowPath.of(ROWS, 256, conf(), MEMORY).bufferSize());
     assertEquals(32 << 10, RowPath.of(ROWS, 1024, conf(), MEMORY).bufferSize());
     assertEquals(16 << 10, RowPath.of(ROWS, 2048, conf(), MEMORY).bufferSize());
-    assertNull(RowPath.of(ROWS, 2049, conf(), MEMORY));
+    assertEquals(16 << 10, RowPath.of(ROWS, 8192, conf(), MEMORY).bufferSize());
+    assertNull(RowPath.of(ROWS, 8193, conf(), MEMORY));
+  }
+
+  @Test
+  void buffersStayWithinTheMemoryOfATask() {
+    assertEquals(20 << 10, RowPath.of(ROWS, 8, conf(), 160 << 10).bufferSize());
+    assertEquals(16 << 10, RowPath.of(ROWS, 8, conf(), 128 << 10).bufferSize());
+    assertNull(RowPath.of(ROWS, 8, conf(), (128 << 10) - 1));
     assertNull(RowPath.of(ROWS, 1, conf(), 0));
   }
 
