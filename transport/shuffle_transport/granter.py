@@ -84,8 +84,8 @@ class Granter:
             return self._adopt(self._window.consumed(n))
 
     def moved(self, arrived: int, largest: int, consumed: int) -> int | None:
-        """Batches of `arrived` bytes in all arrived within the credit, the largest of `largest`, and then `consumed`
-        bytes were given back: as `received` and `consumed`, for whoever adds up small amounts.
+        """Batches of `arrived` bytes in all came, the largest of `largest`, and then `consumed` bytes were given back:
+        as `received` and `consumed`, for whoever adds up small amounts. (Several batches only within the credit.)
 
         :raises InvalidArgument: as those.
         """
