@@ -14,7 +14,7 @@ from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.codecs import NoneCodec
 from shuffle_transport.exchange.received import Control, ReceivedBatch
-from shuffle_transport.exchange.session import Session
+from shuffle_transport.exchange.session import LEAD_FROM, Session
 from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import BlockChannelStatistics
 from shuffle_transport.exchange.stream import Message
@@ -73,6 +73,7 @@ class BlockChannel:
         :raises InvalidArgument: a malformed table, or sending after the end.
         """
         deadline = time.monotonic() + timeout
+        patience = timeout if credit_timeout is None else min(timeout, credit_timeout)
         if rows.dtype != BLOCK_ROW or rows.ndim != 1 or not len(rows):
             raise InvalidArgument(
                 f"a block table of dtype {rows.dtype} and shape {rows.shape}",
@@ -84,10 +85,11 @@ class BlockChannel:
             smaller = self._squeezer.squeeze(self._session.codec, rows, payload)
             if smaller[0] is not rows:
                 parcel, message = _message(*smaller)
-            left = deadline - time.monotonic()
-            self._session.acquire(parcel.cost, left if credit_timeout is None else min(left, credit_timeout))
+            self._session.acquire(parcel.cost, min(patience, deadline - time.monotonic()))
         self._outbox.put(message, deadline, parcel)
-        if self._compresses and gate.low:  # let the next grant be read in time: without credit it would be compressed
+        # Let the next grant be read before the credit is gone, if what has none would be compressed, or its sender
+        # could not read for itself.
+        if (self._compresses or patience < LEAD_FROM) and gate.low:
             self._session.summon()
 
     def send_control(self, message: bytes, timeout: float) -> None:
