@@ -89,6 +89,31 @@ def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.Monkey
     assert threading.current_thread().name in readers
 
 
+@pytest.mark.parametrize(("codec", "credit_timeout"), [("none", 1.0), ("lz4", None)])
+def test_grants_are_read_ahead_for_who_cannot_read_them_itself_or_would_compress(
+    codec: str, credit_timeout: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
+    monkeypatch.setattr(reading, "LINGER", TIMEOUT)
+
+    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            item.release()
+
+    with connected(drop) as (client, _), client.open("drop", options=ChannelOptions(codec=codec)) as channel:
+        gate = channel._outbox.gate
+        seen = gate.statistics().granted
+        for number in range(100):
+            channel.send(*numbered(number, 50_000), TIMEOUT, credit_timeout=credit_timeout)
+            if gate.low:  # nobody waits for credit, and yet the grant is read
+                eventually(lambda seen=seen: gate.statistics().granted > seen)
+                seen = gate.statistics().granted
+        assert seen > 3 * MIB
+        assert gate.statistics().waits == 0
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+
+
 def test_several_threads_that_wait_for_credit_all_get_it() -> None:
     taken: list[int] = []
 
