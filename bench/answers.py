@@ -18,12 +18,12 @@ from pathlib import Path
 
 from bench import compare, spark_queries, tpcds, tpch
 from bench.cluster import wait_until
+from bench.files import files_below, once, opened_by
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import ROOT, JobFailed, SparkDriver
 from bench.spark_shuffle import say
 from bench.spark_suite import numbers
-from bench.spark_suite_cases import once
 from shuffle_plugins.spark import spark_conf
 
 TIMEOUT_S = 600.0
@@ -103,21 +103,12 @@ def _left(server: ServerProcess) -> list[str]:
     apps = server.data_dir / "worker" / "apps"
 
     def files() -> list[str]:
-        there = [str(path) for path in apps.rglob("*") if path.is_file()]
-        return there + [path for path in _opened(server.pid) if path.startswith(f"{apps}/")]
+        opened = [path for path in opened_by(server.pid) if path.startswith(f"{apps}/")]
+        return [str(path) for path in files_below(apps)] + opened
 
     with suppress(TimeoutError):  # the report names them
         wait_until(lambda: not files(), "the files of its shuffles are deleted", GONE_WITHIN_S)
     return files()
-
-
-def _opened(pid: int) -> list[str]:
-    """What a process has open."""
-    paths = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed in the meantime
-            paths.append(str(link.readlink()))
-    return paths
 
 
 def main(arguments: list[str] | None = None) -> int:

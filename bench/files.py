@@ -1,8 +1,13 @@
-"""Files below a directory that others change meanwhile: what goes away is passed over, where pathlib's rglob raises."""
+"""Files that others change meanwhile, and directories that are written once.
+
+What goes away while it is looked at is passed over, where pathlib's rglob raises.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -17,3 +22,24 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def opened_by(pid: int) -> list[str]:
+    """The paths that a process has open."""
+    paths = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            paths.append(str(link.readlink()))
+        except FileNotFoundError:
+            pass  # closed in the meantime
+    return paths
+
+
+def once(target: Path, write: Callable[[Path], object]) -> Path:
+    """`target`, a directory that ``write`` makes and fills if it is not there; whole or not at all."""
+    if not target.exists():
+        part = target.with_name(target.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        write(part)
+        part.rename(target)
+    return target

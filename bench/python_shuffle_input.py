@@ -6,7 +6,6 @@ has its data in Arrow. Decoding parquet takes longer than a shuffle.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.files import once
+
 PARQUET, ARROW = ".parquet", ".arrow"
 BATCH_ROWS = 128 << 10
 
 
 def prepare_arrow(parquet: Path) -> Path:
     """The directory with the rows of the directory `parquet` as Arrow files, written if it is not there."""
-    target = parquet.with_name(f"{parquet.name}-arrow")
-    if not target.exists():
-        part = target.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
+
+    def write(directory: Path) -> None:
+        directory.mkdir()
         for file in files_of(parquet):
             table = pq.read_table(file)
-            with pa.ipc.new_file(part / f"{file.stem}{ARROW}", table.schema) as out:
+            with pa.ipc.new_file(directory / f"{file.stem}{ARROW}", table.schema) as out:
                 out.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
-        part.rename(target)
-    return target
+
+    return once(parquet.with_name(f"{parquet.name}-arrow"), write)
 
 
 def files_of(directory: Path) -> list[Path]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 
 from bench import machine, process
 from bench import spark_shuffle_job as job
+from bench.files import once
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import ROOT, SparkDriver
@@ -156,13 +156,12 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 def prepare_input(directory: Path, rows: int) -> Path:
     """The input of that many rows, written if it is not there."""
     target = directory / f"spark_shuffle-{rows}"
-    if not target.exists():
+
+    def write(part: Path) -> None:
         say(f"writing the input to {target}")
-        part = target.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
         job.write_input(part, rows)
-        part.rename(target)
-    return target
+
+    return once(target, write)
 
 
 def start_side(running: ExitStack, name: str, conf: dict[str, str], options: argparse.Namespace, scratch: Path) -> Side:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from bench import spark_queries, tpch
 from bench import spark_shuffle_job as job
+from bench.files import once
 from bench.spark_shuffle import prepare_input
 
 GROUPS = ("tpch", "tiny", "partitions", "incompressible")
@@ -133,12 +133,3 @@ def _timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def once(target: Path, write: Callable[[Path], None]) -> Path:
-    if not target.exists():
-        part = target.with_name(target.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        write(part)
-        part.rename(target)
-    return target

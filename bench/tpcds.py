@@ -6,12 +6,12 @@ PyPI has it for one version of DuckDB only: that one goes into a directory of it
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from bench import other_packages
+from bench.files import once
 
 DUCKDB = "1.5.5"  # the newest that the extension is there for
 GENERATOR = Path(__file__).with_name("tpcds_generate.py")
@@ -26,16 +26,15 @@ REWRITTEN = {66: ("/w_warehouse_sq_ft", "/cast(w_warehouse_sq_ft as double)")}
 
 def generate(directory: Path, scale: float) -> None:
     """Tables and texts (`tpcds_generate`), if they are not there yet. Raises subprocess.CalledProcessError."""
-    if directory.is_dir():
-        return
-    part = directory.with_name(directory.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    once(directory, lambda part: _write(part, scale))
+
+
+def _write(directory: Path, scale: float) -> None:
+    directory.mkdir(parents=True)
     packages = (f"duckdb=={DUCKDB}", f"duckdb-extension-tpcds=={DUCKDB}")
     environment = os.environ | {"PYTHONPATH": str(other_packages.installed(f"tpcds-{DUCKDB}", *packages))}
-    command = [sys.executable, str(GENERATOR), str(part), str(scale)]
+    command = [sys.executable, str(GENERATOR), str(directory), str(scale)]
     subprocess.run(command, env=environment, check=True, timeout=GENERATE_TIMEOUT_S)
-    part.rename(directory)
 
 
 def tables(directory: Path) -> list[str]:

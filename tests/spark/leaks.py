@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.files import files_below
+from bench.files import files_below, opened_by
 from tests.spark.server import Server
 
 GONE_TIMEOUT_S = 180.0
@@ -46,13 +46,7 @@ def under_way(server: Server) -> list[str]:
     Not those in its trash: their shuffle is gone, and the server deletes them every few seconds.
     """
     partial = [str(path) for path in files_below(server.data_dir / "worker" / "apps") if path.suffix == ".partial"]
-    opened = []
-    for link in Path(f"/proc/{server.pid}/fd").iterdir():
-        try:
-            opened.append(str(link.readlink()))
-        except FileNotFoundError:
-            pass  # closed in the meantime
-    return partial + [path for path in opened if "/worker/apps/" in path]
+    return partial + [path for path in opened_by(server.pid) if "/worker/apps/" in path]
 
 
 def wait_until_none(left: Callable[[], object], what: str) -> None:
