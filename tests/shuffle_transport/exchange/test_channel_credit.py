@@ -15,6 +15,7 @@ from shuffle_api.errors import (
 )
 from shuffle_transport.credits import INITIAL_CREDIT
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ReceivedBatch, reading
+from shuffle_transport.exchange.session import LEAD_FROM
 from shuffle_transport.exchange.stream import FlightStream, Message
 from tests.shuffle_transport.exchange.helpers import (
     MIB,
@@ -102,14 +103,31 @@ def test_grants_are_read_ahead_for_who_cannot_read_them_itself_or_would_compress
 
     with connected(drop) as (client, _), client.open("drop", options=ChannelOptions(codec=codec)) as channel:
         gate = channel._outbox.gate
-        seen = gate.statistics().granted
         for number in range(100):
             channel.send(*numbered(number, 50_000), TIMEOUT, credit_timeout=credit_timeout)
-            if gate.low:  # nobody waits for credit, and yet the grant is read
-                eventually(lambda seen=seen: gate.statistics().granted > seen)
-                seen = gate.statistics().granted
-        assert seen > 3 * MIB
+            eventually(lambda: not gate.low)  # nobody waits for credit, and yet the grant is read
+        assert gate.statistics().granted > 3 * MIB
         assert gate.statistics().waits == 0
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+
+
+def test_who_waits_for_credit_and_cannot_read_is_read_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
+    monkeypatch.setattr(reading, "LINGER", TIMEOUT)
+
+    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            item.release()
+
+    with connected(drop) as (client, _), client.open("drop") as channel:
+        channel.send(*numbered(0, 400_000), TIMEOUT)  # more than half of the credit is left: no reason to read ahead
+        state = channel._session._reading
+        assert state is not None
+        eventually(lambda: not state._lead.locked())  # the own thread stands by
+        assert not channel._outbox.gate.low
+        channel.send(*numbered(1, 900_000), TIMEOUT, credit_timeout=LEAD_FROM - 1)
+        assert channel._outbox.gate.statistics().waits == 1
         channel.half_close(TIMEOUT)
         assert channel.receive(TIMEOUT) is None
 

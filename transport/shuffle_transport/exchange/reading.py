@@ -88,7 +88,9 @@ class Reading:
             there = until or self._ready
             while self._end is None and not there():
                 message = self._read()
-                if (message is not None and self._dispatch(message) and until is None) or self.heard_at >= deadline:
+                if message is not None:
+                    self._dispatch(message)
+                if self.heard_at >= deadline:
                     break
         finally:
             self._leaves_by.end()

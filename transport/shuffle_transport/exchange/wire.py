@@ -36,8 +36,8 @@ MAX_INT64 = (1 << 63) - 1
 
 _ROW_BYTES = BLOCK_ROW.itemsize
 _LARGEST_TABLE = MAX_ROWS * _ROW_BYTES
-_SHORT_TABLE = 8 << 10
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
+_SHORT_TABLE = 8 << 10
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
 _ONE_ROW, _OFFSET, _TWO_OFFSETS = Struct("<iIqqq"), Struct("<q"), Struct("<qq")
 
