@@ -64,7 +64,8 @@ def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
     assert received == list(range(200))
 
 
-def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def note_readers(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the threads that read a stream from now on."""
     readers: set[str] = set()
     read = FlightStream.read
 
@@ -72,6 +73,11 @@ def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.Monkey
         readers.add(threading.current_thread().name)
         return read(stream)
 
+    monkeypatch.setattr(FlightStream, "read", noted)
+    return readers
+
+
+def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
 
     def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
@@ -81,7 +87,7 @@ def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.Monkey
     with connected(drop) as (client, _), client.open("drop") as channel:
         channel.send(*numbered(0, MIB), TIMEOUT)  # the own thread reads at first, until a grant comes
         eventually(lambda: channel.statistics().credit_granted > MIB)
-        monkeypatch.setattr(FlightStream, "read", noted)
+        readers = note_readers(monkeypatch)
         for number in range(100):
             channel.send(*numbered(number, MIB), TIMEOUT)
         assert channel.statistics().stall_seconds > 0
@@ -126,8 +132,10 @@ def test_who_waits_for_credit_and_cannot_read_is_read_for(monkeypatch: pytest.Mo
         assert state is not None
         eventually(lambda: not state._lead.locked())  # the own thread stands by
         assert not channel._outbox.gate.low
+        readers = note_readers(monkeypatch)
         channel.send(*numbered(1, 900_000), TIMEOUT, credit_timeout=LEAD_FROM - 1)
         assert channel._outbox.gate.statistics().waits == 1
+        assert threading.current_thread().name not in readers
         channel.half_close(TIMEOUT)
         assert channel.receive(TIMEOUT) is None
 
