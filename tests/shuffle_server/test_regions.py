@@ -22,6 +22,8 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.regions import Run
 from shuffle_server.store.store import Store
+from shuffle_server.worker import gather as gather_module
+from shuffle_server.worker import serve as serve_module
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from tests.shuffle_server.helpers import SPEC, batch, block, output_files, read_all, write_map
@@ -177,7 +179,8 @@ def test_an_output_that_is_away_is_not_read_out_of_a_region(tmp_path: Path) -> N
 def test_a_region_that_cannot_be_read_is_given_up_in_the_middle_of_a_pull(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shuffle_server.worker.serve.BATCH_BYTES", 100)
+    monkeypatch.setattr(serve_module, "BATCH_BYTES", 100)
+    monkeypatch.setattr(gather_module, "BATCH_BYTES", 100)
     store, outputs = written(tmp_path)
     before = pull(store, wanted(outputs))[0]
     merged(store, outputs)
@@ -210,7 +213,8 @@ def _with_a_last_row_beyond_the_end(beyond: int) -> Callable[..., object]:
 def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shuffle_server.worker.serve.BATCH_BYTES", 100)
+    monkeypatch.setattr(serve_module, "BATCH_BYTES", 100)
+    monkeypatch.setattr(gather_module, "BATCH_BYTES", 100)
     store, outputs = written(tmp_path)
     blocks = pull(store, wanted(outputs))[0]
     merged(store, outputs)

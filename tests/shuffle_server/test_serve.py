@@ -14,7 +14,8 @@ from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.serve import MAX_BATCH_ROWS, serve
+from shuffle_server.worker.gather import MAX_BATCH_ROWS
+from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c

@@ -68,6 +68,14 @@ class Instruments:
         """
         return self._watched(messages, started, contextvars.copy_context())
 
+    @contextmanager
+    def whole_pull(self) -> Iterator[None]:
+        """A pull that is answered at once is made inside."""
+        started = time.monotonic()
+        with self.traffic.pull():
+            yield
+        self._first_byte.observe(time.monotonic() - started)
+
     def _watched(self, messages: Generator[T, None, None], started: float, context: contextvars.Context) -> Iterator[T]:
         with self.traffic.pull():
             first = True

@@ -22,7 +22,7 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
-from shuffle_server.worker import scrubbing, whole
+from shuffle_server.worker import scrubbing, whole, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.handover import PREFIX, HandOver
@@ -34,7 +34,7 @@ from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import authenticate
+from shuffle_transport.security import Principal, authenticate
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             self._channels.exchange(context, descriptor, reader, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
-        """Small outputs, hand-over by file and scrub (docs/protocol.md), and what the cluster asks of a worker."""
+        """Small outputs and pulls, files, scrub (docs/protocol.md), and what the cluster asks of a worker."""
         kind, body = action.type, action.body.to_pybytes()
         with log_context(peer=context.peer()):
             try:
@@ -152,6 +152,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     return self._progress(scrubbing.scrub(self.worker, request, principal_of(context)))
                 if kind == whole.ACTION:
                     results = [self._whole.put(body, principal_of(context)).SerializeToString()]
+                elif kind == whole_pull.ACTION:
+                    results = [self._get_whole(body, principal_of(context))]
                 elif self._hand_over is not None and kind.startswith(PREFIX):
                     results = self._hand_over.act(kind, body, principal_of(context))
                 else:
@@ -159,6 +161,15 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             except ShuffleError as error:
                 raise self._failed(f"action {kind[:32]}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
+
+    def _get_whole(self, body: bytes, principal: Principal) -> bytes:
+        with self._instruments.whole_pull():
+            wanted = messages.parse(pb.GetTicket, body)
+            principal.check(wanted.shuffle.app)
+            add_log_fields(**_named(wanted.shuffle))
+            if wanted.HasField("relay"):
+                raise InvalidArgument("a relayed pull in one answer", remedy="use DoGet for it")
+            return self.worker.get_whole(wanted)
 
     def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:
         try:

@@ -32,6 +32,7 @@ from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.replication import Replication
 from shuffle_server.worker.serve import serve
+from shuffle_server.worker.whole_pull import pull_whole
 from shuffle_transport import messages
 from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
 from shuffle_transport.pool import BufferPool
@@ -236,6 +237,11 @@ class Worker:
         schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
         served = self.instruments.traffic.pulled
         return schema, serve(self._store, self.info.id, schema, spec.id, ranges, served, self.lost)
+
+    def get_whole(self, ticket: pb.GetTicket) -> bytes:
+        """The encoded WholeGet that answers a small pull. Raises as `get`."""
+        spec, ranges = self.requested(ticket)
+        return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled)
 
     def requested(self, ticket: pb.GetTicket) -> tuple[ShuffleSpec, Sequence[OutputRange]]:
         """What a ticket asks for.

@@ -196,6 +196,22 @@ class GetTicket(_message.Message):
     relay: RelayReader
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_partition: _Optional[int] = ..., end_partition: _Optional[int] = ..., maps: _Optional[_Iterable[_Union[MapAttempt, _Mapping]]] = ..., ranges: _Optional[_Iterable[_Union[MapRange, _Mapping]]] = ..., relay: _Optional[_Union[RelayReader, _Mapping]] = ...) -> None: ...
 
+class WholeGet(_message.Message):
+    __slots__ = ("stream", "maps", "attempts", "table", "end", "payload")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    MAPS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    stream: bool
+    maps: bytes
+    attempts: bytes
+    table: bytes
+    end: Totals
+    payload: bytes
+    def __init__(self, stream: _Optional[bool] = ..., maps: _Optional[bytes] = ..., attempts: _Optional[bytes] = ..., table: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
 class RelayReader(_message.Message):
     __slots__ = ("attempt",)
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,19 @@ final class BlocksByWorker {
             .iterator());
   }
 
+  /** The bytes of the worker that has most of them, as far as Spark knows: it keeps sizes to within a tenth, or averages. */
+  long most() {
+    long most = 0;
+    for (ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker : blocks.values()) {
+      long sum = 0;
+      for (int i = 0; i < ofWorker.size(); i++) {
+        sum += (Long) ofWorker.apply(i)._2();
+      }
+      most = Math.max(most, sum);
+    }
+    return most;
+  }
+
   /** The location of each map output, by map id. */
   Map<Long, BlockManagerId> locations() {
     return locations;

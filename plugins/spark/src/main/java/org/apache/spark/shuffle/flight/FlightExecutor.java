@@ -85,14 +85,17 @@ final class FlightExecutor implements AutoCloseable {
     return push;
   }
 
-  /** What one reduce task fetches with; closed when the task ends. */
-  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context) {
-    BlockFetcher fetcher = new BlockFetcher(handOver(), handle.key(), conf.ioTimeout(), conf.retryWindow());
+  /**
+   * What one reduce task fetches with; closed when the task ends.
+   *
+   * @param most bytes that any worker probably has for it
+   */
+  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context, long most) {
+    BlockFetcher fetcher = new BlockFetcher(handOver(), handle.key(), conf.ioTimeout(), conf.retryWindow(), most);
     context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
     return fetcher;
   }
 
-  /** Bytes one task may buffer rows in; 0: Spark's own writers write everything. */
   /** Frees what is known of a shuffle that is over. */
   synchronized void ended(int shuffle) {
     if (handOver != null) {
@@ -109,6 +112,7 @@ final class FlightExecutor implements AutoCloseable {
     return transport;
   }
 
+  /** Bytes one task may buffer rows in; 0: Spark's own writers write everything. */
   int rowMemory() {
     return conf.rowMemory();
   }

@@ -59,7 +59,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.metrics = metrics;
     this.env = SparkEnv.get();
     this.conf = env.conf();
-    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context), executor.transport(conf));
+    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context, byWorker.most()), executor.transport(conf));
     this.byWorker = byWorker;
     this.blocks = byWorker.grouped(MapLocation::ofWorker);
     this.rows = RowPath.of(handle);

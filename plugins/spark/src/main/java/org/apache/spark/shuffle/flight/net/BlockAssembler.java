@@ -14,7 +14,7 @@ import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.GetControl;
 import org.apache.spark.shuffle.flight.proto.Totals;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
-import org.apache.spark.shuffle.flight.wire.PulledBatch;
+import org.apache.spark.shuffle.flight.wire.PulledBlocks;
 
 /**
  * Puts the blocks of one pull together and judges them: no I/O of its own, no threads.
@@ -53,8 +53,8 @@ final class BlockAssembler {
     this.listener = listener;
   }
 
-  /** Takes the blocks of one message. */
-  void accept(PulledBatch batch) throws IOException {
+  /** Takes the blocks of one message, which keeps its own reference to them. */
+  void accept(PulledBlocks batch) throws IOException {
     if (ended && batch.rows() > 0) {
       throw contradiction("served blocks behind the end of a pull");
     }

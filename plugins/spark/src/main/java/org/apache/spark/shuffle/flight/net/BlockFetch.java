@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
+import io.grpc.ManagedChannel;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -28,7 +29,7 @@ import org.slf4j.LoggerFactory;
  * master is told of all that this request has found lost or corrupt: what a reader alone can find out, a checksum that
  * differs, is then known for all of these map outputs at once.
  */
-final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
+final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
   private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
@@ -46,11 +47,13 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
   private long giveUp;
   private boolean repeatedForCorruption;
   private FlightException busy;
-  private volatile Pull pull;
+  private boolean whole;
+  private volatile PullCall pull;
 
+  /** @param whole whether it is probably little enough for one answer */
   BlockFetch(
       BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, Set<String> tried,
-      BlockFetchingListener listener, Supplier<BlockSink> sinks) {
+      BlockFetchingListener listener, Supplier<BlockSink> sinks, boolean whole) {
     this.fetcher = fetcher;
     this.worker = worker;
     this.tried.addAll(tried);
@@ -58,6 +61,7 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
     this.wanted = wanted;
     this.listener = listener;
     this.sinks = sinks;
+    this.whole = whole;
   }
 
   void start() {
@@ -65,10 +69,12 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
     GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
     wanted.forEach(block -> ticket.addRanges(block.toMessage()));
     blocks = new BlockAssembler(now.toString(), wanted, sinks, this);
+    ManagedChannel channel = fetcher.connections().channel(now);
     pull =
-        new Pull(
-            fetcher.connections().channel(now), now.toString(), blocks, this, fetcher.ioTimeout(),
-            fetcher.connections().timer());
+        whole
+            ? new WholePull(channel, now.toString(), blocks, this, this::stream, fetcher.ioTimeout())
+            : new Pull(
+                channel, now.toString(), blocks, this, fetcher.ioTimeout(), fetcher.connections().timer());
     try {
       pull.start(ticket.build());
     } catch (RejectedExecutionException e) {
@@ -80,8 +86,13 @@ final class BlockFetch implements Pull.Listener, BlockAssembler.Listener {
     }
   }
 
+  private void stream() {
+    whole = false;
+    start();
+  }
+
   void cancel() {
-    Pull running = pull;
+    PullCall running = pull;
     if (running != null) {
       running.cancel("the reduce task is over");
     }

@@ -31,24 +31,27 @@ public final class BlockFetcher implements AutoCloseable {
   private final ShuffleKey shuffle;
   private final Duration ioTimeout;
   private final Duration retryWindow;
+  private final boolean small;
   private final Set<BlockFetch> running = ConcurrentHashMap.newKeySet();
   private volatile boolean closed;
 
   /**
    * @param ioTimeout how long a pull may be silent
    * @param retryWindow how long a broken pull is repeated
+   * @param most bytes that any worker probably has for the task
    */
-  public BlockFetcher(HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow) {
+  public BlockFetcher(HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most) {
     this.connections = handOver.connections();
     this.handOver = handOver;
     this.shuffle = shuffle;
     this.ioTimeout = ioTimeout;
     this.retryWindow = retryWindow;
+    this.small = most <= WholePull.LARGEST;
   }
 
   /**
    * Fetches {@code asked} from the files of a worker or with one pull, and answers to {@code listener}: small blocks whose
-   * place is known on this thread, the others on other threads.
+   * place is known on this thread, the others on other threads. Does not block.
    *
    * @param worker its id
    * @param files when given, blocks are streamed to files of it instead of memory
@@ -58,6 +61,11 @@ public final class BlockFetcher implements AutoCloseable {
       TransportConf conf) {
     List<WantedBlock> wanted = files == null ? atOnce(worker, asked, listener) : asked;
     if (wanted.isEmpty()) {
+      return;
+    }
+    Optional<WorkerAddress> overTheWire = connections.known(worker).filter(handOver::ruledOut);
+    if (files == null && overTheWire.isPresent()) {
+      pull(overTheWire.get(), wanted, Set.of(), listener, MemorySink::new); // nothing of it blocks: no thread is needed
       return;
     }
     connections.pool().execute(
@@ -180,7 +188,7 @@ public final class BlockFetcher implements AutoCloseable {
   private void pull(
       WorkerAddress worker, List<WantedBlock> wanted, Set<String> tried, BlockFetchingListener listener,
       Supplier<BlockSink> sinks) {
-    BlockFetch fetch = new BlockFetch(this, worker, wanted, tried, listener, sinks);
+    BlockFetch fetch = new BlockFetch(this, worker, wanted, tried, listener, sinks, small);
     running.add(fetch);
     fetch.start();
   }

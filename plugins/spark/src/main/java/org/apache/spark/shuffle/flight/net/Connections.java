@@ -77,12 +77,17 @@ public final class Connections implements AutoCloseable {
     return workers.getOrDefault(worker.id(), worker);
   }
 
+  /** Where {@code worker} is, if this process has heard of it. */
+  public Optional<WorkerAddress> known(String worker) {
+    return Optional.ofNullable(workers.get(worker));
+  }
+
   /** Where {@code worker} is; asks the server about one that is new here. Empty when the server does not know it either. */
   public Optional<WorkerAddress> find(String worker) throws IOException {
     if (!workers.containsKey(worker)) {
       refresh();
     }
-    return Optional.ofNullable(workers.get(worker));
+    return known(worker);
   }
 
   /**

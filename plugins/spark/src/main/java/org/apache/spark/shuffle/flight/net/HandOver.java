@@ -113,12 +113,18 @@ public final class HandOver {
             });
   }
 
+  /** Whether it is known that the worker's files are not seen from here. Does not block. */
+  boolean ruledOut(WorkerAddress worker) {
+    Place place = known(worker);
+    return !allowed || (place != null && place.nonce() == null && System.nanoTime() < place.askAgain());
+  }
+
   /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */
   ByteString nonce(WorkerAddress worker, String app) {
-    Place place = known(worker);
-    if (!allowed || (place != null && place.nonce() == null && System.nanoTime() < place.askAgain())) {
+    if (ruledOut(worker)) {
       return null;
     }
+    Place place = known(worker);
     if (place == null || place.nonce() == null) {
       place = probe(worker, app);
       places.put(worker.id(), place);

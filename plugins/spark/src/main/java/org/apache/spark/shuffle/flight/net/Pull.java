@@ -20,16 +20,7 @@ import org.apache.spark.shuffle.flight.wire.PulledBatch;
  * One {@code DoGet} stream. Its callbacks run one after the other on the connections' pool; exactly one of the listener's
  * methods is called, once, when it is over.
  */
-final class Pull extends ClientCall.Listener<FlightIn> {
-  /** Who hears how a pull went. */
-  interface Listener {
-    /** All blocks are settled. */
-    void pulled();
-
-    /** Those blocks are not settled that the assembler has not given out. */
-    void failed(FlightException failure);
-  }
-
+final class Pull extends ClientCall.Listener<FlightIn> implements PullCall {
   /** Messages (of about 2 MiB) that may be on the way or waiting: the credit of a pull. */
   private static final int MESSAGES_AHEAD = 3;
 
@@ -54,7 +45,8 @@ final class Pull extends ClientCall.Listener<FlightIn> {
     this.timer = timer;
   }
 
-  void start(GetTicket ticket) {
+  @Override
+  public void start(GetTicket ticket) {
     watch();
     call.start(this, new Metadata());
     call.request(MESSAGES_AHEAD);
@@ -62,8 +54,8 @@ final class Pull extends ClientCall.Listener<FlightIn> {
     call.halfClose();
   }
 
-  /** Ends the stream; the listener still hears of it. */
-  void cancel(String why) {
+  @Override
+  public void cancel(String why) {
     call.cancel(why, null);
   }
 

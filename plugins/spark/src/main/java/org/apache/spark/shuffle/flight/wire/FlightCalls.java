@@ -1,6 +1,5 @@
 package org.apache.spark.shuffle.flight.wire;
 
-import com.google.protobuf.ByteString;
 import com.google.protobuf.CodedInputStream;
 import com.google.protobuf.CodedOutputStream;
 import io.grpc.MethodDescriptor;
@@ -107,6 +106,7 @@ public final class FlightCalls {
   /** {@code Ticket}, {@code PutResult} and {@code Result}: messages whose only field, number 1, is bytes. */
   private static final class BytesMarshaller implements Marshaller<byte[]> {
     private static final int BYTES_FIELD_1 = 1 << 3 | 2;
+    private static final byte[] NOTHING = new byte[0];
 
     @Override
     public InputStream stream(byte[] value) {
@@ -125,16 +125,16 @@ public final class FlightCalls {
     public byte[] parse(InputStream stream) {
       try {
         CodedInputStream in = CodedInputStream.newInstance(stream);
-        ByteString value = ByteString.EMPTY;
+        byte[] value = NOTHING;
         int tag;
         while ((tag = in.readTag()) != 0) {
           if (tag == BYTES_FIELD_1) {
-            value = in.readBytes();
+            value = in.readByteArray();
           } else {
             in.skipField(tag);
           }
         }
-        return value.toByteArray();
+        return value;
       } catch (IOException e) {
         throw Status.INTERNAL.withDescription("malformed reply: " + e.getMessage()).withCause(e).asRuntimeException();
       }

@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.flight.wire;
 import io.netty.buffer.ByteBuf;
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.zip.CRC32C;
 import org.apache.arrow.flatbuf.Message;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
@@ -13,7 +12,7 @@ import org.apache.arrow.flatbuf.RecordBatch;
  *
  * <p>Everything in the header comes from the peer and is held against the body before it is used.
  */
-public final class PulledBatch {
+public final class PulledBatch implements PulledBlocks {
   private static final int COLUMNS = ArrowColumns.GET.size();
   private static final int BUFFERS = 2 * COLUMNS + 3;
 
@@ -84,10 +83,12 @@ public final class PulledBatch {
     return body.getLongLE(at[COLUMNS] + 8 * row);
   }
 
+  @Override
   public int rows() {
     return rows;
   }
 
+  @Override
   public long map(int row) {
     return body.getLongLE(at[0] + 8 * row);
   }
@@ -96,41 +97,38 @@ public final class PulledBatch {
     return body.getLongLE(at[1] + 8 * row);
   }
 
+  @Override
   public int partition(int row) {
     return body.getIntLE(at[2] + 4 * row);
   }
 
+  @Override
   public int checksum(int row) {
     return body.getIntLE(at[3] + 4 * row);
   }
 
+  @Override
   public long rawLength(int row) {
     return body.getLongLE(at[4] + 8 * row);
   }
 
+  @Override
   public long records(int row) {
     return body.getLongLE(at[5] + 8 * row);
   }
 
-  /** Where the payload of {@code row} starts in {@link #body}. */
+  @Override
   public int offset(int row) {
     return at[COLUMNS + 1] + (int) payloadOffset(row);
   }
 
-  /** Stored bytes of {@code row}. */
+  @Override
   public int length(int row) {
     return (int) (payloadOffset(row + 1) - payloadOffset(row));
   }
 
-  /** What holds all payloads of the batch. */
+  @Override
   public ByteBuf body() {
     return body;
-  }
-
-  /** Whether the payload of {@code row} has the checksum that its writer computed. */
-  public boolean intact(int row) {
-    CRC32C crc = new CRC32C();
-    crc.update(body.nioBuffer(offset(row), length(row)));
-    return (int) crc.getValue() == checksum(row);
   }
 }

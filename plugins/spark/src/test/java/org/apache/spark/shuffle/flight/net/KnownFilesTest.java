@@ -93,7 +93,7 @@ class KnownFilesTest {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
       handOver.files().add(7, 0, known);
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG);
+          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0);
       WantedBlock three = new WantedBlock("shuffle_7_0_3", 0, 3, 4);
       Heard heard = new Heard();
       assertEquals(-1, fetcher.fromKnownFile("another", three, ROOM, heard));

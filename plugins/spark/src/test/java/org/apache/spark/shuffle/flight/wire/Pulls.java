@@ -1,11 +1,13 @@
 package org.apache.spark.shuffle.flight.wire;
 
+import com.google.protobuf.ByteString;
 import io.netty.buffer.Unpooled;
 import java.io.ByteArrayOutputStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.List;
 import java.util.zip.CRC32C;
+import org.apache.spark.shuffle.flight.proto.WholeGet;
 
 /** Pull messages as a server sends them, for tests. */
 public final class Pulls {
@@ -60,6 +62,28 @@ public final class Pulls {
     body.flip().get(bytes);
     byte[] header = ArrowColumns.batchHeader(rows, columns + 1, buffers, bytes.length);
     return new FlightIn(header, new byte[0], Unpooled.wrappedBuffer(bytes));
+  }
+
+  /** The answer to the action {@code get} with {@code blocks}, of one record each. */
+  public static WholeGet whole(List<Served> blocks) {
+    ByteBuffer maps = ByteBuffer.allocate(8 * blocks.size()).order(ByteOrder.LITTLE_ENDIAN);
+    BlockTable table = new BlockTable();
+    BlockTotals totals = new BlockTotals();
+    ByteArrayOutputStream payload = new ByteArrayOutputStream();
+    for (Served block : blocks) {
+      int length = block.payload().length;
+      maps.putLong(block.map());
+      table.add(block.partition(), block.checksum(), length, length, 1);
+      totals.add(block.partition(), block.checksum(), length, length, 1);
+      payload.writeBytes(block.payload());
+    }
+    return WholeGet.newBuilder()
+        .setMaps(ByteString.copyFrom(maps.flip()))
+        .setAttempts(ByteString.copyFrom(new byte[8 * blocks.size()]))
+        .setTable(table.toByteString())
+        .setEnd(totals.toMessage())
+        .setPayload(ByteString.copyFrom(payload.toByteArray()))
+        .build();
   }
 
   private static void align(ByteBuffer body) {

@@ -1,0 +1,183 @@
+"""What a pull asks for, read piece by piece out of files and merged regions, in the order of its ticket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.directory import busy
+from shuffle_server.store.format import TornFile
+from shuffle_server.store.output_file import encoded_table
+from shuffle_server.store.ranges import OutputRange
+from shuffle_server.store.region import REGION_ROW
+from shuffle_server.store.regions import LITTLE_BYTES, Run
+from shuffle_server.store.store import Store
+from shuffle_transport.blocks import BATCH_BYTES
+from shuffle_transport.checksum import BLOCK_ROW
+
+MAX_BATCH_ROWS = 4096
+_INT64 = struct.Struct("<q")
+
+log = logging.getLogger(__name__)
+
+
+class Gathered(ABC):
+    """What the next message is made of: pieces of files. Where their payloads go is a subclass's.
+
+    Ids and table rows are gathered as bytes: most pieces are of a block or two, for which arrays cost more than
+    reading. `last` says that no more follows.
+    """
+
+    def __init__(self) -> None:
+        self._maps: list[bytes] = []
+        self._attempts: list[bytes] = []
+        self._rows: list[bytes] = []
+        self.blocks = self.bytes = 0
+        self.last = False
+
+    @abstractmethod
+    def takes(self, blocks: int, size: int) -> bool:
+        """Whether so much goes in besides what is there. If not, it goes into the next one, which is not asked."""
+
+    @abstractmethod
+    def _read(self, fd: int, entries: np.ndarray, size: int) -> None:
+        """Read the payloads of some index rows, `size` bytes. Raises TornFile, OSError; then all is as it was."""
+
+    def read(self, maps: bytes, attempts: bytes, fd: int, entries: np.ndarray, size: int) -> None:
+        """Read the blocks of some index rows, `size` bytes, whose outputs are given row by row (int64).
+
+        Raises TornFile, OSError; then what was gathered is as it was.
+        """
+        self._read(fd, entries, size)
+        self._maps.append(maps)
+        self._attempts.append(attempts)
+        self._rows.append(encoded_table(entries))
+        self.bytes += size
+        self.blocks += len(entries)
+
+    @property
+    def maps(self) -> bytes:
+        """Block by block the id of its map, int64."""
+        return b"".join(self._maps)
+
+    @property
+    def attempts(self) -> bytes:
+        """Block by block the attempt of its map, int64."""
+        return b"".join(self._attempts)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The block table, dtype BLOCK_ROW."""
+        return np.frombuffer(b"".join(self._rows), BLOCK_ROW)
+
+
+G = TypeVar("G", bound=Gathered)
+
+
+class Gatherer(Generic[G]):
+    """Reads one pull: what was gathered, in objects that `new` makes, and in their place in the order the errors of
+    outputs that cannot be served."""
+
+    def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
+        self._store, self._shuffle, self._new = store, shuffle, new
+        self._gathered = new()
+        self._little: list[MapAttempt] = []  # outputs of which little was read, file by file
+
+    def gathered(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
+        """Those of one pull; call once."""
+        for piece in self._store.merged(self._shuffle, ranges):
+            yield from self._of_region(piece) if isinstance(piece, Run) else self._of_file(piece)
+        self._store.regions.note(self._shuffle, self._little)
+        self._gathered.last = True
+        yield from self._sent()
+
+    def _of_region(self, run: Run) -> Iterator[G | ShuffleError]:
+        region, wanted = run.region, run.ranges[0]
+        served = 0
+        rows = np.empty(0, REGION_ROW)
+        try:
+            rows = region.rows(wanted.first, wanted.end, run.places)
+            for entries, size in _slices(rows):
+                yield from self._room_for(len(entries), size)
+                places = entries["output"]
+                maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
+                self._gathered.read(maps, attempts, region.fd, entries, size)
+                served += len(entries)
+        except (TornFile, OSError) as error:
+            log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
+            self._store.regions.forget(lambda shuffle: shuffle == self._shuffle)
+            for place, each in zip(run.places.tolist(), run.ranges, strict=True):
+                yield from self._of_file(each, int(np.count_nonzero(rows["output"][:served] == place)))
+
+    def _of_file(self, wanted: OutputRange, skip: int = 0) -> Iterator[G | ShuffleError]:
+        """The blocks of a range but for the first `skip`."""
+        try:
+            file, fd = self._store.open_output(self._shuffle, wanted.output)
+        except (MapOutputLost, StorageFull, StorageFailed, Overloaded) as error:
+            error.output = wanted.output
+            yield from self._sent()
+            yield error
+            return
+        try:
+            found = file.entries(wanted.first, wanted.end)[skip:]
+            total = 0
+            for entries, size in _slices(found):
+                yield from self._room_for(len(entries), size)
+                maps, attempts = (
+                    _INT64.pack(each) * len(entries) for each in (wanted.output.map, wanted.output.attempt)
+                )
+                self._gathered.read(maps, attempts, fd, entries, size)
+                total += size
+            if total <= LITTLE_BYTES:
+                self._little.append(wanted.output)
+        except (TornFile, OSError) as error:
+            yield from self._sent()
+            yield busy(error, self._shuffle, wanted.output) or MapOutputLost(
+                f"{file.path}: {error}", remedy="run this map again", shuffle=self._shuffle, output=wanted.output
+            )
+        finally:
+            os.close(fd)
+
+    def _room_for(self, blocks: int, size: int) -> Iterator[G | ShuffleError]:
+        if not self._gathered.takes(blocks, size):
+            yield from self._sent()
+
+    def _sent(self) -> Iterator[G | ShuffleError]:
+        if self._gathered.blocks:
+            yield self._gathered
+        self._gathered = self._new()
+
+
+def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Cut index rows into slices of at most about BATCH_BYTES, with the bytes of each; a larger block is alone."""
+    if len(entries) == 1:
+        yield entries, int(entries["length"][0])
+        return
+    ends = np.cumsum(entries["length"])
+    start, taken = 0, 0
+    while start < len(entries):
+        end = int(np.searchsorted(ends, taken + BATCH_BYTES, side="right"))
+        end = min(max(end, start + 1), start + MAX_BATCH_ROWS)
+        last = int(ends[end - 1])
+        yield entries[start:end], last - taken
+        start, taken = end, last
+
+
+def runs(entries: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Offset and length of the stretches of the file in which the blocks lie, blocks that are neighbours joined."""
+    if len(entries) == 1:
+        yield int(entries["offset"][0]), int(entries["length"][0])
+        return
+    ends = entries["offset"] + entries["length"]
+    last = np.flatnonzero(entries["offset"][1:] != ends[:-1])
+    starts = entries["offset"][np.concatenate(([0], last + 1))]
+    stops = ends[np.concatenate((last, [len(entries) - 1]))]
+    yield from zip(starts.tolist(), (stops - starts).tolist(), strict=True)

@@ -1,0 +1,82 @@
+"""A small pull in one answer: the action `get` (docs/protocol.md).
+
+What a stream says in several messages, each of which passes several threads on both sides, is said at once. For what
+is out of the ordinary the client is told to pull with a stream, which has the words for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+import numpy as np
+
+from shuffle_api.errors import ShuffleError
+from shuffle_api.ids import ShuffleId
+from shuffle_server.store.output_file import read_range
+from shuffle_server.store.ranges import OutputRange
+from shuffle_server.store.store import Store
+from shuffle_server.worker.gather import Gathered, Gatherer, runs
+from shuffle_transport import messages
+from shuffle_transport.blocks import totals_of
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+ACTION = "get"
+MOST_BYTES = 1 << 20  # payload of an answer, which is copied oftener than that of a stream
+
+_STREAM = pb.WholeGet(stream=True).SerializeToString()
+_PAYLOAD_TAG = bytes([pb.WholeGet.PAYLOAD_FIELD_NUMBER << 3 | 2])  # as protobuf writes it before a length
+
+
+class _TooMuch(Exception):
+    """More than one answer holds."""
+
+
+class _Pieces(Gathered):
+    """The payloads as they were read, to be joined with what is said of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payloads: list[bytearray] = []
+
+    def takes(self, blocks: int, size: int) -> bool:
+        if self.bytes + size > MOST_BYTES:
+            raise _TooMuch
+        return True
+
+    def _read(self, fd: int, entries: np.ndarray, size: int) -> None:
+        self.payloads += [read_range(fd, offset, length) for offset, length in runs(entries)]
+
+
+_NOTHING = _Pieces()
+_NOTHING.last = True
+
+
+def pull_whole(
+    store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange], served: Callable[[int, int], None]
+) -> bytes:
+    """The encoded WholeGet. `served` hears of its blocks and payload bytes."""
+    with closing(Gatherer(store, shuffle, _Pieces).gathered(ranges)) as items:
+        try:
+            found = next(items, _NOTHING)
+        except _TooMuch:
+            return _STREAM
+        if isinstance(found, ShuffleError) or not found.last:
+            return _STREAM
+    rows = found.rows
+    served(found.blocks, found.bytes)
+    head = pb.WholeGet(
+        maps=found.maps, attempts=found.attempts, table=rows.tobytes(), end=messages.totals_message(totals_of(rows))
+    )
+    # The payload is its last field, joined by hand: as a field of an object it would be copied twice more.
+    return b"".join([head.SerializeToString(), _PAYLOAD_TAG, _varint(found.bytes), *found.payloads])
+
+
+def _varint(number: int) -> bytes:
+    """As protobuf encodes it."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
