@@ -26,12 +26,14 @@ from bench import spark_shuffle_job as job
 from bench.server import ServerProcess
 from bench.spark_driver import ROOT
 from bench.spark_shuffle import FLIGHT, RUN_TIMEOUT_S, SORT, Side, say, start_side
-from bench.spark_suite_cases import GROUPS, Case, prepare
+from bench.spark_suite_cases import GROUPS, NO_COMPRESSION, Case, prepare
 from bench.spark_suite_report import Timing
 from shuffle_plugins.spark import spark_conf
 
 WIRE = "wire"
 SIDES = (SORT, FLIGHT, WIRE)
+PLAIN = "-plain"  # behind a side's name: it runs with `spark.shuffle.compress=false`
+ALL_SIDES = (*SIDES, *(name + PLAIN for name in SIDES))
 PLACES = ("json", "plot", "jfr", "input", "scratch")  # the options that don't change the work
 
 
@@ -57,7 +59,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--sides",
         default=",".join(SIDES),
         help="sort shuffle, Flight Shuffle by file, over the wire; the first is what others are compared with"
-        f" (default: {','.join(SIDES)})",
+        f" (default: {','.join(SIDES)}); with {PLAIN} behind it a side does not compress",
     )
     parser.add_argument("--partitions", type=int, default=32, help="reduce partitions of the queries (default: 32)")
     parser.add_argument("--many", default="64,500,5000", help="partitions to repartition into (default: 64,500,5000)")
@@ -78,7 +80,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
     options = parser.parse_args(arguments)
     options.only = known(parser, "--only", "group", options.only, GROUPS)
-    options.sides = known(parser, "--sides", "side", options.sides, SIDES)
+    options.sides = known(parser, "--sides", "side", options.sides, ALL_SIDES)
     return options
 
 
@@ -127,12 +129,13 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
 
 
 def start(running: ExitStack, name: str, server: ServerProcess, options: argparse.Namespace, scratch: Path) -> Side:
-    """One of `SIDES`, ready."""
-    conf = {"spark.sql.adaptive.enabled": "true"}
-    if name == SORT:
+    """One of `ALL_SIDES`, ready."""
+    conf = {"spark.sql.adaptive.enabled": "true"} | (NO_COMPRESSION if name.endswith(PLAIN) else {})
+    kind = name.removesuffix(PLAIN)
+    if kind == SORT:
         return start_side(running, name, conf, options, scratch)
     given = dict(pair.split("=", 1) for pair in options.option)
-    if name == WIRE:
+    if kind == WIRE:
         given["handOver"] = "off"
     conf |= spark_conf(server.control, fallback="never", options=given)
     side = start_side(running, name, conf, options, scratch)
