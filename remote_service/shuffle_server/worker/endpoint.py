@@ -117,9 +117,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         started = time.monotonic()
         with log_context(peer=context.peer()):
             try:
-                wanted = messages.parse(pb.GetTicket, ticket.ticket)
-                principal_of(context).check(wanted.shuffle.app)
-                add_log_fields(**_named(wanted.shuffle))
+                wanted = _wanted(ticket.ticket, principal_of(context))
                 if wanted.HasField("relay"):
                     refused = functools.partial(self._refused, "relayed pull")
                     schema, items = self._relayed().pull(wanted, context.is_cancelled, refused)
@@ -164,9 +162,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _get_whole(self, body: bytes, principal: Principal) -> bytes:
         with self._instruments.whole_pull():
-            wanted = messages.parse(pb.GetTicket, body)
-            principal.check(wanted.shuffle.app)
-            add_log_fields(**_named(wanted.shuffle))
+            wanted = _wanted(body, principal)
             if wanted.HasField("relay"):
                 raise InvalidArgument("a relayed pull in one answer", remedy="use DoGet for it")
             return self.worker.get_whole(wanted)
@@ -256,6 +252,14 @@ def _note_refusal(instruments: Instruments, what: str, error: ShuffleError) -> N
 def _named(shuffle: pb.ShuffleKey) -> dict[str, str | int]:
     """For the log: what a request says it is about, before anybody has looked whether it may."""
     return {"app": shuffle.app, "shuffle": shuffle.shuffle}
+
+
+def _wanted(ticket: bytes, principal: Principal) -> pb.GetTicket:
+    """What a pull asks for, noted for the log. Raises InvalidArgument, PermissionDenied."""
+    wanted = messages.parse(pb.GetTicket, ticket)
+    principal.check(wanted.shuffle.app)
+    add_log_fields(**_named(wanted.shuffle))
+    return wanted
 
 
 def _chunks(reader: fl.MetadataRecordBatchReader) -> Iterator[Any]:

@@ -45,7 +45,10 @@ class Gathered(ABC):
 
     @abstractmethod
     def takes(self, blocks: int, size: int) -> bool:
-        """Whether so much goes in besides what is there. If not, it goes into the next one, which is not asked."""
+        """Whether so much goes in besides what is there. If not, it goes into the next one, which is not asked.
+
+        What it raises ends the pull.
+        """
 
     @abstractmethod
     def _read(self, fd: int, entries: np.ndarray, size: int) -> None:

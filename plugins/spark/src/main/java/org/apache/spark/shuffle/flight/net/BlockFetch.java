@@ -48,7 +48,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private boolean repeatedForCorruption;
   private FlightException busy;
   private boolean whole;
-  private volatile PullCall pull;
+  private volatile PullCall<?, ?> pull;
 
   /** @param whole whether it is probably little enough for one answer */
   BlockFetch(
@@ -92,7 +92,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   }
 
   void cancel() {
-    PullCall running = pull;
+    PullCall<?, ?> running = pull;
     if (running != null) {
       running.cancel("the reduce task is over");
     }

@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
 import io.grpc.CallOptions;
-import io.grpc.ClientCall;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.Status;
@@ -20,88 +19,56 @@ import org.apache.spark.shuffle.flight.wire.WholeBlocks;
  * A small pull in one answer, the action {@code get} (docs/protocol.md): no stream, whose messages each pass several threads.
  * When the worker wants a stream for it, it says so, and {@code stream} is started instead.
  */
-final class WholePull extends ClientCall.Listener<byte[]> implements PullCall {
+final class WholePull extends PullCall<FlightAction, byte[]> {
   /** Payload bytes; the protocol takes more, but these are copied oftener than those of a stream, and lie on the heap. */
   static final int LARGEST = 256 << 10;
 
   private static final String ACTION = "get";
 
-  private final String peer;
-  private final BlockAssembler blocks;
-  private final Listener listener;
   private final Runnable stream;
-  private final ClientCall<FlightAction, byte[]> call;
   private boolean wantsStream;
-  private FlightException failure;
 
   /** @param stream pulls the same another way; called instead of the listener */
   WholePull(
       ManagedChannel channel, String peer, BlockAssembler blocks, Listener listener, Runnable stream, Duration timeout) {
-    this.peer = peer;
-    this.blocks = blocks;
-    this.listener = listener;
-    this.stream = stream;
-    this.call =
+    super(
+        peer, blocks, listener,
         channel.newCall(
-            FlightCalls.DO_ACTION, CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS));
+            FlightCalls.DO_ACTION, CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS)));
+    this.stream = stream;
   }
 
   @Override
-  public void start(GetTicket ticket) {
-    call.start(this, new Metadata());
-    call.request(2); // gRPC tells the end of a stream when more is asked for than comes
-    call.sendMessage(new FlightAction(ACTION, ticket.toByteArray()));
-    call.halfClose();
+  void start(GetTicket ticket) {
+    call().start(this, new Metadata());
+    call().request(2); // gRPC tells the end of a stream when more is asked for than comes
+    call().sendMessage(new FlightAction(ACTION, ticket.toByteArray()));
+    call().halfClose();
   }
 
   @Override
-  public void cancel(String why) {
-    call.cancel(why, null);
-  }
-
-  @Override
-  public void onMessage(byte[] result) {
-    if (failure != null) {
+  void take(byte[] result) throws IOException {
+    WholeGet answer = WholeBlocks.parse(result);
+    wantsStream = answer.getStream();
+    if (wantsStream) {
       return;
     }
-    try {
-      WholeGet answer = WholeBlocks.parse(result);
-      wantsStream = answer.getStream();
-      if (!wantsStream) {
-        accept(answer);
-      }
-    } catch (IOException e) {
-      failure = e instanceof FlightException known ? known : FlightException.broken(peer, e.toString(), e);
-      call.cancel(e.getMessage(), e);
-    }
-  }
-
-  private void accept(WholeGet answer) throws IOException {
     WholeBlocks served = WholeBlocks.of(answer);
     ByteBuf body = served.body();
     try {
-      blocks.accept(served);
+      blocks().accept(served);
     } finally {
       body.release();
     }
-    blocks.accept(GetControl.newBuilder().setEnd(answer.getEnd()).build());
+    blocks().accept(GetControl.newBuilder().setEnd(answer.getEnd()).build());
   }
 
   @Override
   public void onClose(Status status, Metadata trailers) {
-    if (failure == null && !blocks.ended() && !(wantsStream && status.isOk())) {
-      failure =
-          status.isOk()
-              ? FlightException.broken(peer, "a pull was not answered", null)
-              : FlightException.ended(peer, status, trailers);
-    }
-    if (failure != null) {
-      blocks.discard();
-      listener.failed(failure);
-    } else if (wantsStream) {
+    if (wantsStream && status.isOk() && !broken()) {
       stream.run();
     } else {
-      listener.pulled();
+      super.onClose(status, trailers);
     }
   }
 }

@@ -74,10 +74,6 @@ class WholePullTest {
     return FakeWorker.result(Pulls.whole(SERVED));
   }
 
-  private static byte[] without(WholeGet.Builder answer) {
-    return FakeWorker.result(answer.build());
-  }
-
   /** A worker that gives one answer after the other to `get`, and to streams {@code SERVED}. */
   private FakeWorker answering(byte[]... answers) throws IOException {
     Deque<byte[]> left = new ArrayDeque<>(Arrays.asList(answers));
@@ -119,7 +115,7 @@ class WholePullTest {
 
   @Test
   void whatTheWorkerWantsToStreamIsStreamed() throws Exception {
-    try (FakeWorker worker = answering(without(WholeGet.newBuilder().setStream(true)))) {
+    try (FakeWorker worker = answering(FakeWorker.result(WholeGet.newBuilder().setStream(true).build()))) {
       assertEquals(RIGHT, fetched(worker));
       assertEquals(List.of("DoAction", "DoGet"), calls);
     }
@@ -128,7 +124,7 @@ class WholePullTest {
   @Test
   void answerThatIsNoneIsAskedForAgain() throws Exception {
     byte[] cut = Arrays.copyOf(right(), right().length - 1);
-    byte[] sizes = without(Pulls.whole(SERVED).toBuilder().clearMaps());
+    byte[] sizes = FakeWorker.result(Pulls.whole(SERVED).toBuilder().clearMaps().build());
     for (byte[] wrong : new byte[][] {FakeWorker.result(new byte[] {-1}), cut, sizes}) {
       calls.clear();
       try (FakeWorker worker = answering(wrong, right())) {
@@ -159,8 +155,8 @@ class WholePullTest {
 
   @Test
   void totalsThatDifferFailWhatTheyCanNoLongerProve() throws Exception {
-    byte[] wrong = without(Pulls.whole(SERVED).toBuilder().setEnd(Totals.newBuilder().setBlocks(3)));
-    try (FakeWorker worker = answering(wrong)) {
+    WholeGet wrong = Pulls.whole(SERVED).toBuilder().setEnd(Totals.newBuilder().setBlocks(3)).build();
+    try (FakeWorker worker = answering(FakeWorker.result(wrong))) {
       List<String> said = fetched(worker);
       assertEquals(RIGHT.get(0), said.get(0)); // given out when the next one came; its task fails with the other
       assertTrue(said.get(1).startsWith("shuffle_7_8_2 ") && said.get(1).contains("INTERNAL"), said.get(1));
