@@ -21,7 +21,7 @@ from shuffle_server.store import regions as regions_module
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.region import Region
 from shuffle_server.store.store import Store
-from shuffle_server.worker.whole_pull import MOST_BYTES, pull_whole
+from shuffle_server.worker.whole_pull import MOST_BLOCKS, MOST_BYTES, pull_whole
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
@@ -100,6 +100,17 @@ def test_what_is_too_much_for_an_answer_is_not_even_read(
     monkeypatch.setattr(os, "preadv", noted)
     assert whole(store, ranges) == (None if more else blocks)
     assert len(files) == 2 - more
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_empty_blocks_do_not_make_an_answer_large(more: int, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    ranges = [
+        OutputRange(write(store, 0, [(0, b"")] * MOST_BLOCKS), 0, 8),
+        OutputRange(write(store, 1, [(0, b"")] * more), 0, 8),
+    ]
+    assert whole(store, ranges) == (None if more else [(0, 0, b"")] * MOST_BLOCKS)
+    assert len(pull(store, ranges)[0]) == MOST_BLOCKS + more
 
 
 def test_what_cannot_be_served_is_left_to_the_stream_to_say(tmp_path: Path) -> None:

@@ -72,6 +72,22 @@ def test_an_idle_sender_forgets_its_largest_window() -> None:
     assert window.try_send(3 * MIB) is not None
 
 
+@pytest.mark.parametrize(
+    ("backlog", "left", "window"), [(1, 0, MIB), (1, 3 * MIB, 3 * MIB), (2 * MIB, 0, 2 * MIB), (9 * MIB, MIB, 4 * MIB)]
+)
+def test_a_sender_that_waits_remembers_no_more_of_its_window_than_it_waits_for(
+    backlog: int, left: int, window: int
+) -> None:
+    waiting = sent(SendWindow().granted_to(4 * MIB), 4 * MIB - left).waits(backlog)
+    assert (waiting.window, waiting.available) == (window, left)
+
+
+def test_a_batch_that_is_waited_with_still_waits_for_its_credit() -> None:
+    window = sent(SendWindow().granted_to(4 * MIB), 4 * MIB).granted_to(5 * MIB).waits(2 * MIB)
+    assert window.try_send(2 * MIB) is None
+    assert window.granted_to(6 * MIB).try_send(2 * MIB) is not None
+
+
 @pytest.mark.parametrize("n", [-1, -MIB])
 def test_negative_sizes_are_refused(n: int) -> None:
     for call in (SendWindow().try_send, ReceiveWindow().received, ReceiveWindow().consumed):
@@ -225,6 +241,40 @@ def test_a_shrunk_window_is_restored_to_the_backlog_but_not_above_the_largest_cr
     small = waiting._replace(largest=0)
     assert granted(small.received(0, 3 * MIB)).granted == 7 * MIB
     assert granted(small.received(0, 6 * MIB)).granted == 9 * MIB
+
+
+@pytest.mark.parametrize(("backlog", "peak"), [(1, MIB), (3 * MIB, 3 * MIB), (9 * MIB, 8 * MIB)])
+def test_of_the_peak_is_kept_what_the_sender_waits_for(backlog: int, peak: int) -> None:
+    large = elastic_announced()._replace(granted=8 * MIB, peak=8 * MIB, target=MIB)
+    assert large.received(8 * MIB, backlog).peak == peak
+    assert large.received(4 * MIB, backlog).peak == max(peak, 4 * MIB)  # so much may still be out
+    silent = large._replace(policy=GrantPolicy(8 * MIB, elastic=True))
+    assert silent.received(8 * MIB, backlog).peak == 8 * MIB
+
+
+def test_a_stream_that_makes_room_halves_its_target_and_gives_the_rest_back_as_it_is_used() -> None:
+    window = elastic_announced()._replace(granted=8 * MIB, peak=8 * MIB, target=8 * MIB)
+    charges = []
+    for _ in range(6):
+        window = window.received(MIB, 1).consumed(MIB).smaller()
+        window = window.grant(pressed=True) or window
+        charges.append(window.charge // MIB)
+    assert charges == [7, 6, 5, 4, 3, 2]
+    assert window.smaller().smaller().target == MIB
+
+
+def test_a_sender_that_does_not_announce_is_not_asked_to_make_room() -> None:
+    window = ReceiveWindow(GrantPolicy(8 * MIB, elastic=True), target=8 * MIB)
+    assert window.smaller() is window
+
+
+def test_a_busy_window_keeps_its_size_under_pressure() -> None:
+    window = elastic_announced()._replace(granted=4 * MIB, peak=4 * MIB, target=4 * MIB)
+    for _ in range(20):
+        window = window.received(MIB, 1).consumed(MIB)
+        assert window.charge == 4 * MIB
+        window = granted(window, pressed=True)
+    assert window.target == 4 * MIB
 
 
 def test_an_empty_backlog_does_not_forget_the_peak_of_a_sender_that_does_not_announce() -> None:

@@ -75,7 +75,7 @@ class PushMachine(RuleBasedStateMachine):
         self.place, self.held = SentBlocks(), HeldBlocks()
         self.delivered: list[int] = []
         self.largest = 0
-        self.pressed = False
+        self.pressed = self.waited_for = False
         self.connect()
 
     def connect(self) -> None:
@@ -127,6 +127,7 @@ class PushMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         if self.announced and not self.announced_waiting:
             waiting = sum(self.blocks[self.place.next :])
+            self.send_window = self.send_window.waits(waiting)
             self.wires.data.append(Batch(backlog=waiting, spent=self.send_window.sent))
             self.announced_waiting = True
 
@@ -177,6 +178,8 @@ class PushMachine(RuleBasedStateMachine):
         self.grant()
 
     def grant(self) -> None:
+        if self.waited_for:
+            self.receive_window = self.receive_window.smaller()
         before = self.receive_window
         after = before.grant(pressed=self.pressed)
         if after is not None:
@@ -188,6 +191,11 @@ class PushMachine(RuleBasedStateMachine):
     @rule()
     def toggle_pressure(self) -> None:
         self.pressed = not self.pressed
+
+    @rule()
+    def toggle_waiting(self) -> None:
+        """Others begin to wait for memory, or do no more."""
+        self.waited_for = not self.waited_for
 
     # ------------------------------------------------------------------ the rest
 

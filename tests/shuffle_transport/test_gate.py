@@ -166,6 +166,23 @@ def test_an_idle_gate_forgets_its_largest_window() -> None:
     assert gate.statistics().window == MIB
 
 
+def test_what_is_announced_is_all_that_is_remembered_of_the_largest_window() -> None:
+    gate = CreditGate("w1")
+    gate.granted(8 * MIB)
+    gate.acquire(7 * MIB, 0)
+    assert not gate.waiting
+    assert gate.announcement() == (0, 7 * MIB)
+    assert gate.statistics().window == 8 * MIB
+    with ThreadPoolExecutor(1) as threads:
+        waiter = threads.submit(gate.acquire, 2 * MIB, FOREVER)
+        until(lambda: gate.waiting)
+        assert gate.announcement() == (2 * MIB, 7 * MIB)
+        assert gate.statistics().window == 2 * MIB
+        gate.granted(9 * MIB)
+        waiter.result(LONG)
+    assert gate.statistics().available == 0
+
+
 def test_a_grant_that_comes_while_the_backlog_is_announced_is_not_missed() -> None:
     gate = CreditGate("w1", lambda backlog: gate.granted(MIB + backlog))
     gate.acquire(MIB, 0)

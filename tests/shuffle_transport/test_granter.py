@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import settings
@@ -15,6 +18,7 @@ from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 
 MIB = 1 << 20
+LONG = 30.0
 
 
 def test_the_first_credit_is_reserved_and_given_back() -> None:
@@ -117,12 +121,13 @@ class Stream:
         self.unsent: deque[int] = deque()
         self.held: deque[int] = deque()
 
-    def send(self) -> bool:
+    def send(self, *, hungry: bool = False) -> bool:
         """Whether the first unsent batch went out; if not, the backlog was announced."""
         after = self.window.try_send(self.unsent[0])
         if after is None:
             if self.announced:
-                self.hear(self.granter.received(0, sum(self.unsent)))
+                self.window = self.window.waits(sum(self.unsent))
+                self.hear(self.granter.received(0, sum(self.unsent), hungry=hungry))
             return False
         self.window = after
         self.held.append(self.unsent.popleft())
@@ -139,6 +144,51 @@ class Stream:
     def hear(self, granted: int | None) -> None:
         if granted is not None:
             self.window = self.window.granted_to(granted)
+
+
+class Distant(Stream):
+    """One whose consumer is quick and whose grants are long under way: they come when the sender has to wait."""
+
+    def hear(self, granted: int | None) -> None:
+        self.coming = granted or getattr(self, "coming", 0)
+
+    def go_on(self, size: int) -> None:
+        """Send 40 batches of this size."""
+        for _ in range(40):
+            self.unsent.append(size)
+            while not self.send(hungry=True):
+                super().hear(self.coming)
+            self.consume()
+
+
+@pytest.mark.parametrize("size", [MIB // 4, MIB, 3 * MIB])
+def test_streams_that_are_always_busy_make_room_for_new_ones(size: int) -> None:
+    pool = BufferPool(16 * MIB)
+    busy = [Distant(pool, announced=True) for _ in range(2)]
+
+    def go_on_until(true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LONG
+        while not true():
+            assert time.monotonic() < deadline
+            for stream in busy:
+                stream.go_on(size)
+
+    def grown() -> bool:
+        return pool.statistics().used > 7 * MIB
+
+    go_on_until(grown)
+    with pool.reserve(pool.budget - pool.statistics().used, 0):  # so that nothing is left
+        with ThreadPoolExecutor(4) as threads:
+            new = [threads.submit(Granter, pool, 2 * LONG) for _ in range(4)]
+            try:
+                go_on_until(lambda: all(granter.done() for granter in new))
+            finally:
+                pool.close()
+        for granter in new:
+            granter.result().close()
+    for stream in busy:
+        stream.granter.close()
+    assert pool.statistics().used == 0
 
 
 class ManyStreams(RuleBasedStateMachine):

@@ -8,13 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.shuffle_transport.mutate import read_mutations
+from tests.shuffle_transport.mutate import PACKAGE, ROOT, read_mutations
 
 PROGRAM = Path(__file__).with_name("mutate.py")
 
 
 def mutate(*names: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, PROGRAM, *names], capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_each_mutation_is_of_something_that_is_there_once() -> None:
+    stale = [
+        each.label
+        for each in read_mutations()
+        if (ROOT / PACKAGE / f"{each.module}.py").read_text().count(each.old) != 1
+    ]
+    assert stale == []
 
 
 @pytest.mark.parametrize("name", ["credits: grant off by one", "exchange/inbox: "])

@@ -33,15 +33,18 @@ The rules, in their order:
    queue of more is delay. Many idle streams then promise little, and one busy stream gets what its bandwidth and
    delay need; but behind a slow consumer no queue grows.
 4. *Shrink* (`elastic` and `announced`). A grant to a sender that announces an empty backlog halves the target, down
-   to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. Both ends
-   forget the peak at that announcement (:meth:`SendWindow.idle`), which is what makes the smaller window safe under
-   rule 2.
-5. *Under memory pressure no growth.* With `pressed`, credit is restored up to the peak and not beyond.
+   to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. With every
+   announcement both ends forget the peak, but for what the sender waits with (:meth:`SendWindow.idle`, `waits`):
+   that is what makes the smaller window safe under rule 2.
+5. *Under memory pressure no growth.* With `pressed`, credit is restored to what it was: up to the target if that can
+   shrink, else up to the peak.
+6. *Make room* (`announced`). While others wait for memory, whatever a stream does halves its target
+   (:meth:`ReceiveWindow.smaller`). Streams that are always busy would keep new ones out for ever otherwise.
 
 `charge` is what a stream must hold reserved of the memory budget: all that was granted or has arrived and is not
-consumed, and never less than the peak. Because the peak stays reserved, rule 2 never has to wait for memory:
-streams that hold memory never wait for more of it, and so cannot deadlock over it. Growth is asked for without
-waiting.
+consumed, and never less than the target or the peak. Because the peak stays reserved, rule 2 never has to wait for
+memory: streams that hold memory never wait for more of it, and so cannot deadlock over it. Growth is asked for
+without waiting.
 """
 
 from __future__ import annotations
@@ -102,6 +105,12 @@ class SendWindow(NamedTuple):
         """The window of a sender that announces an empty backlog to an `announced` receiver: the peak is forgotten."""
         return SendWindow(self.granted, self.sent, INITIAL_CREDIT)
 
+    def waits(self, backlog: int) -> SendWindow:
+        """The window of a sender that announces to an `announced` receiver what it waits with: all of the peak above
+        that is forgotten."""
+        granted, sent, window = self
+        return SendWindow(granted, sent, min(window, max(INITIAL_CREDIT, granted - sent, _size(backlog))))
+
 
 @dataclass(frozen=True, slots=True)
 class GrantPolicy:
@@ -133,7 +142,8 @@ class ReceiveWindow(NamedTuple):
     :ivar granted: highest grant given, cumulative.
     :ivar arrived: payload that has arrived.
     :ivar released: payload that has been consumed.
-    :ivar peak: largest `granted - arrived` there has been (since the sender was idle, if `announced`).
+    :ivar peak: largest `granted - arrived` there has been; if `announced` since the sender's last announcement, or
+        what it said it waits with.
     :ivar target: how far `granted` may run ahead of `released`, if `elastic`.
     :ivar wanted: what the sender would have sent, cumulative, had it not to wait; as it announced last.
     :ivar idle: it announced an empty backlog last.
@@ -160,7 +170,7 @@ class ReceiveWindow(NamedTuple):
     @property
     def charge(self) -> int:
         """Bytes of the memory budget that this stream must hold reserved."""
-        return max(self.granted - self.released, self.arrived - self.released, self.peak)
+        return max(self.granted - self.released, self.arrived - self.released, self.peak, self._restorable)
 
     def received(
         self,
@@ -191,8 +201,8 @@ class ReceiveWindow(NamedTuple):
                 remedy="send at most what PutReply.granted allows; a batch above the window only when nothing is out",
             )
         arrived = earlier + n
-        if policy.announced and backlog == 0:
-            peak = max(INITIAL_CREDIT, granted - arrived)
+        if policy.announced and backlog is not None:
+            peak = min(peak, max(INITIAL_CREDIT, granted - arrived, backlog))
         if backlog is not None:
             wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
             starved |= hungry and not idle and policy.announced and 2 * (arrived - released) < target
@@ -215,7 +225,9 @@ class ReceiveWindow(NamedTuple):
         :param pressed: memory is short; the `charge` will not rise.
         """
         target = self._next_target()
-        goal = self.released + (min(target, self.peak) if pressed else target)
+        if pressed:
+            target = min(target, self._restorable)
+        goal = self.released + target
         if self._may_be_stuck():
             goal = max(goal, self.released + min(self.peak, self.backlog))
             due = goal > self.granted
@@ -227,10 +239,21 @@ class ReceiveWindow(NamedTuple):
         return self._replace(
             granted=goal,
             peak=max(self.peak, goal - self.arrived),
-            target=min(target, self.peak) if pressed else target,
+            target=target,
             starved=False,
             largest=0,
         )
+
+    def smaller(self) -> ReceiveWindow:
+        """The window whose target is half as large, for others wait for memory (rule 6)."""
+        if not self.policy.announced:  # its sender may wait in silence for a batch as large as the peak
+            return self
+        return self._replace(target=max(INITIAL_CREDIT, self.target // 2))
+
+    @property
+    def _restorable(self) -> int:
+        """A window of this size can be restored without asking for memory: it stays reserved."""
+        return self.target if self.policy.elastic and self.policy.announced else self.peak
 
     def _may_be_stuck(self) -> bool:
         """Nothing is held whose consumption would bring a grant, and the sender may be waiting for one."""

@@ -173,11 +173,20 @@ class CreditGate:
             return len(self._queue) > 1 or not self._has(self._queue[0].size)
 
     @property
+    def waiting(self) -> bool:
+        """Somebody waits for credit, or has got it a moment ago."""
+        return bool(self._queue)
+
     def announcement(self) -> tuple[int, int]:
-        """What to announce now: bytes that wait, and the credit that is spent."""
+        """What to announce now: bytes that wait, and the credit that is spent. If some do, it has to reach a peer with
+        which it was agreed (`ReceiveWindow.announced`) before any later one: it forgets the largest window, as is done
+        here."""
         with self._lock:
             self._settle()
-            return self._backlog(), self._window.sent
+            backlog = self._backlog()
+            if backlog:
+                self._become(self._window.waits(backlog))
+            return backlog, self._window.sent
 
     def statistics(self) -> GateStatistics:
         with self._changed:

@@ -139,6 +139,8 @@ class Granter:
     def _adopt(self, window: ReceiveWindow) -> int | None:
         # Bytes beyond the credit (a batch larger than the window) are here already: they count, room or not.
         self._reservation.cover(window.charge)
+        if self._pool.waited_for:
+            window = window.smaller()
         granting = window.grant()
         if granting is not None and (self._pool.pressed or not self._reservation.try_resize(granting.charge)):
             granting = window.grant(pressed=True)

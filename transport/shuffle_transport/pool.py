@@ -112,6 +112,11 @@ class BufferPool:
             self._settle()
             return self._pressed or bool(self._queue)
 
+    @property
+    def waited_for(self) -> bool:
+        """Somebody waits for memory: give back what can be spared."""
+        return bool(self._queue)
+
     def statistics(self) -> PoolStatistics:
         with self._changed:
             self._settle()

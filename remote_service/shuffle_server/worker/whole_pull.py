@@ -23,6 +23,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 ACTION = "get"
 MOST_BYTES = 1 << 20  # payload of an answer, which is copied oftener than that of a stream
+MOST_BLOCKS = 16_384  # what is said of each, its table row and the output it belongs to, takes 48 bytes
 
 _STREAM = pb.WholeGet(stream=True).SerializeToString()
 _PAYLOAD_TAG = bytes([pb.WholeGet.PAYLOAD_FIELD_NUMBER << 3 | 2])  # as protobuf writes it before a length
@@ -40,7 +41,7 @@ class _Pieces(Gathered):
         self.payloads: list[bytearray] = []
 
     def takes(self, blocks: int, size: int) -> bool:
-        if self.bytes + size > MOST_BYTES:
+        if self.bytes + size > MOST_BYTES or self.blocks + blocks > MOST_BLOCKS:
             raise _TooMuch
         return True
 

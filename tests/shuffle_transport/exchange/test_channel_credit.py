@@ -297,3 +297,34 @@ def test_limited_window_grants_less() -> None:
         assert channel.receive(TIMEOUT) is None
     assert len(taken) == 200
     assert max(taken) <= INITIAL_CREDIT
+
+
+def test_channels_that_are_always_busy_let_new_ones_in() -> None:
+    stop = threading.Event()
+
+    def take(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            item.release()
+
+    def send(channel: BlockChannel) -> int:
+        sent = 0
+        while not stop.is_set():
+            channel.send(*numbered(sent, 300_000), TIMEOUT)
+            sent += 1
+        channel.half_close(TIMEOUT)
+        assert channel.receive(TIMEOUT) is None
+        return sent
+
+    # Two windows of sixteen such batches are more than the server has.
+    with connected(take, budget=8 * MIB) as (client, endpoint), ThreadPoolExecutor(8) as threads:
+        busy = [threads.submit(send, client.open(f"busy {i}")) for i in range(2)]
+        try:
+            eventually(lambda: endpoint.exchange._pool.pressed)
+            for i in range(4):
+                busy.append(threads.submit(send, client.open(f"new {i}")))
+            eventually(
+                lambda: endpoint.statistics().channels == 6 and endpoint.statistics().sums.blocks_received > 1000
+            )
+        finally:
+            stop.set()
+        assert all(channel.result(TIMEOUT) for channel in busy)

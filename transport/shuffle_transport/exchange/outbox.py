@@ -177,7 +177,7 @@ class Outbox:
                 self._write(message, time.monotonic() + STATE_TIMEOUT + size / _SLOWEST)
             self._behind = False
             self._due = True  # what became due meanwhile could not be written
-            if self.gate.announcement[0]:
+            if self.gate.waiting:
                 self._backlog_due = True
             else:
                 self.gate.idle()
@@ -275,7 +275,7 @@ class Outbox:
             self._ping_due, control.ping = False, True
         if self._backlog_due:
             self._backlog_due = False
-            backlog, spent = self.gate.announcement
+            backlog, spent = self.gate.announcement()
             if backlog:
                 control.backlog, control.spent = backlog, spent
         self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)

@@ -163,6 +163,46 @@ class RowReaderTest {
   }
 
   @ParameterizedTest
+  @ValueSource(strings = {"lz4", "zstd"})
+  void whatDoesNotShrinkIsStoredUntriedUntilOneShrinks(String name) throws IOException {
+    byte[] zeros = new byte[10_000];
+    byte[] random = new byte[10_000];
+    new java.util.Random(5).nextBytes(random);
+    try (RowCodec codec = codec(name)) {
+      // 1, 3, 7, 15 and 15 of what shrinks lie between those that do not, and pass for them. Then one is tried, and shrinks.
+      int at = 0;
+      for (int untried : List.of(1, 3, 7, 15, 15)) {
+        assertEquals(random.length, codec.pack(random, random.length), name + " " + at++);
+        for (int i = 0; i < untried; i++) {
+          byte[] target = new byte[codec.most(zeros.length)];
+          assertEquals(zeros.length, i % 2 == 0 ? codec.pack(zeros, zeros.length) : codec.pack(zeros, zeros.length, target, 0));
+          at++;
+        }
+      }
+      for (int i = 0; i < 3; i++) {
+        assertTrue(codec.pack(zeros, zeros.length) < 100, "tried, and after it all are");
+      }
+      assertEquals(random.length, codec.pack(random, random.length));
+      assertEquals(zeros.length, codec.pack(zeros, zeros.length));
+      assertTrue(codec.pack(zeros, zeros.length) < 100, "it begins with one again");
+    }
+  }
+
+  @Test
+  void whatShrinksALittleIsNotGivenUp() throws IOException {
+    byte[] rows = new byte[16_000]; // a tenth zeros
+    new java.util.Random(5).nextBytes(rows);
+    Arrays.fill(rows, 0, 1_600, (byte) 0);
+    for (String name : List.of("lz4", "zstd")) {
+      try (RowCodec codec = codec(name)) {
+        for (int i = 0; i < 40; i++) {
+          assertTrue(codec.pack(rows, rows.length) < rows.length, name);
+        }
+      }
+    }
+  }
+
+  @ParameterizedTest
   @ValueSource(strings = {"none", "lz4", "zstd"})
   void packsBehindWhatIsThereAndNeedsNoMoreRoomThanItSaid(String name) throws IOException {
     RowCodec codec = codec(name);
