@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -77,6 +79,43 @@ def test_batches_that_were_gathered_do_not_count_as_a_large_one() -> None:
         account.consumed(900_000)
     assert granter.outlook.target == INITIAL_CREDIT  # twice a batch of 900,000 bytes would be more
     account.close()
+
+
+def test_a_window_that_makes_room_is_settled_in_smaller_parts() -> None:
+    pool = BufferPool(4 * INITIAL_CREDIT, high=1, low=1)
+    granter = Granter(pool, 1, announced=True)
+    account = Account("here", granter)
+    arrived = 0
+
+    def pass_on(size: int) -> None:
+        nonlocal arrived
+        account.arrived(size)
+        account.took(size, size)
+        account.consumed(size)
+        arrived += size
+
+    pass_on(INITIAL_CREDIT)
+    for _ in range(3):
+        account.announced(100 * INITIAL_CREDIT, arrived, hungry=False)
+        pass_on(INITIAL_CREDIT)
+    assert granter.outlook.target == 4 * INITIAL_CREDIT
+    account.announced(0, arrived, hungry=False)
+    parts, step = [0], INITIAL_CREDIT // 64
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(pool.reserve, 4 * INITIAL_CREDIT, 60)
+        try:
+            while not pool.waited_for:
+                time.sleep(0.001)
+            for _ in range(128):
+                before = granter.statistics().consumed
+                pass_on(step)
+                parts[-1] += step
+                if granter.statistics().consumed > before:
+                    parts.append(0)
+        finally:
+            account.close()
+        waiting.result().close()
+    assert parts[:3] == [INITIAL_CREDIT, INITIAL_CREDIT // 2, INITIAL_CREDIT // 4]
 
 
 def test_what_was_gathered_counts_when_a_sender_begins_to_wait(account: Account) -> None:

@@ -156,6 +156,5 @@ class Account:
         """The granter has heard of something, and answered this."""
         self._room, target, wanted = self._granter.outlook
         self._waiting = self._waiting and wanted
-        if grant is not None:
-            self._gather = target // PART
+        self._gather = target // PART
         return grant
