@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow.flight as fl
 import pytest
 
 from shuffle_api.errors import (
@@ -94,6 +95,31 @@ def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.Monkey
         channel.half_close(TIMEOUT)
         assert channel.receive(TIMEOUT) is None
     assert threading.current_thread().name in readers
+
+
+def test_who_reads_ahead_goes_on_when_something_else_comes_than_the_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
+    monkeypatch.setattr(reading, "LINGER", TIMEOUT)
+    low, read = threading.Event(), FlightStream.read
+
+    def late(stream: FlightStream) -> Message | None:
+        message = read(stream)
+        if isinstance(stream._writer, fl.FlightStreamWriter):  # the client's
+            assert low.wait(TIMEOUT)
+        return message
+
+    monkeypatch.setattr(FlightStream, "read", late)
+
+    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for item in batches(channel):
+            item.release()
+
+    with connected(drop) as (client, _), client.open("drop", options=ChannelOptions(codec="lz4")) as channel:
+        gate = channel._outbox.gate
+        while not gate.low:
+            channel.send(*numbered(0, 50_000), TIMEOUT)
+        low.set()  # what has been read is what the server says first
+        eventually(lambda: not gate.low)
 
 
 @pytest.mark.parametrize(("codec", "credit_timeout"), [("none", 1.0), ("lz4", None)])

@@ -87,10 +87,9 @@ class BlockChannel:
                 parcel, message = _message(*smaller)
             self._session.acquire(parcel.cost, min(patience, deadline - time.monotonic()))
         self._outbox.put(message, deadline, parcel)
-        # Let the next grant be read before the credit is gone, if what has none would be compressed, or its sender
-        # could not read for itself.
+        # If what has no credit would be compressed, or its sender could not read for itself.
         if (self._compresses or patience < LEAD_FROM) and gate.low:
-            self._session.summon()
+            self._session.read_ahead()
 
     def send_control(self, message: bytes, timeout: float) -> None:
         """Send a message of the application's, in its place among the blocks; it needs no credit.

@@ -67,7 +67,7 @@ class Session:
         self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
         self._you = ""  # to be said with the state that comes next
         self._deciding = threading.Lock()
-        self._over = False
+        self._over = self._ahead = False
         self._failed = self._resuming = False
         self.changing = threading.Lock()  # for who changes the stream
         self._refusal: ShuffleError | None = None
@@ -341,7 +341,13 @@ class Session:
             self.summon()
 
     def _needs_reading(self) -> bool:
-        return self._over or self.outbox.gate.starved
+        gate = self.outbox.gate
+        return self._over or gate.starved or (self._ahead and gate.low)
+
+    def read_ahead(self) -> None:
+        """Let the next grant be read before the credit is gone: from now on whenever it is low."""
+        self._ahead = True
+        self.summon()
 
     def summon(self) -> None:
         """Somebody waits for what is no item, or soon will: see that what comes is read."""
