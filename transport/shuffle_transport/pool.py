@@ -110,7 +110,7 @@ class BufferPool:
         """Memory is short, or somebody waits for it: do not ask for more than is needed to go on."""
         with self._changed:
             self._settle()
-            return self._pressed or bool(self._queue)
+            return self._pressed or self.waited_for
 
     @property
     def waited_for(self) -> bool:

@@ -38,6 +38,11 @@ def batches(channel: BlockChannel) -> Iterator[ReceivedBatch]:
         yield item
 
 
+def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
+    for item in batches(channel):
+        item.release()
+
+
 def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
     received: list[int] = []
     go_on = threading.Event()
@@ -81,10 +86,6 @@ def note_readers(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_who_waits_for_credit_reads_its_grants_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
 
-    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
-        for item in batches(channel):
-            item.release()
-
     with connected(drop) as (client, _), client.open("drop") as channel:
         channel.send(*numbered(0, MIB), TIMEOUT)  # the own thread reads at first, until a grant comes
         eventually(lambda: channel.statistics().credit_granted > MIB)
@@ -110,10 +111,6 @@ def test_who_reads_ahead_goes_on_when_something_else_comes_than_the_grant(monkey
 
     monkeypatch.setattr(FlightStream, "read", late)
 
-    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
-        for item in batches(channel):
-            item.release()
-
     with connected(drop) as (client, _), client.open("drop", options=ChannelOptions(codec="lz4")) as channel:
         gate = channel._outbox.gate
         while not gate.low:
@@ -129,10 +126,6 @@ def test_grants_are_read_ahead_for_who_cannot_read_them_itself_or_would_compress
     monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
     monkeypatch.setattr(reading, "LINGER", TIMEOUT)
 
-    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
-        for item in batches(channel):
-            item.release()
-
     with connected(drop) as (client, _), client.open("drop", options=ChannelOptions(codec=codec)) as channel:
         gate = channel._outbox.gate
         for number in range(100):
@@ -147,10 +140,6 @@ def test_grants_are_read_ahead_for_who_cannot_read_them_itself_or_would_compress
 def test_who_waits_for_credit_and_cannot_read_is_read_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "STAND_BY", TIMEOUT)
     monkeypatch.setattr(reading, "LINGER", TIMEOUT)
-
-    def drop(name: str, metadata: bytes, channel: BlockChannel) -> None:
-        for item in batches(channel):
-            item.release()
 
     with connected(drop) as (client, _), client.open("drop") as channel:
         channel.send(*numbered(0, 400_000), TIMEOUT)  # more than half of the credit is left: no reason to read ahead
@@ -328,10 +317,6 @@ def test_limited_window_grants_less() -> None:
 def test_channels_that_are_always_busy_let_new_ones_in() -> None:
     stop = threading.Event()
 
-    def take(name: str, metadata: bytes, channel: BlockChannel) -> None:
-        for item in batches(channel):
-            item.release()
-
     def send(channel: BlockChannel) -> int:
         sent = 0
         while not stop.is_set():
@@ -342,7 +327,7 @@ def test_channels_that_are_always_busy_let_new_ones_in() -> None:
         return sent
 
     # Two windows of sixteen such batches are more than the server has.
-    with connected(take, budget=8 * MIB) as (client, endpoint), ThreadPoolExecutor(8) as threads:
+    with connected(drop, budget=8 * MIB) as (client, endpoint), ThreadPoolExecutor(8) as threads:
         busy = [threads.submit(send, client.open(f"busy {i}")) for i in range(2)]
         try:
             eventually(lambda: endpoint.exchange._pool.pressed)

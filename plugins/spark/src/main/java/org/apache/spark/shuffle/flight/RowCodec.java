@@ -39,8 +39,7 @@ abstract class RowCodec implements AutoCloseable {
 
   private final int id;
   private byte[] packed = new byte[0];
-  private int toStore;
-  private int stored; // buffers, the last time
+  private final Untried stored = new Untried(MOST_UNTRIED);
 
   private RowCodec(int id) {
     this.id = id;
@@ -104,20 +103,12 @@ abstract class RowCodec implements AutoCloseable {
   }
 
   private boolean storedUntried(int length) {
-    if (length > LARGEST) {
-      return true;
-    }
-    if (toStore == 0) {
-      return false;
-    }
-    toStore--;
-    return true;
+    return length > LARGEST || stored.next();
   }
 
   /** A try has come to {@code size}: what is said of the buffer, and what it means for those after it. */
   private int tried(int length, int size) {
-    stored = size > length - length / LEAST_GAIN ? Math.min(MOST_UNTRIED, 2 * stored + 1) : 0;
-    toStore = stored;
+    stored.tried(size > length - length / LEAST_GAIN);
     return Math.min(length, size);
   }
 
@@ -149,6 +140,32 @@ abstract class RowCodec implements AutoCloseable {
 
   static IOException malformed(String why) {
     return new IOException("a buffer of rows is malformed although its checksum is right: " + why);
+  }
+
+  /** Buffers that are not tried after a try that failed: one, then each time twice as many and one more, up to {@code most}. */
+  private static final class Untried {
+    private final int most;
+    private int last;
+    private int left;
+
+    Untried(int most) {
+      this.most = most;
+    }
+
+    /** Whether the next buffer is one of them. */
+    boolean next() {
+      if (left == 0) {
+        return false;
+      }
+      left--;
+      return true;
+    }
+
+    /** One was tried. */
+    void tried(boolean failed) {
+      last = failed ? Math.min(most, 2 * last + 1) : 0;
+      left = last;
+    }
   }
 
   private static final class None extends RowCodec {
@@ -197,8 +214,7 @@ abstract class RowCodec implements AutoCloseable {
     private final LZ4Compressor compressor = LZ4Factory.fastestInstance().fastCompressor();
     private final LZ4SafeDecompressor decompressor = LZ4Factory.fastestInstance().safeDecompressor();
     private LZ4JNIFastResetCompressor skimming;
-    private int toSkim;
-    private int skimmed; // buffers, the last time
+    private final Untried skimmed = new Untried(MOST_SKIMMED);
 
     Lz4() {
       super(LZ4);
@@ -216,18 +232,15 @@ abstract class RowCodec implements AutoCloseable {
 
     @Override
     int compress(byte[] source, int length, byte[] target, int at) {
-      if (toSkim > 0) {
-        toSkim--;
+      if (skimmed.next()) {
         return skimming.compress(source, 0, length, target, at, target.length - at);
       }
       int size = compressor.compress(source, 0, length, target, at, target.length - at);
-      if (size > length / 3 * 2 && LargeSteps.KNOWN) {
-        skimming = skimming == null ? LargeSteps.compressor() : skimming;
-        skimmed = Math.min(MOST_SKIMMED, 2 * skimmed + 1);
-        toSkim = skimmed;
-      } else {
-        skimmed = 0;
+      boolean hardlyShrinks = size > length / 3 * 2 && LargeSteps.KNOWN;
+      if (hardlyShrinks && skimming == null) {
+        skimming = LargeSteps.compressor();
       }
+      skimmed.tried(hardlyShrinks);
       return size;
     }
 
@@ -236,8 +249,7 @@ abstract class RowCodec implements AutoCloseable {
       if (skimming != null) {
         skimming.close();
         skimming = null;
-        toSkim = 0;
-        skimmed = 0;
+        skimmed.tried(false);
       }
     }
 
