@@ -5,6 +5,7 @@ Everything that comes from the wire is validated here, once: ids become ids, err
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -50,15 +51,21 @@ def key_of(shuffle: ShuffleId) -> pb.ShuffleKey:
 
 
 def shuffle_id(key: pb.ShuffleKey) -> ShuffleId:
-    return ShuffleId(key.app, key.shuffle)
+    return _shuffle_id(key.app, key.shuffle)
 
 
 def attempt_of(output: MapAttempt) -> pb.MapAttempt:
     return pb.MapAttempt(map=output.map, attempt=output.attempt)
 
 
-def map_attempt(message: pb.MapAttempt) -> MapAttempt:
-    return MapAttempt(message.map, message.attempt)
+def map_attempt(message: pb.MapAttempt | pb.MapRange) -> MapAttempt:
+    return _map_attempt(message.map, message.attempt)
+
+
+# Requests name the same few again and again, and to make and check an id takes longer than to find the one that was
+# made before.
+_shuffle_id = lru_cache(maxsize=256)(ShuffleId)
+_map_attempt = lru_cache(maxsize=16_384)(MapAttempt)
 
 
 def totals_message(totals: Totals) -> pb.Totals:

@@ -259,16 +259,15 @@ class Worker:
                 shuffle=spec.id,
             )
         if ticket.ranges:
-            ranges = [
-                OutputRange(MapAttempt(r.map, r.attempt), r.first_partition, r.end_partition) for r in ticket.ranges
-            ]
+            ranges = [OutputRange(messages.map_attempt(r), r.first_partition, r.end_partition) for r in ticket.ranges]
         else:
             outputs = [messages.map_attempt(m) for m in ticket.maps] or self._all(spec)
             ranges = [OutputRange(output, ticket.first_partition, ticket.end_partition) for output in outputs]
-        for wanted in ranges:
-            if not 0 <= wanted.first <= wanted.end <= spec.partitions:
+        partitions = spec.partitions
+        for _, first, end in ranges:
+            if not 0 <= first <= end <= partitions:
                 raise InvalidArgument(
-                    f"partitions [{wanted.first}, {wanted.end}) of a shuffle with {spec.partitions}",
+                    f"partitions [{first}, {end}) of a shuffle with {partitions}",
                     remedy="ask for partitions that exist",
                     shuffle=spec.id,
                 )
