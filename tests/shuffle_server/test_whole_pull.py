@@ -91,13 +91,13 @@ def test_what_is_too_much_for_an_answer_is_not_even_read(
         OutputRange(write(store, 1, [(0, bytes(10 + more))]), 0, 8),
     ]
     blocks = pull(store, ranges)[0]
-    read, files = os.preadv, set()
+    read, files = os.pread, set()
 
-    def noted(fd: int, *arguments: Any) -> int:
+    def noted(fd: int, *arguments: Any) -> bytes:
         files.add(os.readlink(f"/proc/self/fd/{fd}"))
         return read(fd, *arguments)
 
-    monkeypatch.setattr(os, "preadv", noted)
+    monkeypatch.setattr(os, "pread", noted)
     assert whole(store, ranges) == (None if more else blocks)
     assert len(files) == 2 - more
 
@@ -120,6 +120,7 @@ def test_what_cannot_be_served_is_left_to_the_stream_to_say(tmp_path: Path) -> N
         next(tmp_path.rglob(f"{lost}.out")).unlink()
         assert whole(store, [OutputRange(output, 0, 8) for output in outputs]) is None
     assert whole(store, [OutputRange(outputs[1], 0, 8)]) == [(1, 0, b"1")]
+    store.close()
     descriptors = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert not any(str(tmp_path) in path for path in descriptors)
 

@@ -46,11 +46,14 @@ def load(path: Path) -> OutputFile:
     return OutputFile(path, FileIdentity.of(status), index, description, index["partition"].data)
 
 
-def read_range(fd: int, offset: int, length: int) -> bytearray:
+def read_range(fd: int, offset: int, length: int) -> bytes | bytearray:
     """`length` bytes from `offset`. Raises TornFile when the file ends before."""
-    data = bytearray(length)
-    read_into(fd, offset, memoryview(data))
-    return data
+    data = os.pread(fd, length, offset)
+    if len(data) == length:
+        return data
+    whole = bytearray(length)  # it was cut short, or the file is
+    read_into(fd, offset, memoryview(whole))
+    return whole
 
 
 def read_into(fd: int, offset: int, target: memoryview) -> None:

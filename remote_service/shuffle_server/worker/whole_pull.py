@@ -38,7 +38,7 @@ class _Pieces(Gathered):
 
     def __init__(self) -> None:
         super().__init__()
-        self.payloads: list[bytearray] = []
+        self.payloads: list[bytes | bytearray] = []
 
     def takes(self, blocks: int, size: int) -> bool:
         if self.bytes + size > MOST_BYTES or self.blocks + blocks > MOST_BLOCKS:
