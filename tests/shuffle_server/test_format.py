@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shuffle_server.store.format import Description, TornFile, build_index, encode_tail
+from shuffle_server.store.format import PACKED_ROW, Description, TornFile, build_index, encode_tail
 from shuffle_server.store.output_file import load
 from shuffle_transport.blocks import table_rows, totals_of
 from shuffle_transport.checksum import BLOCK_ROW
@@ -42,6 +42,7 @@ def test_file_reads_back_as_written(tmp_path: Path) -> None:
     assert file.description.totals == totals_of(table_rows(BLOCKS))
     assert file.entries(3, 8)["length"].tolist() == [3, 4]
     assert len(file.entries(4, 8)) == 0
+    assert list(PACKED_ROW.iter_unpack(file.rows)) == file.index.tolist()
 
 
 @pytest.mark.parametrize("keep", [0, 1, 31, 32, 40, -1])

@@ -22,6 +22,7 @@ from shuffle_transport.checksum import BLOCK_ROW, crc32c
 
 TABLE_FIELDS = BLOCK_ROW.names or ()
 INDEX_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in TABLE_FIELDS), ("offset", "<i8")])
+PACKED_ROW = struct.Struct("<iIqqqq")  # an INDEX_ROW
 MAGIC = b"FLSHOUT1"
 TRAILER = struct.Struct("<QQII8s")  # index offset, blocks, description bytes, crc32c of what precedes it, magic
 

@@ -24,12 +24,18 @@ class OutputFile:
     index: np.ndarray  # dtype INDEX_ROW, sorted by partition
     description: Description
     partitions: memoryview  # of the index
+    rows: memoryview  # the index as bytes
 
     def entries(self, first: int, end: int) -> np.ndarray:
         """The index rows of partitions [first, end)."""
+        low, high = self.span(first, end)
+        return self.index[low:high]
+
+    def span(self, first: int, end: int) -> tuple[int, int]:
+        """The numbers of the first of those rows, and of the first one behind them."""
         # Not numpy's search: it copies the whole column first.
         low = bisect_left(self.partitions, first)
-        return self.index[low : bisect_left(self.partitions, end, low)]
+        return low, bisect_left(self.partitions, end, low)
 
 
 def load(path: Path) -> OutputFile:
@@ -43,7 +49,8 @@ def load(path: Path) -> OutputFile:
         index, description = decode_tail(read_range(fd, offset, at - offset), trailer, blocks)
     finally:
         os.close(fd)
-    return OutputFile(path, FileIdentity.of(status), index, description, index["partition"].data)
+    rows = index.view(np.uint8).data
+    return OutputFile(path, FileIdentity.of(status), index, description, index["partition"].data, rows)
 
 
 def read_range(fd: int, offset: int, length: int) -> bytes | bytearray:

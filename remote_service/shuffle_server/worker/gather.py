@@ -6,16 +6,16 @@ import logging
 import os
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.directory import busy
-from shuffle_server.store.format import TornFile
-from shuffle_server.store.output_file import encoded_table
+from shuffle_server.store.format import PACKED_ROW, TornFile
+from shuffle_server.store.output_file import OutputFile, encoded_table
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.region import REGION_ROW
 from shuffle_server.store.regions import LITTLE_BYTES, Run
@@ -29,6 +29,16 @@ _INT64 = struct.Struct("<q")
 log = logging.getLogger(__name__)
 
 
+class Piece(NamedTuple):
+    """Blocks of one file: how many, their payload bytes, their block table rows, and offset and length of the stretches
+    of the file in which the payloads lie, neighbours joined."""
+
+    blocks: int
+    size: int
+    table: bytes | memoryview
+    stretches: Iterable[tuple[int, int]]
+
+
 class Gathered(ABC):
     """What the next message is made of: pieces of files. Where their payloads go is a subclass's.
 
@@ -39,7 +49,7 @@ class Gathered(ABC):
     def __init__(self) -> None:
         self._maps: list[bytes] = []
         self._attempts: list[bytes] = []
-        self._rows: list[bytes] = []
+        self._rows: list[bytes | memoryview] = []
         self.blocks = self.bytes = 0
         self.last = False
 
@@ -51,20 +61,20 @@ class Gathered(ABC):
         """
 
     @abstractmethod
-    def _read(self, fd: int, entries: np.ndarray, size: int) -> None:
-        """Read the payloads of some index rows, `size` bytes. Raises TornFile, OSError; then all is as it was."""
+    def _read(self, fd: int, piece: Piece) -> None:
+        """Read the payloads of a piece. Raises TornFile, OSError; then all is as it was."""
 
-    def read(self, maps: bytes, attempts: bytes, fd: int, entries: np.ndarray, size: int) -> None:
-        """Read the blocks of some index rows, `size` bytes, whose outputs are given row by row (int64).
+    def read(self, maps: bytes, attempts: bytes, fd: int, piece: Piece) -> None:
+        """Read a piece, whose outputs are given block by block (int64).
 
         Raises TornFile, OSError; then what was gathered is as it was.
         """
-        self._read(fd, entries, size)
+        self._read(fd, piece)
         self._maps.append(maps)
         self._attempts.append(attempts)
-        self._rows.append(encoded_table(entries))
-        self.bytes += size
-        self.blocks += len(entries)
+        self._rows.append(piece.table)
+        self.bytes += piece.size
+        self.blocks += piece.blocks
 
     @property
     def maps(self) -> bytes:
@@ -109,10 +119,11 @@ class Gatherer(Generic[G]):
         try:
             rows = region.rows(wanted.first, wanted.end, run.places)
             for entries, size in _slices(rows):
-                yield from self._room_for(len(entries), size)
+                if not self._gathered.takes(len(entries), size):
+                    yield from self._sent()
                 places = entries["output"]
                 maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
-                self._gathered.read(maps, attempts, region.fd, entries, size)
+                self._gathered.read(maps, attempts, region.fd, _piece(entries, size))
                 served += len(entries)
         except (TornFile, OSError) as error:
             log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
@@ -129,16 +140,15 @@ class Gatherer(Generic[G]):
             yield from self._sent()
             yield error
             return
+        total = 0
+        map_id, attempt = _INT64.pack(wanted.output.map), _INT64.pack(wanted.output.attempt)
         try:
-            found = file.entries(wanted.first, wanted.end)[skip:]
-            total = 0
-            for entries, size in _slices(found):
-                yield from self._room_for(len(entries), size)
-                maps, attempts = (
-                    _INT64.pack(each) * len(entries) for each in (wanted.output.map, wanted.output.attempt)
-                )
-                self._gathered.read(maps, attempts, fd, entries, size)
-                total += size
+            low, high = file.span(wanted.first, wanted.end)
+            for piece in _pieces(file, low + skip, high):
+                if not self._gathered.takes(piece.blocks, piece.size):
+                    yield from self._sent()
+                self._gathered.read(map_id * piece.blocks, attempt * piece.blocks, fd, piece)
+                total += piece.size
             if total <= LITTLE_BYTES:
                 self._little.append(wanted.output)
         except (TornFile, OSError) as error:
@@ -149,14 +159,25 @@ class Gatherer(Generic[G]):
         finally:
             os.close(fd)
 
-    def _room_for(self, blocks: int, size: int) -> Iterator[G | ShuffleError]:
-        if not self._gathered.takes(blocks, size):
-            yield from self._sent()
-
     def _sent(self) -> Iterator[G | ShuffleError]:
         if self._gathered.blocks:
             yield self._gathered
         self._gathered = self._new()
+
+
+def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Piece]:
+    """The blocks of the index rows from `low` on and below `high`."""
+    if high - low != 1:
+        return (_piece(entries, size) for entries, size in _slices(file.index[low:high]))
+    # A block of each of many files is what a stage with thousands of partitions asks for, and arrays of one row take
+    # longer than the reading.
+    at = low * PACKED_ROW.size
+    _, _, length, _, _, offset = PACKED_ROW.unpack_from(file.rows, at)
+    return (Piece(1, length, file.rows[at : at + BLOCK_ROW.itemsize], ((offset, length),)),)
+
+
+def _piece(entries: np.ndarray, size: int) -> Piece:
+    return Piece(len(entries), size, encoded_table(entries), _stretches(entries))
 
 
 def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -174,8 +195,7 @@ def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         start, taken = end, last
 
 
-def runs(entries: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Offset and length of the stretches of the file in which the blocks lie, blocks that are neighbours joined."""
+def _stretches(entries: np.ndarray) -> Iterator[tuple[int, int]]:
     if len(entries) == 1:
         yield int(entries["offset"][0]), int(entries["length"][0])
         return

@@ -13,7 +13,7 @@ from shuffle_api.values import Totals
 from shuffle_server.store.output_file import read_into
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import MAX_BATCH_ROWS, Gathered, Gatherer, runs
+from shuffle_server.worker.gather import MAX_BATCH_ROWS, Gathered, Gatherer, Piece
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, add_rows, get_batch
 from shuffle_transport.checksum import BLOCK_ROW
@@ -28,12 +28,12 @@ class _Batch(Gathered):
     def takes(self, blocks: int, size: int) -> bool:
         return not self.blocks or (self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS)
 
-    def _read(self, fd: int, entries: np.ndarray, size: int) -> None:
+    def _read(self, fd: int, piece: Piece) -> None:
         if not self.blocks:  # also after a read that failed, whose buffer may be too small for this one
-            self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
+            self._buffer = pa.allocate_buffer(max(piece.size, BATCH_BYTES))
         assert self._buffer is not None
-        target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size]
-        for offset, length in runs(entries):
+        target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + piece.size]
+        for offset, length in piece.stretches:
             read_into(fd, offset, target[:length])
             target = target[length:]
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-import numpy as np
-
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.output_file import read_range
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import Gathered, Gatherer, runs
+from shuffle_server.worker.gather import Gathered, Gatherer, Piece
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -45,8 +43,8 @@ class _Pieces(Gathered):
             raise _TooMuch
         return True
 
-    def _read(self, fd: int, entries: np.ndarray, size: int) -> None:
-        self.payloads += [read_range(fd, offset, length) for offset, length in runs(entries)]
+    def _read(self, fd: int, piece: Piece) -> None:
+        self.payloads += [read_range(fd, offset, length) for offset, length in piece.stretches]
 
 
 _NOTHING = _Pieces()
