@@ -56,6 +56,14 @@ def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path
     assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
 
 
+def test_a_file_that_pulls_left_open_is_written_over_all_the_same(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    inode = write(store, spec(0), LARGE)
+    store.open_kept(spec(0).id, MapAttempt(0, 0))
+    store.remove_shuffle(spec(0).id)
+    assert write(store, spec(1), LARGE) == inode
+
+
 def test_small_files_are_not_worth_it(tmp_path: Path) -> None:
     store = Store(tmp_path, recycle=1 << 23)
     write(store, spec(0), b"small")

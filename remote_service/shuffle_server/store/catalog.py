@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shuffle_api.errors import StorageFailed
@@ -47,6 +48,10 @@ class Catalog:
         """What is held of a map, None when nothing is, or it is not published yet."""
         held = self._shuffles.get(shuffle, {}).get(map_id)
         return held if held is not None and held.ready else None
+
+    def held(self, shuffle: ShuffleId) -> Mapping[int, Held]:
+        """What is held of a shuffle by map, as it changes, until the shuffle is dropped; also what is not `ready`."""
+        return self._shuffles.get(shuffle, {})
 
     def outputs(self, shuffle: ShuffleId) -> list[Held]:
         """All published outputs of a shuffle, ascending by map."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
 import threading
 import time
@@ -20,6 +18,8 @@ from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory, busy, gone, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
+from shuffle_server.store.kept import Kept, KeptOutputs, OpenOutput
+from shuffle_server.store.opening import open_committed
 from shuffle_server.store.output_file import OutputFile, load
 from shuffle_server.store.paths import COMMITTED, PARTIAL
 from shuffle_server.store.quota import AppQuota
@@ -29,7 +29,6 @@ from shuffle_server.store.regions import Regions, Run
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tier import Tier
-from shuffle_transport.file_identity import FileIdentity
 
 SPARE_SECONDS = 60.0
 
@@ -70,6 +69,7 @@ class Store:
         self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
+        self._kept = KeptOutputs(self.catalog)
         self.regions = Regions(self.catalog, self._directories, self.open_output, merge_below)
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
@@ -189,28 +189,21 @@ class Store:
         cannot be fetched now, StorageFull when there is no room for it; Overloaded when the process lacks descriptors.
         """
         self._used[shuffle] = time.monotonic()
-        held = self.catalog.find(shuffle, output.map)
-        if held is None:
-            raise lost(shuffle, output, "it is not here")
-        if held.output != output:
-            raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
-        path = held.home.paths.committed_text(shuffle, output.map)
-        self._here(shuffle, held)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            if (now := self.catalog.find(shuffle, output.map)) is not None and now is not held:
-                return self.open_output(shuffle, output)  # it was moved between the two
-            raise busy(error) or lost(shuffle, output, f"{path}: {error.strerror}") from None
-        try:
-            # As long as it is held, the file is not written over, even if it is removed meanwhile.
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            file = self._indexes.get(shuffle, output.map, path, FileIdentity.of(os.fstat(fd)))
-            file.description.check(shuffle, output)
-        except (TornFile, OSError) as error:
-            os.close(fd)
-            raise busy(error) or lost(shuffle, output, f"{path}: {error}") from None
-        return file, fd
+        return self._open(shuffle, output)[1:]
+
+    def kept(self, shuffle: ShuffleId) -> Kept:
+        """The files that a pull finds open."""
+        return self._kept.of(shuffle)
+
+    def open_kept(self, shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
+        """As `open_output`; the file stays open for the pulls that follow."""
+        self.use(shuffle)
+        opened = OpenOutput(*self._open(shuffle, output))
+        self._kept.keep(shuffle, opened)
+        return opened
+
+    def _open(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[Held, OutputFile, int]:
+        return open_committed(self.catalog, self._indexes, self._here, shuffle, output)
 
     def _here(self, shuffle: ShuffleId, held: Held) -> None:
         """See that the file of an output is on the disk. Raises MapOutputLost, StorageFailed, StorageFull."""
@@ -237,7 +230,9 @@ class Store:
             if self._used.setdefault(shuffle, time.monotonic()) <= before
             for held in self._cold_outputs(shuffle)
         )
-        return self._cold.move_all(chosen, stopping)
+        moved = self._cold.move_all(chosen, stopping)
+        self._kept.prune()
+        return moved
 
     def _cold_outputs(self, shuffle: ShuffleId) -> list[Held]:
         self.regions.forget(lambda s: s == shuffle)  # it is their space that is to come back
@@ -264,6 +259,7 @@ class Store:
         held.home.unlink(held.home.paths.committed(shuffle, output.map))
         if self._cold is not None:
             held.home.unlink(stub_path(held, shuffle))
+        self._kept.prune()
         self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
         self.catalog.settle(shuffle, output, published=False)  # the next attempt's file has the same name
         if self._cold is not None:
@@ -301,8 +297,13 @@ class Store:
             self._used.pop(shuffle, None)
         if self._cold is not None:
             self._cold.removed()
+        self._kept.prune()
         self._indexes.forget(lambda s, _: concerned(s))
         self.regions.forget(concerned)
+
+    def close_idle(self) -> None:
+        """Close the files that pulls have left open."""
+        self._kept.prune()
 
     def empty_trash(self) -> None:
         """Really delete what was removed; takes as long as the file system needs."""
@@ -393,4 +394,5 @@ class Store:
             self.drop_staged(shuffle, output)
         for directory in self._directories:
             directory.spares.drop()
+        self._kept.close()
         self.regions.forget(lambda _: True)

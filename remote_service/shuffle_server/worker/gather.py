@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -101,6 +100,7 @@ class Gatherer(Generic[G]):
 
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
         self._store, self._shuffle, self._new = store, shuffle, new
+        self._kept = store.kept(shuffle)
         self._gathered = new()
         self._little: list[MapAttempt] = []  # outputs of which little was read, file by file
 
@@ -134,20 +134,20 @@ class Gatherer(Generic[G]):
     def _of_file(self, wanted: OutputRange, skip: int = 0) -> Iterator[G | ShuffleError]:
         """The blocks of a range but for the first `skip`."""
         try:
-            file, fd = self._store.open_output(self._shuffle, wanted.output)
+            opened = self._kept.find(wanted.output) or self._store.open_kept(self._shuffle, wanted.output)
         except (MapOutputLost, StorageFull, StorageFailed, Overloaded) as error:
             error.output = wanted.output
             yield from self._sent()
             yield error
             return
-        total = 0
+        file, total = opened.file, 0
         map_id, attempt = _INT64.pack(wanted.output.map), _INT64.pack(wanted.output.attempt)
         try:
             low, high = file.span(wanted.first, wanted.end)
             for piece in _pieces(file, low + skip, high):
                 if not self._gathered.takes(piece.blocks, piece.size):
                     yield from self._sent()
-                self._gathered.read(map_id * piece.blocks, attempt * piece.blocks, fd, piece)
+                self._gathered.read(map_id * piece.blocks, attempt * piece.blocks, opened.fd, piece)
                 total += piece.size
             if total <= LITTLE_BYTES:
                 self._little.append(wanted.output)
@@ -156,8 +156,6 @@ class Gatherer(Generic[G]):
             yield busy(error, self._shuffle, wanted.output) or MapOutputLost(
                 f"{file.path}: {error}", remedy="run this map again", shuffle=self._shuffle, output=wanted.output
             )
-        finally:
-            os.close(fd)
 
     def _sent(self) -> Iterator[G | ShuffleError]:
         if self._gathered.blocks:

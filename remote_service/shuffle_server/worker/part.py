@@ -129,6 +129,7 @@ class WorkerPart:
     def keep_house(self) -> None:
         """To be called every few seconds."""
         self.relay.watch(time.monotonic())
+        self.store.close_idle()
         try:
             self.store.look()
             self.store.drop_idle(self._options.staged_timeout)

@@ -1,0 +1,50 @@
+"""Opening the committed file of a map output, and seeing that it is the one that was asked for."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.directory import busy, lost
+from shuffle_server.store.format import TornFile
+from shuffle_server.store.indexes import IndexCache
+from shuffle_server.store.output_file import OutputFile
+from shuffle_transport.file_identity import FileIdentity
+
+
+def open_committed(
+    catalog: Catalog,
+    indexes: IndexCache,
+    here: Callable[[ShuffleId, Held], None],
+    shuffle: ShuffleId,
+    output: MapAttempt,
+) -> tuple[Held, OutputFile, int]:
+    """What is held of this attempt, its file, and a descriptor of that, which the caller closes.
+
+    `here` sees that the file is on the disk. Raises MapOutputLost, Overloaded, and what `here` raises.
+    """
+    held = catalog.find(shuffle, output.map)
+    if held is None:
+        raise lost(shuffle, output, "it is not here")
+    if held.output != output:
+        raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
+    path = held.home.paths.committed_text(shuffle, output.map)
+    here(shuffle, held)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if (now := catalog.find(shuffle, output.map)) is not None and now is not held:
+            return open_committed(catalog, indexes, here, shuffle, output)  # it was moved between the two
+        raise busy(error) or lost(shuffle, output, f"{path}: {error.strerror}") from None
+    try:
+        # As long as it is held, the file is not written over, even if it is removed meanwhile.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        file = indexes.get(shuffle, output.map, path, FileIdentity.of(os.fstat(fd)))
+        file.description.check(shuffle, output)
+    except (TornFile, OSError) as error:
+        os.close(fd)
+        raise busy(error) or lost(shuffle, output, f"{path}: {error}") from None
+    return held, file, fd
