@@ -1,4 +1,5 @@
-"""How often the system hands zeroed pages to a process that frees large blocks and wants them again."""
+"""How often the system hands zeroed pages to a process that frees large blocks and wants them again, and how many
+arenas the C library has in it."""
 
 from __future__ import annotations
 
@@ -28,11 +29,38 @@ os._exit(0)  # servers have threads
 """
 
 
+THREADS = 40
+ARENAS = f"""
+import ctypes, os, threading
+together = threading.Barrier({THREADS})
+def use():
+    together.wait()
+    held = bytearray(5000)
+    together.wait()
+threads = [threading.Thread(target=use) for _ in range({THREADS})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+ctypes.CDLL(None).malloc_stats()
+os._exit(0)
+"""
+
+
 def keeps_freed_memory(first: str) -> bool:
     """Whether a process that has run the statements ``first`` does: one of its own, for what others freed counts."""
+    return int(_run(f"{first}\n{PROGRAM}").stdout.split()[-1]) < PAGES * 10  # not a fault for each page of each block
+
+
+def arenas(first: str, **variables: str) -> int:
+    """How many the C library has for 40 threads in a process that has run the statements ``first``."""
+    return _run(f"{first}\n{ARENAS}", **variables).stderr.count("Arena ")
+
+
+def _run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, "-c", f"{first}\n{PROGRAM}"]
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[-1]) < PAGES * 10  # not a fault for each page of each block
+    return done

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.page_faults import keeps_freed_memory, only_glibc
+from tests.page_faults import arenas, keeps_freed_memory, only_glibc
 
 pytestmark = only_glibc
 
@@ -32,3 +34,9 @@ def test_who_receives_keeps_it(receiver: str) -> None:
 
 def test_others_do_not() -> None:
     assert not keeps_freed_memory("import shuffle_transport.exchange")
+
+
+def test_its_threads_share_an_arena_for_each_processor() -> None:
+    channels = RECEIVERS["channels"]
+    assert arenas(channels) <= (os.cpu_count() or 1) < arenas("import shuffle_transport.exchange")
+    assert arenas(channels, MALLOC_ARENA_MAX="7") == 7

@@ -69,3 +69,10 @@ def test_an_error_that_repeats_a_long_request_fits_into_the_trailers_of_a_call(t
 def test_a_text_that_fits_is_not_touched() -> None:
     text = "é" * (messages.MAX_MESSAGE_BYTES // 2)
     assert messages.shortened(text, messages.MAX_MESSAGE_BYTES) is text
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, 1 << 21, (1 << 21) - 1])
+def test_a_field_joined_by_hand_is_what_protobuf_writes(size: int) -> None:
+    written = pb.WholeGet(payload=bytes(size)).SerializeToString()
+    tag = messages.bytes_tag(pb.WholeGet.PAYLOAD_FIELD_NUMBER)
+    assert tag + messages.varint(size) + bytes(size) == written

@@ -10,6 +10,7 @@ import pyarrow.flight as fl
 
 from shuffle_api.errors import ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_transport.freed_memory import keep_freed_memory
+from shuffle_transport.grpc_polling import poll_directly
 from shuffle_transport.security import Credentials, TlsFiles
 
 _OPTIONS: list[tuple[str, int]] = [
@@ -32,6 +33,7 @@ def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
 def flight_connection(address: str, tls: TlsFiles | None, options: Sequence[tuple[str, int]] = ()) -> Any:
     """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call. `options` are gRPC's."""
     keep_freed_memory()
+    poll_directly()
     generic_options = [*_OPTIONS, *options]
     if tls is None:
         return fl.connect(f"grpc+tcp://{address}", generic_options=generic_options)

@@ -37,6 +37,20 @@ def parse(kind: type[M], data: bytes) -> M:
         ) from None
 
 
+def bytes_tag(field: int) -> bytes:
+    """What protobuf writes before the length of a field of bytes, for numbers below 16."""
+    return bytes([field << 3 | 2])
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf encodes it."""
+    if number < 0x80:
+        return bytes((number,))
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
+
+
 def check_protocol(version: int, peer: str) -> None:
     """Raises ProtocolMismatch unless `peer` speaks this version."""
     if version != PROTOCOL:

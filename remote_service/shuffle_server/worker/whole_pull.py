@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 20  # payload of an answer, which is copied oftener than that 
 MOST_BLOCKS = 16_384  # what is said of each, its table row and the output it belongs to, takes 48 bytes
 
 _STREAM = pb.WholeGet(stream=True).SerializeToString()
-_PAYLOAD_TAG = bytes([pb.WholeGet.PAYLOAD_FIELD_NUMBER << 3 | 2])  # as protobuf writes it before a length
+_PAYLOAD_TAG = messages.bytes_tag(pb.WholeGet.PAYLOAD_FIELD_NUMBER)
 
 
 class _TooMuch(Exception):
@@ -68,14 +68,4 @@ def pull_whole(
         maps=found.maps, attempts=found.attempts, table=rows.tobytes(), end=messages.totals_message(totals_of(rows))
     )
     # The payload is its last field, joined by hand: as a field of an object it would be copied twice more.
-    return b"".join([head.SerializeToString(), _PAYLOAD_TAG, _varint(found.bytes), *found.payloads])
-
-
-def _varint(number: int) -> bytes:
-    """As protobuf encodes it."""
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return b"".join([head.SerializeToString(), _PAYLOAD_TAG, messages.varint(found.bytes), *found.payloads])

@@ -11,7 +11,7 @@ from shuffle_transport.bench.child import Peer
 
 def test_a_peer_is_gone_after_its_block() -> None:
     with Peer(64 << 20) as peer:
-        assert set(peer.ports) == {"tcp", "raw", "remote", "credit"}
+        assert set(peer.ports) == {"tcp", "raw", "remote", "credit"}  # who names none
         assert Path(f"/proc/{peer.pid}").exists()
     assert not Path(f"/proc/{peer.pid}").exists()
     peer.close()

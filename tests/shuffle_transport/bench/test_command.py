@@ -92,13 +92,13 @@ def test_ratios_are_of_runs_in_one_round(report: dict[str, Any]) -> None:
 
 def test_every_way_has_its_contenders(report: dict[str, Any]) -> None:
     found = {point["way"]: set(point["sides"]) for point in report["cases"]["sizes"]}
-    both = {"raw_flight", "credit", "raw_tcp"}
+    both = {"raw_flight", "raw_flight_polling", "credit", "raw_tcp"}
     assert found == {"put": both | {"remote", "credit_checked"}, "get": both | {"remote"}, "exchange": both}
 
 
 def test_latency_cases_have_all_fields(report: dict[str, Any]) -> None:
     (trip,) = report["cases"]["latency"]
-    assert set(trip["sides"]) == {"raw_flight", "credit", "raw_tcp"}
+    assert set(trip["sides"]) == {"raw_flight", "raw_flight_polling", "credit", "raw_tcp"}
     assert all(set(side) > DELAYS for side in trip["sides"].values())
     assert [point["blocks_s"] for point in report["cases"]["load"]] == [1_000, 50_000]
     for point in report["cases"]["load"]:

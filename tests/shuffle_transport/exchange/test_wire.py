@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from shuffle_transport.exchange.wire import (
     MAX_ROWS,
     MAX_SUM,
     MESSAGE_COST,
+    SHORT_TABLE,
     Tally,
     check_table,
     inline_batch,
@@ -119,13 +122,15 @@ def test_a_tally_checks_a_long_table_at_once() -> None:
         Tally(checked=False).add(parcel_of(rows.tobytes(), len(payload)))
 
 
-def test_a_tally_does_not_keep_what_it_was_given() -> None:
-    """A view would keep the message that it lies in."""
-    rows, payload = batch(b"abc")
-    table = bytearray(rows.tobytes())
+@pytest.mark.parametrize("blocks", [1, SHORT_TABLE // BLOCK_ROW.itemsize, SHORT_TABLE // BLOCK_ROW.itemsize + 1])
+def test_a_tally_does_not_keep_the_message(blocks: int) -> None:
+    """A view of its table would keep all of it."""
+    rows, payload = batch(*[b"x"] * blocks)
+    table = rows.tobytes()
+    unused = sys.getrefcount(table)
     tally = Tally(checked=False)
-    tally.add(parcel_of(memoryview(table), len(payload)))
-    table[:] = bytes(len(table))
+    tally.add(parse_record_batch(record_batch(rows["length"], table, payload))[1])
+    assert sys.getrefcount(table) == unused
     assert tally.totals == totals_of(rows)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
-from shuffle_transport.bench.ends import CREDIT, RAW, Ends
+from shuffle_transport.bench.contender import CREDIT, RAW, Contender, contenders
 from shuffle_transport.bench.job import Data, Job
 from shuffle_transport.bench.measure import alternate, throughput
 from shuffle_transport.bench.plan import KIB, Plan
@@ -22,28 +22,22 @@ PACKED = "credit_packed"
 
 def codecs(plan: Plan) -> list[dict[str, Any]]:
     """The base is raw Flight without compression. The receiver decompresses."""
-    with Ends() as ends:
-        return [_point(plan, ends, codec, data) for data in get_args(Data) for codec in CODECS]
+    with contenders(RAW, CREDIT) as sides:
+        return [_point(plan, sides, codec, data) for data in get_args(Data) for codec in CODECS]
 
 
-def _point(plan: Plan, ends: Ends, codec: str, data: Data) -> dict[str, Any]:
+def _point(plan: Plan, sides: Mapping[str, Contender], codec: str, data: Data) -> dict[str, Any]:
     volume = plan.volume // 2
     plain = Job("sink", plan.message, BLOCK, max(1, volume // plan.message), data=data)
     packed = Job("sink", plan.message, BLOCK, plain.count, codec=codec, data=data, check=True)
-    sent: dict[str, float] = {}
-
-    def credit(name: str, put: Callable[[Job], None]) -> None:
-        put(packed)
-        sent[name] = ends.credit.sent_part
-
-    works: dict[str, Callable[[], None]] = {
-        RAW: partial(ends.raw.put, plain),
-        CREDIT: partial(credit, CREDIT, ends.credit.put),
-    }
+    raw, credit = sides[RAW], sides[CREDIT]
+    works = {RAW: partial(raw.run, "put", plain), CREDIT: partial(credit.run, "put", packed)}
     if codec != "none":
-        works[PACKED] = partial(credit, PACKED, ends.credit.put_packed)
-        works[RAW_IPC] = partial(ends.raw_ipc[codec].put, plain)
-    result = throughput(alternate(works, plan.rounds, ends.client_pid, ends.peer_pid), plain.volume, plain.blocks, RAW)
+        works[PACKED] = partial(credit.run, "put_packed", packed)
+        works[RAW_IPC] = partial(raw.run, "put_ipc", packed)
+    runs = alternate(works, plan.rounds)
+    sent = {name: runs[name][-1].value for name in (CREDIT, PACKED) if name in runs}
+    result = throughput(runs, plain.volume, plain.blocks, RAW)
     say(f"{codec} on {data}: " + ", ".join(f"{name} {side['gib_s']:.2f}" for name, side in result.items()) + " GiB/s")
     return {
         "codec": codec,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from shuffle_transport.bench.ends import CREDIT, RAW, Ends
+from shuffle_transport.bench.contender import CREDIT, RAW
+from shuffle_transport.bench.ends import Ends
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.machine import GIB
 from shuffle_transport.bench.measure import order, ratio_of_pairs

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shuffle_transport.bench.arrivals import POINTS, quantiles
-from shuffle_transport.bench.ends import CREDIT, RAW, TCP, Ends
+from shuffle_transport.bench.contender import CREDIT, RAW, RAW_POLLING, TCP, Contender, contenders
 from shuffle_transport.bench.job import Job
-from shuffle_transport.bench.measure import order, ratio_of_pairs
+from shuffle_transport.bench.measure import alternate, ratio_of_pairs
 from shuffle_transport.bench.plan import KIB, Plan
 from shuffle_transport.bench.progress import say
 
@@ -22,13 +22,8 @@ LOAD_MESSAGE = 256 * KIB  # most that is sent at once to catch up
 def latency(plan: Plan) -> list[dict[str, Any]]:
     """Ping-pong: the next message leaves when the one before is back. `ratio` is of the p50, against raw Flight's."""
     job = Job("echo", plan.trip_bytes, plan.trip_bytes, plan.trips)
-    with Ends() as ends:
-        works: dict[str, Callable[[Job], np.ndarray]] = {
-            RAW: ends.raw.ping,
-            CREDIT: ends.credit.ping,
-            TCP: ends.tcp.ping,
-        }
-        rounds = _in_turn({name: partial(work, job) for name, work in works.items()}, plan.rounds)
+    with contenders(RAW, CREDIT, RAW_POLLING, TCP) as opened:
+        rounds = _in_turn(opened, "ping", job, plan.rounds)
     sides = {
         name: _medians([quantiles(trips) for trips in own])
         | {"ratio": ratio_of_pairs(_middles(own), _middles(rounds[RAW]))}
@@ -40,15 +35,14 @@ def latency(plan: Plan) -> list[dict[str, Any]]:
 
 def load(plan: Plan) -> list[dict[str, Any]]:
     """Blocks on a schedule, in microseconds from when a block was due to be sent until it was there."""
-    with Ends() as ends:
-        return [_rate(plan, ends, rate) for rate in plan.rates]
+    with contenders(RAW, CREDIT) as opened:
+        return [_rate(plan, opened, rate) for rate in plan.rates]
 
 
-def _rate(plan: Plan, ends: Ends, rate: int) -> dict[str, Any]:
+def _rate(plan: Plan, opened: Mapping[str, Contender], rate: int) -> dict[str, Any]:
     blocks = LOAD_MESSAGE // plan.rate_block
-    job = Job("arrivals", LOAD_MESSAGE, plan.rate_block, max(1, round(rate * plan.rate_s / blocks)))
-    works = {RAW: partial(ends.raw.offer, job, rate), CREDIT: partial(ends.credit.offer, job, rate)}
-    rounds = _in_turn(works, plan.rounds)
+    job = Job("arrivals", LOAD_MESSAGE, plan.rate_block, max(1, round(rate * plan.rate_s / blocks)), rate=rate)
+    rounds = _in_turn(opened, "offer", job, plan.rounds)
     sides = {
         name: _medians(own)
         | {"messages": round(statistics.median(run["messages"] for run in own))}
@@ -59,15 +53,10 @@ def _rate(plan: Plan, ends: Ends, rate: int) -> dict[str, Any]:
     return {"blocks_s": rate, "block_bytes": plan.rate_block, "blocks_per_round": job.blocks, "sides": sides}
 
 
-def _in_turn(works: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
-    """As `measure.alternate`, for work that measures itself."""
-    for work in works.values():
-        work()
-    results: dict[str, list[Any]] = {name: [] for name in works}
-    for number in range(rounds):
-        for name in order(works, number):
-            results[name].append(works[name]())
-    return results
+def _in_turn(opened: Mapping[str, Contender], verb: str, job: Job, rounds: int) -> dict[str, list[Any]]:
+    """What that work, which measures itself, has returned each time."""
+    runs = alternate({name: partial(side.run, verb, job) for name, side in opened.items()}, rounds)
+    return {name: [run.value for run in own] for name, own in runs.items()}
 
 
 def _middles(rounds: list[np.ndarray]) -> list[float]:

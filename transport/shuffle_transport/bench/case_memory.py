@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shuffle_transport.bench.ends import CREDIT, RAW, Ends
+from shuffle_transport.bench.contender import CREDIT, RAW
+from shuffle_transport.bench.ends import Ends
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.plan import KIB, Plan
 from shuffle_transport.bench.progress import say

@@ -21,13 +21,14 @@ class Peer:
     """The peer as a child process; a context manager. `ports` says where it listens on 127.0.0.1, by contender.
 
     :param budget: bytes of its buffer pool.
+    :param serves: which contenders, as `peer.main`; none: all.
     :raises InternalError: it did not start; the message has its last words.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, *serves: str) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "shuffle_transport.bench.peer", str(budget)],
+            [sys.executable, "-m", "shuffle_transport.bench.peer", str(budget), *serves],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

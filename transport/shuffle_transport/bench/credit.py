@@ -28,22 +28,20 @@ class CreditSide:
 
     def __init__(self, port: int, budget: int) -> None:
         self._client = ExchangeClient(f"127.0.0.1:{port}", BufferPool(budget))
-        self.sent_part = 1.0
-        """Bytes that the last put sent, per raw byte."""
 
-    def put(self, job: Job) -> None:
-        """With a codec, the channel compresses what has to wait for credit."""
+    def put(self, job: Job) -> float:
+        """With a codec, the channel compresses what has to wait for credit. Returns bytes sent, per raw byte."""
         with self._open(job) as channel:
             send_all(channel, job)
             _expect_end(channel)
-            self._note(channel)
+            return _sent_part(channel)
 
-    def put_packed(self, job: Job) -> None:
+    def put_packed(self, job: Job) -> float:
         """As `put`, but the caller compresses every block, on the thread that sends."""
         with self._open(job) as channel:
             _send_packed(channel, job)
             _expect_end(channel)
-            self._note(channel)
+            return _sent_part(channel)
 
     def put_checked(self, job: Job) -> None:
         """As `put`, and the receiver checks each block against its checksum, as a task does."""
@@ -86,11 +84,11 @@ class CreditSide:
             _expect_end(channel)
         return trips
 
-    def offer(self, job: Job, rate: int) -> dict[str, float]:
-        """`job.blocks` blocks at `rate` per second; the `Arrivals.report` of the other end."""
+    def offer(self, job: Job) -> dict[str, float]:
+        """`job.blocks` blocks at `job.rate` per second; the `Arrivals.report` of the other end."""
         rows = ring(job)[0].rows
         with self._open(job) as channel:
-            for message in due_blocks(rate, job.blocks, job.block, len(rows)):
+            for message in due_blocks(job.rate, job.blocks, job.block, len(rows)):
                 channel.send(rows[: len(message)], message.data.cast("B"), TIMEOUT_S)
             channel.half_close(TIMEOUT_S)
             answer = channel.receive(TIMEOUT_S)
@@ -103,14 +101,15 @@ class CreditSide:
     def close(self) -> None:
         self._client.close()
 
-    def _note(self, channel: BlockChannel) -> None:
-        sent = channel.statistics()
-        self.sent_part = round(sent.bytes_sent / sent.raw_bytes_sent, 3)
-
     def _open(self, job: Job) -> BlockChannel:
         return self._client.open(
             f"{job.work}-{job.channel}", metadata=job.dump(), options=ChannelOptions(codec=job.codec)
         )
+
+
+def _sent_part(channel: BlockChannel) -> float:
+    sent = channel.statistics()
+    return round(sent.bytes_sent / sent.raw_bytes_sent, 3)
 
 
 def _send_packed(channel: BlockChannel, job: Job) -> None:

@@ -19,7 +19,7 @@ Data = Literal["noise", "rows"]
 class Job:
     """One stream's work. `count` is messages (0: until the sender ends), `message` and `block` are payload bytes of
     a message and of a block in it; `channel` numbers streams that run at once; with `check` the receiver checks and
-    decompresses every block of a sink."""
+    decompresses every block of a sink. With `arrivals`, `rate` is the blocks per second that are offered."""
 
     work: Work
     message: int
@@ -29,6 +29,7 @@ class Job:
     codec: str = "none"
     data: Data = "noise"
     check: bool = False
+    rate: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.block <= self.message or self.message % self.block:

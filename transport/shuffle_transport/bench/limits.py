@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from shuffle_transport.bench import machine
-from shuffle_transport.bench.ends import TCP, Ends
+from shuffle_transport.bench.contender import TCP, contenders
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.measure import alternate, throughput
 from shuffle_transport.bench.plan import Plan
@@ -13,8 +13,8 @@ from shuffle_transport.bench.plan import Plan
 
 def limits(plan: Plan) -> dict[str, float]:
     """GiB/s: copying warm memory, and one loopback TCP stream between two processes."""
-    with Ends() as ends:
+    with contenders(TCP) as sides:
         job = Job("sink", plan.message, plan.message, max(1, plan.volume // plan.message))
-        runs = alternate({TCP: partial(ends.tcp.put, job)}, plan.rounds, ends.client_pid, ends.peer_pid)
+        runs = alternate({TCP: partial(sides[TCP].run, "put", job)}, plan.rounds)
         tcp: float = throughput(runs, job.volume, job.blocks, TCP)[TCP]["gib_s"]
     return {"memcpy": machine.memcpy_gib_s(), "loopback_tcp": tcp}

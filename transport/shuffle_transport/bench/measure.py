@@ -5,33 +5,29 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import Any
 
-from shuffle_transport.bench import process
 from shuffle_transport.bench.machine import GIB
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One timed run: wall time, and processor time of both ends."""
+    """One timed run: wall time, processor time of both ends, and what the call returned."""
 
     seconds: float
     client_cpu_s: float
     peer_cpu_s: float
+    value: Any = None
 
 
-def alternate(works: Mapping[str, Callable[[], object]], rounds: int, client: int, peer: int) -> dict[str, list[Run]]:
-    """Run each once to warm up, then all in turn, `rounds` times, in the order that `order` says.
-
-    :param client, peer: process ids.
-    """
+def alternate(works: Mapping[str, Callable[[], Run]], rounds: int) -> dict[str, list[Run]]:
+    """Run each once to warm up, then all in turn, `rounds` times, in the order that `order` says."""
     for work in works.values():
         work()
     runs: dict[str, list[Run]] = {name: [] for name in works}
     for number in range(rounds):
         for name in order(works, number):
-            runs[name].append(_timed(works[name], client, peer))
+            runs[name].append(works[name]())
     return runs
 
 
@@ -77,11 +73,3 @@ def _side(runs: list[Run], size: int, blocks: int, base: list[Run]) -> dict[str,
         },
         "seconds": [round(run.seconds, 4) for run in runs],
     }
-
-
-def _timed(work: Callable[[], object], client: int, peer: int) -> Run:
-    cpu = process.cpu_seconds(client), process.cpu_seconds(peer)
-    started = perf_counter_ns()
-    work()
-    seconds = (perf_counter_ns() - started) / 1e9
-    return Run(seconds, process.cpu_seconds(client) - cpu[0], process.cpu_seconds(peer) - cpu[1])

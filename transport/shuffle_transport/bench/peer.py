@@ -1,6 +1,6 @@
-"""The other process: ``python -m shuffle_transport.bench.peer BUDGET``. Ends when its standard input does.
+"""The other process: ``python -m shuffle_transport.bench.peer BUDGET [NAME ...]``. Ends when its standard input does.
 
-Prints one line of JSON, the ports it listens on, all on 127.0.0.1.
+Prints one line of JSON, the ports it listens on by contender, all on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from shuffle_transport.bench.counters import Counters
 from shuffle_transport.bench.credit_server import CreditHandler
@@ -20,8 +22,12 @@ from shuffle_transport.exchange import ExchangeEndpoint
 from shuffle_transport.pool import BufferPool
 
 
-def main(budget: int) -> None:
-    """Serve until nobody holds the other end of standard input; `budget` is the pool's, in bytes."""
+def main(budget: int, *names: str) -> None:
+    """Serve until nobody holds the other end of standard input.
+
+    :param budget: the pool's, in bytes.
+    :param names: whom to serve: credit, raw, tcp, remote; none: all.
+    """
     pool, counters = BufferPool(budget), Counters()
 
     def count() -> bytes:
@@ -42,12 +48,14 @@ def main(budget: int) -> None:
         "reset": reset,
         "pool": lambda: json.dumps(asdict(pool.statistics())).encode(),
     }
-    ports = {
-        "tcp": TcpServer().port,
-        "raw": RawServer(counters, actions).port,
-        "remote": RemoteServer(pool).port,
-        "credit": ExchangeEndpoint(ANY, CreditHandler(counters), pool).port,
+    servers: dict[str, Callable[[], Any]] = {
+        "credit": lambda: ExchangeEndpoint(ANY, CreditHandler(counters), pool),  # first: it says how gRPC polls
+        "raw": lambda: RawServer(counters, actions),
+        "tcp": TcpServer,
+        "remote": lambda: RemoteServer(pool),
     }
+    started = {name: start() for name, start in servers.items() if name in (names or servers)}
+    ports = {name: server.port for name, server in started.items()}
     sys.stdout.write(json.dumps(ports) + "\n")
     sys.stdout.flush()
     sys.stdin.buffer.read()
@@ -55,4 +63,4 @@ def main(budget: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -11,13 +11,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from shuffle_transport.bench.case_codecs import PACKED, RAW_IPC
-from shuffle_transport.bench.ends import CHECKED, CREDIT, RAW, REMOTE, TCP
+from shuffle_transport.bench.case_sizes import CHECKED
+from shuffle_transport.bench.contender import CREDIT, RAW, RAW_POLLING, REMOTE, TCP
 from shuffle_transport.bench.table import size
 
 COLOURS = {
     CREDIT: "#1f77b4",
     CHECKED: "#9ecae1",
     RAW: "#ff7f0e",
+    RAW_POLLING: "#ffbb78",
     REMOTE: "#2ca02c",
     TCP: "#7f7f7f",
     RAW_IPC: "#d62728",

@@ -22,19 +22,22 @@ TIMEOUT_S = 180.0
 
 
 class RawSide:
-    """The client of a `RawServer`: one connection. Each call is one stream and returns when the receiver has all.
+    """The client of a `RawServer`: one connection. Each call is one stream and returns when the receiver has all."""
 
-    :param compression: Arrow IPC's own, `lz4` or `zstd`, for what is sent; None: as it is.
-    """
-
-    def __init__(self, port: int, *, compression: str | None = None) -> None:
+    def __init__(self, port: int) -> None:
         self._client = fl.connect(f"grpc+tcp://127.0.0.1:{port}")
-        write = pa.ipc.IpcWriteOptions(compression=compression) if compression else None
-        self._options = fl.FlightCallOptions(timeout=TIMEOUT_S, write_options=write)
+        self._options = fl.FlightCallOptions(timeout=TIMEOUT_S)
 
     def put(self, job: Job) -> None:
         prepared = batches(job)
-        self._put(job, lambda writer: _write(writer, prepared, job.count))
+        self._put(job, lambda writer: _write(writer, prepared, job.count), self._options)
+
+    def put_ipc(self, job: Job) -> None:
+        """As `put`, compressed with the job's codec, whole columns, as Arrow IPC offers it."""
+        prepared = batches(job)
+        write = pa.ipc.IpcWriteOptions(compression=job.codec)
+        options = fl.FlightCallOptions(timeout=TIMEOUT_S, write_options=write)
+        self._put(job, lambda writer: _write(writer, prepared, job.count), options)
 
     def put_until(self, job: Job, stop: threading.Event) -> None:
         """As `put`, until `stop` is set."""
@@ -46,7 +49,7 @@ class RawSide:
                 writer.write_batch(prepared[i % len(prepared)])
                 i += 1
 
-        self._put(job, write)
+        self._put(job, write, self._options)
 
     def get(self, job: Job) -> None:
         reader = self._client.do_get(fl.Ticket(job.dump()), self._options)
@@ -78,12 +81,12 @@ class RawSide:
             _to_end(reader)
         return trips
 
-    def offer(self, job: Job, rate: int) -> dict[str, float]:
-        """`job.blocks` blocks at `rate` per second; the `Arrivals.report` of the other end."""
+    def offer(self, job: Job) -> dict[str, float]:
+        """`job.blocks` blocks at `job.rate` per second; the `Arrivals.report` of the other end."""
         rows = ring(job)[0].rows
         writer, reader = self._exchange(job)
         with writer:
-            for message in due_blocks(rate, job.blocks, job.block, len(rows)):
+            for message in due_blocks(job.rate, job.blocks, job.block, len(rows)):
                 writer.write_batch(put_batch(rows[: len(message)], message.data))
             writer.done_writing()
             report: dict[str, float] = json.loads(_to_end(reader))
@@ -98,8 +101,8 @@ class RawSide:
     def close(self) -> None:
         self._client.close()
 
-    def _put(self, job: Job, write: Callable[[Any], None]) -> None:
-        writer, replies = self._client.do_put(fl.FlightDescriptor.for_path(job.dump()), PUT_SCHEMA, self._options)
+    def _put(self, job: Job, write: Callable[[Any], None], options: fl.FlightCallOptions) -> None:
+        writer, replies = self._client.do_put(fl.FlightDescriptor.for_path(job.dump()), PUT_SCHEMA, options)
         with writer:
             write(writer)
             writer.done_writing()

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from shuffle_transport.bench.ends import CREDIT
+from shuffle_transport.bench.contender import CREDIT
 from shuffle_transport.bench.plan import KIB, MIB
 
 TARGET_SIZES = (64 * KIB, 256 * KIB, MIB, 4 * MIB)

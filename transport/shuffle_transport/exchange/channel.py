@@ -21,6 +21,7 @@ from shuffle_transport.exchange.stream import Message
 from shuffle_transport.exchange.wire import (
     INLINE_BYTES,
     MAX_MESSAGE,
+    SHORT_TABLE,
     Parcel,
     check_table,
     inline_batch,
@@ -196,7 +197,7 @@ class BlockChannel:
 def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
     size = memoryview(payload).nbytes
     # To copy a short table costs less than to make a view of it.
-    short = rows.nbytes <= INLINE_BYTES
+    short = rows.nbytes <= SHORT_TABLE
     table: bytes | memoryview = rows.tobytes() if short else np.ascontiguousarray(rows).data.cast("B")
     parcel = parcel_of(table, size)
     check_table(table, size)

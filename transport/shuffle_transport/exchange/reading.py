@@ -88,9 +88,8 @@ class Reading:
             there = until or self._ready
             while self._end is None and not there():
                 message = self._read()
-                if message is not None:
-                    self._dispatch(message)
-                if self.heard_at >= deadline:
+                is_item = message is not None and self._dispatch(message)
+                if (is_item and until is None) or self.heard_at >= deadline:
                     break
         finally:
             self._leaves_by.end()

@@ -32,6 +32,7 @@ from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.granter import Granter
+from shuffle_transport.grpc_polling import poll_directly
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal
@@ -55,6 +56,7 @@ class ExchangeService:
         self, handler: Handler, pool: BufferPool, *, timeout: float = 30.0, options: ChannelOptions = DEFAULT_OPTIONS
     ) -> None:
         keep_freed_memory()
+        poll_directly()
         self._handler, self._pool, self._timeout, self._options = handler, pool, timeout, options
         self._keeper, self._scribe = Keeper("exchange-keeper"), Scribe("exchange-scribe")
         self._squeezer = Squeezer()

@@ -1,0 +1,78 @@
+"""The thread that waits for a message reads the socket itself, in every process that uses channels, push or pull."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CALLS = 300
+
+# What switches how often says who has taken part in the calls: with gRPC's event engine its threads do, in each.
+PROGRAM = f"""
+import os
+from pathlib import Path
+import pyarrow.flight as fl
+
+class Server(fl.FlightServerBase):
+    def do_action(self, context, action):
+        yield b"."
+
+server = Server("grpc+tcp://127.0.0.1:0")
+client = fl.connect(f"grpc+tcp://127.0.0.1:{{server.port}}")
+for _ in range({CALLS}):
+    list(client.do_action(fl.Action("", b"")))
+switches = 0
+for thread in Path("/proc/self/task").iterdir():
+    if (thread / "comm").read_text().startswith("event_engine"):
+        status = (thread / "status").read_text().splitlines()
+        switches += sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
+print(switches, os.environ.get("GRPC_EXPERIMENTS"), flush=True)
+os._exit(0)  # threads of the server
+"""
+POOL = "from shuffle_transport.pool import BufferPool; pool = BufferPool(1 << 24)"
+USERS = {
+    "push and pull": """
+from shuffle_transport.flight_client import FlightClient
+user = FlightClient("127.0.0.1:9")
+""",
+    "channels": f"""{POOL}
+from shuffle_transport.exchange import ExchangeClient
+user = ExchangeClient("127.0.0.1:9", pool)
+""",
+    "channels' server": f"""{POOL}
+from shuffle_transport.exchange import ExchangeEndpoint
+user = ExchangeEndpoint("grpc+tcp://127.0.0.1:0", print, pool)
+""",
+}
+
+
+def calls_after(first: str, **variables: str) -> tuple[int, str]:
+    """Switches of the event engine's threads in a process that has run `first`, and what it finds in the variable."""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    command = [sys.executable, "-c", f"{first}\n{PROGRAM}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "experiment" not in done.stderr  # this pyarrow's gRPC knows them all
+    switches, variable = done.stdout.split()
+    return int(switches), variable
+
+
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS.keys())
+def test_no_other_thread_takes_part(user: str) -> None:
+    switches, variable = calls_after(user)
+    assert switches < CALLS
+    assert variable == "None"  # child processes and grpcio do not hear of it
+
+
+def test_others_keep_the_event_engine() -> None:
+    assert calls_after("import shuffle_transport.exchange")[0] > 2 * CALLS
+
+
+def test_who_has_set_the_variable_keeps_it() -> None:
+    switches, variable = calls_after(USERS["channels"], GRPC_EXPERIMENTS="event_engine_client")
+    assert switches > 2 * CALLS
+    assert variable == "event_engine_client"
