@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 
 import pytest
+
+from tests.processes import run_apart
 
 only_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 BLOCKS, BLOCK = 200, 1 << 20
@@ -29,7 +29,7 @@ os._exit(0)  # servers have threads
 """
 
 
-THREADS = 40
+THREADS = 20 + 4 * (os.cpu_count() or 1)  # more than there are processors
 ARENAS = f"""
 import ctypes, os, threading
 together = threading.Barrier({THREADS})
@@ -49,18 +49,10 @@ os._exit(0)
 
 def keeps_freed_memory(first: str) -> bool:
     """Whether a process that has run the statements ``first`` does: one of its own, for what others freed counts."""
-    return int(_run(f"{first}\n{PROGRAM}").stdout.split()[-1]) < PAGES * 10  # not a fault for each page of each block
+    faults = int(run_apart(f"{first}\n{PROGRAM}", "MALLOC_").stdout.split()[-1])
+    return faults < PAGES * 10  # not a fault for each page of each block
 
 
 def arenas(first: str, **variables: str) -> int:
-    """How many the C library has for 40 threads in a process that has run the statements ``first``."""
-    return _run(f"{first}\n{ARENAS}", **variables).stderr.count("Arena ")
-
-
-def _run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+    """How many the C library has for many threads in a process that has run the statements ``first``."""
+    return run_apart(f"{first}\n{ARENAS}", "MALLOC_", **variables).stderr.count("Arena ")

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "transport/shuffle_transport"
 TESTS = "tests/shuffle_transport"
 COPIED = ("shuffle_api", "transport", TESTS)
-OTHERS = ("test_frames.py", "test_freed_memory.py", "test_mutate.py")  # test what no mutation changes, or need more
+# They test what no mutation changes, or need more.
+OTHERS = ("test_frames.py", "test_freed_memory.py", "test_grpc_polling.py", "test_mutate.py")
 
 
 @dataclass(frozen=True)

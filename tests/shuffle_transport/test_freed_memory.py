@@ -7,29 +7,14 @@ import os
 import pytest
 
 from tests.page_faults import arenas, keeps_freed_memory, only_glibc
+from tests.shuffle_transport.users import USERS
 
 pytestmark = only_glibc
 
-POOL = "from shuffle_transport.pool import BufferPool; pool = BufferPool(1 << 24)"
-RECEIVERS = {
-    "pulls": """
-from shuffle_transport.flight_client import FlightClient
-receiver = FlightClient("127.0.0.1:9")
-""",
-    "channels": f"""{POOL}
-from shuffle_transport.exchange import ExchangeClient
-receiver = ExchangeClient("127.0.0.1:9", pool)
-""",
-    "channels' server": f"""{POOL}
-from shuffle_transport.exchange import ExchangeEndpoint
-receiver = ExchangeEndpoint("grpc+tcp://127.0.0.1:0", print, pool)
-""",
-}
 
-
-@pytest.mark.parametrize("receiver", RECEIVERS.values(), ids=RECEIVERS.keys())
-def test_who_receives_keeps_it(receiver: str) -> None:
-    assert keeps_freed_memory(receiver)
+@pytest.mark.parametrize("user", USERS.values(), ids=USERS.keys())
+def test_who_receives_keeps_it(user: str) -> None:
+    assert keeps_freed_memory(user)
 
 
 def test_others_do_not() -> None:
@@ -37,6 +22,6 @@ def test_others_do_not() -> None:
 
 
 def test_its_threads_share_an_arena_for_each_processor() -> None:
-    channels = RECEIVERS["channels"]
+    channels = USERS["channels"]
     assert arenas(channels) <= (os.cpu_count() or 1) < arenas("import shuffle_transport.exchange")
     assert arenas(channels, MALLOC_ARENA_MAX="7") == 7

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.processes import run_apart
+from tests.shuffle_transport.users import USERS
 
 CALLS = 300
 
@@ -32,30 +31,11 @@ for thread in Path("/proc/self/task").iterdir():
 print(switches, os.environ.get("GRPC_EXPERIMENTS"), flush=True)
 os._exit(0)  # threads of the server
 """
-POOL = "from shuffle_transport.pool import BufferPool; pool = BufferPool(1 << 24)"
-USERS = {
-    "push and pull": """
-from shuffle_transport.flight_client import FlightClient
-user = FlightClient("127.0.0.1:9")
-""",
-    "channels": f"""{POOL}
-from shuffle_transport.exchange import ExchangeClient
-user = ExchangeClient("127.0.0.1:9", pool)
-""",
-    "channels' server": f"""{POOL}
-from shuffle_transport.exchange import ExchangeEndpoint
-user = ExchangeEndpoint("grpc+tcp://127.0.0.1:0", print, pool)
-""",
-}
 
 
 def calls_after(first: str, **variables: str) -> tuple[int, str]:
     """Switches of the event engine's threads in a process that has run `first`, and what it finds in the variable."""
-    environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
-    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    command = [sys.executable, "-c", f"{first}\n{PROGRAM}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_apart(f"{first}\n{PROGRAM}", "GRPC_EXPERIMENTS", **variables)
     assert "experiment" not in done.stderr  # this pyarrow's gRPC knows them all
     switches, variable = done.stdout.split()
     return int(switches), variable

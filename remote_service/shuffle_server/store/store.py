@@ -188,7 +188,6 @@ class Store:
         Raises MapOutputLost when the file is gone, torn, or another's; StorageFailed when it is in the object store and
         cannot be fetched now, StorageFull when there is no room for it; Overloaded when the process lacks descriptors.
         """
-        self._used[shuffle] = time.monotonic()
         return self._open(shuffle, output)[1:]
 
     def kept(self, shuffle: ShuffleId) -> Kept:
@@ -197,12 +196,12 @@ class Store:
 
     def open_kept(self, shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
         """As `open_output`; the file stays open for the pulls that follow."""
-        self.use(shuffle)
         opened = OpenOutput(*self._open(shuffle, output))
         self._kept.keep(shuffle, opened)
         return opened
 
     def _open(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[Held, OutputFile, int]:
+        self._used[shuffle] = time.monotonic()
         return open_committed(self.catalog, self._indexes, self._here, shuffle, output)
 
     def _here(self, shuffle: ShuffleId, held: Held) -> None:

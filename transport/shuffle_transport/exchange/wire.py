@@ -216,7 +216,7 @@ def _malformed(what: str) -> InvalidArgument:
     return InvalidArgument(f"malformed exchange batch: {what}", remedy="send valid Arrow record batches")
 
 
-def inline_batch(table: bytes, payload: Buffer) -> bytes:
+def inline_batch(table: bytes | memoryview, payload: Buffer) -> bytes:
     """The control message that carries a small batch; joined by hand, for an object of it takes twice as long."""
     size = memoryview(payload).nbytes
     return b"".join((_ROWS_TAG, messages.varint(len(table)), table, _PAYLOAD_TAG, messages.varint(size), payload))
