@@ -34,7 +34,12 @@ def register(subparsers: Subparsers) -> None:
     transport.add_argument(
         "--only", nargs="+", choices=NAMES, metavar="NAME", help=f"only these cases, of: {', '.join(NAMES)}"
     )
-    transport.add_argument("--rounds", type=_rounds, metavar="N", help="pairs of runs (default: 5; 2 if quick)")
+    transport.add_argument(
+        "--rounds",
+        type=_rounds,
+        metavar="N",
+        help=f"pairs of runs (default: {Plan().rounds}; {QUICK.rounds} if quick)",
+    )
     transport.add_argument("--check", action="store_true", help="exit with status 1 if a measured target is missed")
     transport.set_defaults(run=run)
 
