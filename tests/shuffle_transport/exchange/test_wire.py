@@ -14,6 +14,7 @@ from shuffle_transport.blocks import totals_of
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange.wire import (
     EXCHANGE_SCHEMA,
+    FEW_ROWS,
     MAX_PAYLOAD,
     MAX_ROWS,
     MAX_SUM,
@@ -80,7 +81,7 @@ def damaged(field: str, value: int, count: int) -> tuple[np.ndarray, bytes]:
     return rows, payload
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [1, FEW_ROWS, FEW_ROWS + 1])
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -134,12 +135,21 @@ def test_a_tally_does_not_keep_the_message(blocks: int) -> None:
     assert tally.totals == totals_of(rows)
 
 
-def test_lengths_that_cancel_out_are_refused() -> None:
-    rows, payload = batch(b"x" * 10, b"y" * 10)
-    rows["length"] = [-5, 25]
+@pytest.mark.parametrize("more", [0, FEW_ROWS])
+def test_lengths_that_cancel_out_are_refused(more: int) -> None:
+    rows, payload = batch(b"x" * 10, b"y" * 10, *[b"z"] * more)
+    rows["length"][:2] = [-5, 25]
     rows["raw_length"] = 25
     with pytest.raises(InvalidArgument, match="negative"):
         check_table(rows.tobytes(), len(payload))
+
+
+@pytest.mark.parametrize("count", [1, 2, FEW_ROWS, FEW_ROWS + 1])
+def test_a_sound_table_is_taken(count: int) -> None:
+    rows, payload = batch(*[b"x" * 100] * count)
+    rows["crc32c"] = 2**32 - 1
+    rows["partition"], rows["raw_length"], rows["records"] = 2**31 - 1, MAX_SUM, MAX_SUM
+    check_table(rows.tobytes(), len(payload))
 
 
 def columns(*arrays: pa.Array) -> pa.RecordBatch:
