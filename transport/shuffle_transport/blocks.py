@@ -6,7 +6,6 @@ view into the batch's buffer. What is sent is gathered once, into the batch's si
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import Totals
-from shuffle_transport.checksum import BLOCK_ROW, digest
+from shuffle_transport.checksum import BLOCK_ROW, PACKED_BLOCK_ROW, digest
 
 PUT_SCHEMA = pa.schema(
     [
@@ -36,7 +35,6 @@ CODEC_KEY = b"codec"  # schema metadata of a pull: how its blocks are compressed
 BATCH_BYTES = 2 << 20  # payload a batch aims at
 MAX_BATCH_BYTES = 1 << 30  # payload a batch may have; Flight cannot send messages of 2 GiB
 MAX_SUM = 1 << 48  # raw bytes, or records, that a batch may speak of
-_ROW = struct.Struct("<iIqqq")  # BLOCK_ROW
 TABLE_FIELDS = ("partition", "crc32c", "raw_length", "records")
 
 
@@ -90,7 +88,7 @@ class BlockBatch:
 def table_rows(blocks: Sequence[Block]) -> np.ndarray:
     """The block table of `blocks`, dtype BLOCK_ROW, in their order."""
     # A third of the time that it takes to fill an array row by row, or to make one of tuples.
-    rows = [_ROW.pack(b.partition, b.crc32c, b.length, b.raw_length, b.records) for b in blocks]
+    rows = [PACKED_BLOCK_ROW.pack(b.partition, b.crc32c, b.length, b.raw_length, b.records) for b in blocks]
     return np.frombuffer(bytearray().join(rows), BLOCK_ROW)
 
 

@@ -9,6 +9,7 @@ two sides that agree on the digest agree on every byte, and 32 bytes per block a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any
 
 import crc32c as _crc32c
@@ -21,6 +22,9 @@ BLOCK_ROW: np.dtype[np.void] = np.dtype(
     [("partition", "<i4"), ("crc32c", "<u4"), ("length", "<i8"), ("raw_length", "<i8"), ("records", "<i8")]
 )
 """One row of a block table, 32 bytes without padding."""
+
+PACKED_BLOCK_ROW = Struct("<iIqqq")
+"""The same as a struct: for a few rows cheaper than an array."""
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
