@@ -72,7 +72,8 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
     ManagedChannel channel = fetcher.connections().channel(now);
     pull =
         whole
-            ? new WholePull(channel, now.toString(), blocks, this, this::stream, fetcher.ioTimeout())
+            ? new WholePull(
+                channel, now.toString(), blocks, this, () -> aside(this::stream), fetcher.ioTimeout())
             : new Pull(
                 channel, now.toString(), blocks, this, fetcher.ioTimeout(), fetcher.connections().timer());
     try {
@@ -121,6 +122,14 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
 
   @Override
   public void pulled() {
+    if (again.isEmpty() && failures.isEmpty()) {
+      fetcher.done(this);
+    } else {
+      aside(this::goOn);
+    }
+  }
+
+  private void goOn() {
     if (again.isEmpty()) {
       end();
       return;
@@ -139,6 +148,19 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
 
   @Override
   public void failed(FlightException failure) {
+    aside(() -> repeat(failure));
+  }
+
+  /** What may block is not for the thread of a callback, which may be netty's. */
+  private void aside(Runnable rest) {
+    try {
+      fetcher.connections().pool().execute(rest);
+    } catch (RejectedExecutionException e) {
+      rest.run(); // the executor is stopping: its calls fail at once
+    }
+  }
+
+  private void repeat(FlightException failure) {
     wanted = Stream.concat(again.stream(), wanted.subList(blocks.settled(), wanted.size()).stream()).toList();
     again.clear();
     busy = null;

@@ -26,6 +26,8 @@ public final class BlockFetcher implements AutoCloseable {
   /** Of one request: so much is read from the page cache in well under a millisecond. */
   private static final long AT_ONCE_BYTES = 1 << 20;
 
+  private static final Supplier<BlockSink> MEMORY = MemorySink::new;
+
   private final Connections connections;
   private final HandOver handOver;
   private final ShuffleKey shuffle;
@@ -65,12 +67,12 @@ public final class BlockFetcher implements AutoCloseable {
     }
     Optional<WorkerAddress> overTheWire = connections.known(worker).filter(handOver::ruledOut);
     if (files == null && overTheWire.isPresent()) {
-      pull(overTheWire.get(), wanted, Set.of(), listener, MemorySink::new); // nothing of it blocks: no thread is needed
+      pull(overTheWire.get(), wanted, Set.of(), listener, MEMORY); // nothing of it blocks: no thread is needed
       return;
     }
     connections.pool().execute(
         () -> {
-          Supplier<BlockSink> sinks = files == null ? MemorySink::new : () -> new FileSink(files, conf);
+          Supplier<BlockSink> sinks = files == null ? MEMORY : () -> new FileSink(files, conf);
           WorkerAddress found;
           try {
             found = find(worker);
@@ -188,7 +190,7 @@ public final class BlockFetcher implements AutoCloseable {
   private void pull(
       WorkerAddress worker, List<WantedBlock> wanted, Set<String> tried, BlockFetchingListener listener,
       Supplier<BlockSink> sinks) {
-    BlockFetch fetch = new BlockFetch(this, worker, wanted, tried, listener, sinks, small);
+    BlockFetch fetch = new BlockFetch(this, worker, wanted, tried, listener, sinks, small && sinks == MEMORY);
     running.add(fetch);
     fetch.start();
   }

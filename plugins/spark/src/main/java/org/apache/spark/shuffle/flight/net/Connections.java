@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
+import io.grpc.CallOptions;
 import io.grpc.ManagedChannel;
 import io.grpc.netty.NettyChannelBuilder;
 import java.io.IOException;
@@ -25,9 +26,16 @@ import org.apache.spark.shuffle.flight.proto.Worker;
  * The connections of one process, shared by all its tasks: one to the control endpoint, one to each worker. HTTP/2
  * multiplexes the streams of all tasks over them.
  *
- * <p>Callbacks run on a pool of their own and may read, copy and checksum there; netty's threads only move bytes.
+ * <p>Callbacks run on a pool of their own and may read, copy and checksum there; netty's threads only move bytes, and run
+ * the callbacks of calls made with {@link #AT_ONCE}.
  */
 public final class Connections implements AutoCloseable {
+  /**
+   * For calls whose callbacks are short and never wait, for the network least of all: they run on netty's threads. To wake
+   * another for each is a good part of what a small call costs.
+   */
+  static final CallOptions AT_ONCE = CallOptions.DEFAULT.withExecutor(Runnable::run);
+
   private static final AtomicInteger THREADS = new AtomicInteger();
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 

@@ -7,14 +7,14 @@ import java.io.IOException;
 import org.apache.spark.shuffle.flight.proto.GetTicket;
 
 /**
- * A call by which blocks are pulled from a worker. Its callbacks run one after the other on the connections' pool; exactly
- * one of the listener's methods is called, once, when it is over.
+ * A call by which blocks are pulled from a worker. Its callbacks run one after the other; exactly one of the listener's
+ * methods is called, once, when it is over.
  *
  * @param <Q> what is sent
  * @param <A> what is received
  */
 abstract class PullCall<Q, A> extends ClientCall.Listener<A> {
-  /** Who hears how it went. */
+  /** Who hears how it went, on the thread of the call's callbacks. */
   interface Listener {
     /** All blocks are settled. */
     void pulled();

@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
 import com.google.protobuf.InvalidProtocolBufferException;
-import io.grpc.CallOptions;
 import io.grpc.ClientCall;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -57,7 +56,7 @@ public final class PutStream implements BlockStream {
       ManagedChannel channel, WorkerAddress worker, PutCommand.Builder command, Duration connectTimeout, Duration timeout,
       Runnable killCheck) throws IOException {
     CreditGate gate = new CreditGate(worker.toString(), killCheck);
-    ClientCall<FlightOut, byte[]> call = channel.newCall(FlightCalls.DO_PUT, CallOptions.DEFAULT);
+    ClientCall<FlightOut, byte[]> call = channel.newCall(FlightCalls.DO_PUT, Connections.AT_ONCE);
     PutStream stream = new PutStream(call, gate, timeout, worker.toString(), command.getOutput());
     call.start(stream.new Replies(), new Metadata());
     call.request(1);
@@ -157,7 +156,7 @@ public final class PutStream implements BlockStream {
     call.halfClose();
   }
 
-  /** What the worker says, on gRPC's callback thread. */
+  /** What the worker says, on netty's thread. */
   private final class Replies extends ClientCall.Listener<byte[]> {
     @Override
     public void onReady() {

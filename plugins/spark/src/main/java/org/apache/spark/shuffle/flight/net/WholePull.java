@@ -1,6 +1,5 @@
 package org.apache.spark.shuffle.flight.net;
 
-import io.grpc.CallOptions;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.Status;
@@ -17,7 +16,8 @@ import org.apache.spark.shuffle.flight.wire.WholeBlocks;
 
 /**
  * A small pull in one answer, the action {@code get} (docs/protocol.md): no stream, whose messages each pass several threads.
- * When the worker wants a stream for it, it says so, and {@code stream} is started instead.
+ * When the worker wants a stream for it, it says so, and {@code stream} is started instead. Its callbacks run on netty's
+ * thread: the sinks must not block.
  */
 final class WholePull extends PullCall<FlightAction, byte[]> {
   /** Payload bytes; the protocol takes more, but these are copied oftener than those of a stream, and lie on the heap. */
@@ -34,7 +34,7 @@ final class WholePull extends PullCall<FlightAction, byte[]> {
     super(
         peer, blocks, listener,
         channel.newCall(
-            FlightCalls.DO_ACTION, CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS)));
+            FlightCalls.DO_ACTION, Connections.AT_ONCE.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS)));
     this.stream = stream;
   }
 

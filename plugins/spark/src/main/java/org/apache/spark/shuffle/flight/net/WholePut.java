@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.flight.net;
 import com.google.protobuf.ByteString;
 import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.protobuf.UnsafeByteOperations;
-import io.grpc.CallOptions;
 import io.grpc.ClientCall;
 import io.grpc.Metadata;
 import io.grpc.Status;
@@ -57,7 +56,7 @@ public final class WholePut {
     String peer = worker.toString();
     CreditGate gate = new CreditGate(peer, killCheck);
     ClientCall<FlightAction, byte[]> call =
-        handOver.connections().channel(worker).newCall(FlightCalls.DO_ACTION_WHEN_READY, CallOptions.DEFAULT);
+        handOver.connections().channel(worker).newCall(FlightCalls.DO_ACTION_WHEN_READY, Connections.AT_ONCE);
     try {
       call.start(new Answer(peer, gate), new Metadata());
       call.request(2); // gRPC tells the end of a stream when more is asked for than comes
@@ -108,7 +107,7 @@ public final class WholePut {
     }
   }
 
-  /** What the worker says, on gRPC's callback thread. */
+  /** What the worker says, on netty's thread. */
   private static final class Answer extends ClientCall.Listener<byte[]> {
     private final String peer;
     private final CreditGate gate;

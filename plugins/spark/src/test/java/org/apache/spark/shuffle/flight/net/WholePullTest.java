@@ -15,6 +15,7 @@ import java.util.Deque;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -39,9 +40,11 @@ class WholePullTest {
   /** What the listener hears: a block and its text, or a block and what was said of it. */
   private static final class Heard implements BlockFetchingListener {
     private final BlockingQueue<String> all = new LinkedBlockingQueue<>();
+    private final List<String> threads = new CopyOnWriteArrayList<>();
 
     @Override
     public void onBlockFetchSuccess(String block, ManagedBuffer data) {
+      threads.add(Thread.currentThread().getName());
       try {
         all.add(block + " " + UTF_8.decode(data.nioByteBuffer()));
       } catch (IOException e) {
@@ -51,6 +54,7 @@ class WholePullTest {
 
     @Override
     public void onBlockFetchFailure(String block, Throwable why) {
+      threads.add(Thread.currentThread().getName());
       all.add(block + " " + why.getMessage());
     }
 
@@ -161,6 +165,16 @@ class WholePullTest {
       assertEquals(RIGHT.get(0), said.get(0)); // given out when the next one came; its task fails with the other
       assertTrue(said.get(1).startsWith("shuffle_7_8_2 ") && said.get(1).contains("INTERNAL"), said.get(1));
       assertEquals(List.of("DoAction"), calls);
+    }
+  }
+
+  @Test
+  void nettysThreadGivesOutBlocksAndAnotherDoesWhatMayBlock() throws Exception {
+    WholeGet wrong = Pulls.whole(SERVED).toBuilder().setEnd(Totals.newBuilder().setBlocks(3)).build();
+    try (FakeWorker worker = answering(FakeWorker.result(wrong))) {
+      fetched(worker);
+      assertTrue(heard.threads.get(0).startsWith("grpc-"), heard.threads.toString());
+      assertTrue(heard.threads.get(1).startsWith("flight-shuffle-io-"), heard.threads.toString());
     }
   }
 
