@@ -14,7 +14,7 @@ from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import MAX_BATCH_ROWS
+from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS
 from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
@@ -22,7 +22,7 @@ from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block
 
-PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=12), max_size=3)
+PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=2 * FEW_BLOCKS), max_size=3)
 
 
 def write(store: Store, map_id: int, blocks: list[tuple[int, bytes]]) -> MapAttempt:

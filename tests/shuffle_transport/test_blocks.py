@@ -22,8 +22,9 @@ from shuffle_transport.blocks import (
     put_batch,
     table_rows,
     totals_of,
+    totals_of_table,
 )
-from shuffle_transport.checksum import crc32c
+from shuffle_transport.checksum import FEW_ROWS, crc32c
 
 PAYLOADS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=40), st.integers(0, 9)), max_size=20)
 
@@ -84,6 +85,12 @@ def test_the_payload_is_a_view_of_the_received_buffer() -> None:
 def test_totals_add_up_whatever_the_cut(items: list[tuple[int, bytes, int]], cut: int) -> None:
     rows = table_rows(blocks_of(items))
     assert add_rows(totals_of(rows[:cut]), rows[cut:]) == totals_of(rows)
+
+
+@pytest.mark.parametrize("count", [0, 1, FEW_ROWS, FEW_ROWS + 1])
+def test_totals_of_a_packed_table_are_those_of_its_rows(count: int) -> None:
+    rows = table_rows(blocks_of([(n, bytes(n), n % 3) for n in range(count)]))
+    assert totals_of_table(rows.tobytes(), sum(range(count))) == totals_of(rows)
 
 
 def strange(**columns: pa.Array) -> pa.RecordBatch:

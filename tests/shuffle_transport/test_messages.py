@@ -74,5 +74,4 @@ def test_a_text_that_fits_is_not_touched() -> None:
 @pytest.mark.parametrize("size", [1, 127, 128, 16_383, 16_384, 1 << 21, (1 << 21) - 1])
 def test_a_field_joined_by_hand_is_what_protobuf_writes(size: int) -> None:
     written = pb.WholeGet(payload=bytes(size)).SerializeToString()
-    tag = messages.bytes_tag(pb.WholeGet.PAYLOAD_FIELD_NUMBER)
-    assert tag + messages.varint(size) + bytes(size) == written
+    assert messages.bytes_head(pb.WholeGet.PAYLOAD_FIELD_NUMBER, size) + bytes(size) == written

@@ -16,7 +16,7 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import Totals
-from shuffle_transport.checksum import BLOCK_ROW, PACKED_BLOCK_ROW, digest
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW, crc32c, digest
 
 PUT_SCHEMA = pa.schema(
     [
@@ -106,6 +106,18 @@ def add_rows(totals: Totals, rows: np.ndarray) -> Totals:
         totals.records + int(rows["records"].sum()),
         digest(rows, totals.digest),
     )
+
+
+def totals_of_table(table: bytes, payload_bytes: int) -> Totals:
+    """As `totals_of`, of a table as it is sent: whole rows of BLOCK_ROW, whose lengths add up to `payload_bytes`."""
+    if len(table) <= FEW_ROWS * BLOCK_ROW.itemsize:
+        raw = records = 0
+        for _, _, _, raw_length, count in PACKED_BLOCK_ROW.iter_unpack(table):
+            raw += raw_length
+            records += count
+    else:
+        raw, records = np.add.reduce(np.frombuffer(table, "<i8").reshape(-1, 4)[:, 2:], axis=0).tolist()
+    return Totals(len(table) // BLOCK_ROW.itemsize, payload_bytes, raw, records, crc32c(table))
 
 
 def put_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:

@@ -24,7 +24,8 @@ BLOCK_ROW: np.dtype[np.void] = np.dtype(
 """One row of a block table, 32 bytes without padding."""
 
 PACKED_BLOCK_ROW = Struct("<iIqqq")
-"""The same as a struct: for a few rows cheaper than an array."""
+"""The same as a struct: for at most FEW_ROWS cheaper than an array."""
+FEW_ROWS = 64
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:

@@ -37,9 +37,10 @@ def parse(kind: type[M], data: bytes) -> M:
         ) from None
 
 
-def bytes_tag(field: int) -> bytes:
-    """What protobuf writes before the length of a field of bytes, for numbers below 16."""
-    return bytes([field << 3 | 2])
+@lru_cache(maxsize=1024)
+def bytes_head(field: int, length: int) -> bytes:
+    """What protobuf writes before a field of so many bytes, for field numbers below 16."""
+    return bytes([field << 3 | 2]) + varint(length)
 
 
 def varint(number: int) -> bytes:

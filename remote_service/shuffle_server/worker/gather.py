@@ -23,6 +23,7 @@ from shuffle_transport.blocks import BATCH_BYTES
 from shuffle_transport.checksum import BLOCK_ROW
 
 MAX_BATCH_ROWS = 4096
+FEW_BLOCKS = 16  # of a file, which are looked at one by one
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
@@ -86,9 +87,9 @@ class Gathered(ABC):
         return b"".join(self._attempts)
 
     @property
-    def rows(self) -> np.ndarray:
-        """The block table, dtype BLOCK_ROW."""
-        return np.frombuffer(b"".join(self._rows), BLOCK_ROW)
+    def table(self) -> bytes:
+        """The block table, rows of BLOCK_ROW."""
+        return b"".join(self._rows)
 
 
 G = TypeVar("G", bound=Gathered)
@@ -165,13 +166,32 @@ class Gatherer(Generic[G]):
 
 def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Piece]:
     """The blocks of the index rows from `low` on and below `high`."""
-    if high - low != 1:
-        return (_piece(entries, size) for entries, size in _slices(file.index[low:high]))
-    # A block of each of many files is what a stage with thousands of partitions asks for, and arrays of one row take
-    # longer than the reading.
-    at = low * PACKED_ROW.size
-    _, _, length, _, _, offset = PACKED_ROW.unpack_from(file.rows, at)
-    return (Piece(1, length, file.rows[at : at + BLOCK_ROW.itemsize], ((offset, length),)),)
+    if 0 < high - low <= FEW_BLOCKS:
+        # A block or two of each of many files is what a stage with thousands of partitions asks for, and arrays of so
+        # few rows take longer than the reading.
+        piece = _small_piece(file.rows[low * PACKED_ROW.size : high * PACKED_ROW.size])
+        if piece.size <= BATCH_BYTES or piece.blocks == 1:
+            return (piece,)
+    return (_piece(entries, size) for entries, size in _slices(file.index[low:high]))
+
+
+def _small_piece(rows: memoryview) -> Piece:
+    """The piece of a few index rows."""
+    table: list[memoryview] = []
+    stretches: list[tuple[int, int]] = []
+    size = begin = end = 0
+    for number, (_, _, length, _, _, offset) in enumerate(PACKED_ROW.iter_unpack(rows)):
+        at = number * PACKED_ROW.size
+        table.append(rows[at : at + BLOCK_ROW.itemsize])
+        if offset != end:
+            if end > begin:
+                stretches.append((begin, end - begin))
+            begin = offset
+        end = offset + length
+        size += length
+    if end > begin:
+        stretches.append((begin, end - begin))
+    return Piece(len(table), size, b"".join(table), stretches)
 
 
 def _piece(entries: np.ndarray, size: int) -> Piece:

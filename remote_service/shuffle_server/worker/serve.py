@@ -66,7 +66,7 @@ def serve(
                 lost(item)
             yield _empty(schema), pb.GetControl(error=messages.error_message(item)).SerializeToString()
             continue
-        rows = item.rows
+        rows = np.frombuffer(item.table, BLOCK_ROW)
         totals = add_rows(totals, rows)
         served(item.blocks, item.bytes)
         ended = item.last

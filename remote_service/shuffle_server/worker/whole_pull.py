@@ -16,7 +16,7 @@ from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.gather import Gathered, Gatherer, Piece
 from shuffle_transport import messages
-from shuffle_transport.blocks import totals_of
+from shuffle_transport.blocks import totals_of_table
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 ACTION = "get"
@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 20  # payload of an answer, which is copied oftener than that 
 MOST_BLOCKS = 16_384  # what is said of each, its table row and the output it belongs to, takes 48 bytes
 
 _STREAM = pb.WholeGet(stream=True).SerializeToString()
-_PAYLOAD_TAG = messages.bytes_tag(pb.WholeGet.PAYLOAD_FIELD_NUMBER)
+_PAYLOAD = pb.WholeGet.PAYLOAD_FIELD_NUMBER
 
 
 class _TooMuch(Exception):
@@ -62,10 +62,9 @@ def pull_whole(
             return _STREAM
         if isinstance(found, ShuffleError) or not found.last:
             return _STREAM
-    rows = found.rows
     served(found.blocks, found.bytes)
-    head = pb.WholeGet(
-        maps=found.maps, attempts=found.attempts, table=rows.tobytes(), end=messages.totals_message(totals_of(rows))
-    )
+    table = found.table
+    end = messages.totals_message(totals_of_table(table, found.bytes))
+    head = pb.WholeGet(maps=found.maps, attempts=found.attempts, table=table, end=end)
     # The payload is its last field, joined by hand: as a field of an object it would be copied twice more.
-    return b"".join([head.SerializeToString(), _PAYLOAD_TAG, messages.varint(found.bytes), *found.payloads])
+    return b"".join([head.SerializeToString(), messages.bytes_head(_PAYLOAD, found.bytes), *found.payloads])

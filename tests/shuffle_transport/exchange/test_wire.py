@@ -11,10 +11,9 @@ import pytest
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import Totals
 from shuffle_transport.blocks import totals_of
-from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS
 from shuffle_transport.exchange.wire import (
     EXCHANGE_SCHEMA,
-    FEW_ROWS,
     MAX_PAYLOAD,
     MAX_ROWS,
     MAX_SUM,
@@ -56,8 +55,9 @@ def test_a_slice_of_a_record_batch_is_read_as_what_it_shows() -> None:
 @pytest.mark.parametrize("blocks", [[b"abc"], [b""], [b"a", b"", b"bcd"]])
 def test_an_inline_batch_comes_back(blocks: list[bytes]) -> None:
     rows, payload = batch(*blocks)
-    control = pb.ExchangeControl.FromString(inline_batch(rows.tobytes(), payload))
-    parsed, parcel = parse_inline(control)
+    sent = inline_batch(parcel_of(rows.tobytes(), len(payload)), payload)
+    control = pb.ExchangeControl.FromString(sent)
+    parsed, parcel = parse_inline(control.rows, control.payload)
     assert (bytes(parsed), bytes(parcel.table)) == (payload, rows.tobytes())
 
 
@@ -230,7 +230,7 @@ def test_offsets_that_contradict_the_table_are_found_by_its_check() -> None:
 
 def test_half_a_row_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="33 bytes"):
-        parse_inline(pb.ExchangeControl(rows=bytes(33)))
+        parse_inline(bytes(33), b"")
 
 
 @pytest.mark.parametrize("batches", [0, 1, 99, 100, 101, 250])

@@ -26,7 +26,7 @@ def register(subparsers: Subparsers) -> None:
         "transport",
         help="credit streams, push and pull beside raw Flight and raw TCP",
         description="Measure the transport between two processes of this machine: throughput, latency and memory of "
-        "credit streams, beside raw Flight and raw TCP in the same run. Takes about twenty minutes (--quick: seconds).",
+        "credit streams, beside raw Flight and raw TCP in the same run. Takes about half an hour (--quick: seconds).",
     )
     transport.add_argument("--json", action="store_true", help="print the whole report as JSON, not as tables")
     transport.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures too; needs matplotlib")

@@ -46,11 +46,13 @@ class Account:
         :raises StreamBroken: nobody will take it.
         """
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise self._left()
             sum_ = self._arrived + cost
             if sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
-                self._largest = max(self._largest, cost)
+                if cost > self._largest:
+                    self._largest = cost
                 return None
             # Consumption is left to the consumer's thread, which settles it when it has added up.
             earlier = self._settle(0)
@@ -68,7 +70,8 @@ class Account:
         :raises StreamBroken: nobody will take it.
         """
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise self._left()
             self._controls += size + MESSAGE_COST
             if self._controls > MAX_CONTROLS:
                 raise Overloaded(
@@ -133,9 +136,8 @@ class Account:
 
     # With the lock held.
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StreamBroken("nobody receives any more", remedy="the other end has closed, or its handler returned")
+    def _left(self) -> StreamBroken:
+        return StreamBroken("nobody receives any more", remedy="the other end has closed, or its handler returned")
 
     def _give(self, n: int) -> int | None:
         self._owed += n

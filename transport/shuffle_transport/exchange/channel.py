@@ -202,5 +202,5 @@ def _message(rows: np.ndarray, payload: Buffer) -> tuple[Parcel, Message]:
     parcel = parcel_of(table, size)
     check_table(table, size)
     if size + rows.nbytes <= INLINE_BYTES:
-        return parcel, (None, inline_batch(table, payload))
+        return parcel, (None, inline_batch(parcel, payload))
     return parcel, (record_batch(rows["length"], table, payload), None)

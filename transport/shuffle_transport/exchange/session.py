@@ -268,9 +268,10 @@ class Session:
                 found = parse_record_batch(batch)
             else:
                 control = messages.parse(pb.ExchangeControl, metadata or b"")
-                if not control.rows:
+                table = control.rows  # each look at a field copies it
+                if not table:
                     return self._control(control)
-                found = parse_inline(control)
+                found = parse_inline(table, control.payload)
             if self.inbox.put_batch(*found) is not None:
                 self._scribe.soon(self._tell)
             return True

@@ -18,7 +18,7 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import Totals
 from shuffle_transport import messages
-from shuffle_transport.checksum import BLOCK_ROW, PACKED_BLOCK_ROW, crc32c
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 EXCHANGE_SCHEMA = pa.schema(
@@ -35,14 +35,12 @@ MAX_ROWS = 1 << 20  # blocks of one batch
 MAX_MESSAGE = 1 << 20  # bytes of one control message
 MAX_INT64 = (1 << 63) - 1
 SHORT_TABLE = 8 << 10  # bytes of a block table that is copied rather than kept as a view
-FEW_ROWS = 64  # of a block table that is looked at row by row
 
 _ROW_BYTES = BLOCK_ROW.itemsize
 _LARGEST_TABLE = MAX_ROWS * _ROW_BYTES
 _PARTITION_SIGN = 1 << 31  # in the first eight bytes of a row, read as one number
 _BLOCKS, _PAYLOADS = EXCHANGE_SCHEMA.types
-_ROWS_TAG = messages.bytes_tag(pb.ExchangeControl.ROWS_FIELD_NUMBER)
-_PAYLOAD_TAG = messages.bytes_tag(pb.ExchangeControl.PAYLOAD_FIELD_NUMBER)
+_ROWS, _PAYLOAD = pb.ExchangeControl.ROWS_FIELD_NUMBER, pb.ExchangeControl.PAYLOAD_FIELD_NUMBER
 _OFFSET, _TWO_OFFSETS = Struct("<q"), Struct("<qq")
 
 
@@ -220,16 +218,15 @@ def _malformed(what: str) -> InvalidArgument:
     return InvalidArgument(f"malformed exchange batch: {what}", remedy="send valid Arrow record batches")
 
 
-def inline_batch(table: bytes | memoryview, payload: Buffer) -> bytes:
+def inline_batch(parcel: Parcel, payload: Buffer) -> bytes:
     """The control message that carries a small batch; joined by hand, for an object of it takes twice as long."""
-    size = memoryview(payload).nbytes
-    return b"".join((_ROWS_TAG, messages.varint(len(table)), table, _PAYLOAD_TAG, messages.varint(size), payload))
+    size, table, _ = parcel
+    return b"".join((messages.bytes_head(_ROWS, len(table)), table, messages.bytes_head(_PAYLOAD, size), payload))
 
 
-def parse_inline(control: pb.ExchangeControl) -> tuple[memoryview, Parcel]:
-    """Payload and table of a small batch off the wire; what the table says is not looked at.
+def parse_inline(table: bytes, payload: bytes) -> tuple[memoryview, Parcel]:
+    """Payload and table of a small batch, as its control message had them; what the table says is not looked at.
 
     :raises InvalidArgument: no whole table.
     """
-    payload = control.payload  # each look at a field copies it
-    return memoryview(payload), parcel_of(control.rows, len(payload))
+    return memoryview(payload), parcel_of(table, len(payload))
