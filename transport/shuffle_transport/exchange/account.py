@@ -46,13 +46,11 @@ class Account:
         :raises StreamBroken: nobody will take it.
         """
         with self._lock:
-            if self._closed:
-                raise self._left()
+            self._check_open()
             sum_ = self._arrived + cost
             if sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
-                if cost > self._largest:
-                    self._largest = cost
+                self._largest = max(self._largest, cost)
                 return None
             # Consumption is left to the consumer's thread, which settles it when it has added up.
             earlier = self._settle(0)
@@ -70,8 +68,7 @@ class Account:
         :raises StreamBroken: nobody will take it.
         """
         with self._lock:
-            if self._closed:
-                raise self._left()
+            self._check_open()
             self._controls += size + MESSAGE_COST
             if self._controls > MAX_CONTROLS:
                 raise Overloaded(
@@ -136,8 +133,9 @@ class Account:
 
     # With the lock held.
 
-    def _left(self) -> StreamBroken:
-        return StreamBroken("nobody receives any more", remedy="the other end has closed, or its handler returned")
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StreamBroken("nobody receives any more", remedy="the other end has closed, or its handler returned")
 
     def _give(self, n: int) -> int | None:
         self._owed += n
