@@ -220,6 +220,30 @@ def test_a_window_of_many_batches_does_not_grow_because_the_sender_waits() -> No
     assert granted(window.received(0, 1000, hungry=True)).target == MIB
 
 
+def test_one_large_batch_among_many_small_ones_does_not_make_the_window_larger() -> None:
+    window = elastic_announced().received(MIB // 4).consumed(MIB // 4)
+    for _ in range(8):
+        window = window.received(MIB // 64).consumed(MIB // 64)
+    window = window.received(MIB // 8, largest=MIB // 64, batches=8).consumed(MIB // 8)
+    assert granted(window.received(0, 1000, hungry=True)).target == MIB
+
+
+def test_only_batches_since_the_last_grant_count_for_that() -> None:
+    window = elastic_announced().received(MIB, largest=MIB // 64, batches=64).consumed(MIB)
+    window = granted(window).received(MIB // 2).consumed(MIB // 2)
+    assert granted(window.received(0, 1000, hungry=True)).target == 2 * MIB
+    window = elastic_announced().received(MIB, largest=MIB // 4, batches=4).consumed(MIB)
+    window = granted(window).received(MIB // 2, largest=MIB // 40, batches=20).consumed(MIB // 2)
+    assert granted(window.received(0, 1000, hungry=True)).target == MIB
+
+
+def test_a_control_message_is_no_batch() -> None:
+    window = elastic_announced().received(MIB // 2, largest=MIB // 14, batches=7)
+    for _ in range(4):
+        window = window.received(0)
+    assert granted(window.consumed(MIB // 2).received(0, 1000, hungry=True)).target == 2 * MIB
+
+
 def test_each_wait_makes_the_window_larger_once() -> None:
     window = granted(elastic_announced().received(MIB).consumed(MIB).received(0, 1000, hungry=True))
     assert window.target == 2 * MIB

@@ -15,11 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shuffle_transport.credits import INITIAL_CREDIT, GrantPolicy, ReceiveWindow, SendWindow
+from shuffle_transport.credits import INITIAL_CREDIT, UNANNOUNCED, GrantPolicy, ReceiveWindow, SendWindow
 from shuffle_transport.resume import HeldBlocks, SentBlocks
 
 MIB = 1 << 20
-EDGES = [0, 1, MIB // 4, MIB // 2, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB, 4 * MIB, 8 * MIB, 9 * MIB, 20 * MIB]
+EDGES = [0, 1, UNANNOUNCED, UNANNOUNCED + 1, MIB // 4, MIB // 2, MIB - 1, MIB, MIB + 1]
+EDGES += [2 * MIB, 3 * MIB, 4 * MIB, 8 * MIB, 9 * MIB, 20 * MIB]
 SIZES = st.one_of(st.sampled_from(EDGES), st.integers(0, 10 * MIB))
 
 
@@ -127,6 +128,8 @@ class PushMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         if self.announced and not self.announced_waiting:
             waiting = sum(self.blocks[self.place.next :])
+            if waiting <= UNANNOUNCED:
+                return
             self.send_window = self.send_window.waits(waiting)
             self.wires.data.append(Batch(backlog=waiting, spent=self.send_window.sent))
             self.announced_waiting = True

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StorageFull, StreamBroken
+from shuffle_transport.credits import UNANNOUNCED
 from shuffle_transport.gate import CreditGate
 
 MIB = 1 << 20
@@ -146,16 +147,30 @@ def test_the_backlog_is_announced_before_a_wait_and_only_then() -> None:
     gate.acquire(MIB, 0)
     assert announced == []
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(gate.acquire, 10, FOREVER, queued=100)
-        until(lambda: announced == [110])
+        first = threads.submit(gate.acquire, 10, FOREVER, queued=MIB)
+        until(lambda: announced == [MIB + 10])
         second = threads.submit(gate.acquire, 20, FOREVER)
-        until(lambda: announced == [110, 130])
+        until(lambda: announced == [MIB + 10, MIB + 30])
         gate.idle()  # somebody waits: nothing to say
         gate.granted(2 * MIB)
         first.result(LONG)
         second.result(LONG)
     gate.idle()
-    assert announced == [110, 130, 0]
+    assert announced == [MIB + 10, MIB + 30, 0]
+
+
+def test_who_waits_with_little_does_so_in_silence_until_it_is_much_together() -> None:
+    announced: list[int] = []
+    gate = CreditGate("w1", announced.append)
+    gate.acquire(MIB, 0)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(gate.acquire, UNANNOUNCED, FOREVER)
+        until(lambda: gate.waiting)
+        second = threads.submit(gate.acquire, 1, FOREVER)
+        until(lambda: announced == [UNANNOUNCED + 1])
+        gate.granted(2 * MIB)
+        first.result(LONG)
+        second.result(LONG)
 
 
 def test_an_idle_gate_forgets_its_largest_window() -> None:
@@ -186,7 +201,7 @@ def test_what_is_announced_is_all_that_is_remembered_of_the_largest_window() -> 
 def test_a_grant_that_comes_while_the_backlog_is_announced_is_not_missed() -> None:
     gate = CreditGate("w1", lambda backlog: gate.granted(MIB + backlog))
     gate.acquire(MIB, 0)
-    gate.acquire(10, 0)
+    gate.acquire(MIB, 0)
     assert gate.statistics().available == 0
 
 
@@ -196,8 +211,8 @@ def test_a_failing_announcement_reaches_the_caller_and_leaves_no_waiter() -> Non
 
     gate = CreditGate("w1", broken)
     gate.acquire(MIB, 0)
-    with pytest.raises(StreamBroken, match="announce 10"):
-        gate.acquire(10, FOREVER)
+    with pytest.raises(StreamBroken, match="announce 1048576"):
+        gate.acquire(MIB, FOREVER)
     assert gate.statistics().waiting == 0
 
 

@@ -68,14 +68,14 @@ def test_what_was_added_up_counts_as_what_came_one_by_one() -> None:
             assert single.received(100_000) is None
             grants.append(single.consumed(100_000))
         assert grants[:5] == [None] * 5
-        assert sums.moved(600_000, 100_000, 600_000) == grants[5] == MIB + 600_000
-        assert sums.moved(0, 0, 0) is None
+        assert sums.moved(600_000, 6, 100_000, 600_000) == grants[5] == MIB + 600_000
+        assert sums.moved(0, 0, 0, 0) is None
         assert sums.statistics() == single.statistics()
 
 
 def test_more_than_arrived_cannot_be_given_back() -> None:
     with Granter(BufferPool(64 * MIB), 0) as granter, pytest.raises(InvalidArgument, match="consumed"):
-        granter.moved(10, 10, 11)
+        granter.moved(10, 1, 10, 11)
 
 
 @pytest.mark.parametrize("room", [0, MIB - 1])  # with some the pool is not pressed, and yet it is not enough

@@ -23,15 +23,17 @@ The rules, in their order:
    drained window is restored in full. This holds for every sender that keeps to docs/protocol.md. With `announced`
    both ends have agreed that the sender announces its backlog before it waits, and how much it had spent by then;
    then rule 2 acts only while the sender wants more than was granted, and a consumer that keeps up grants as seldom
-   as a slow one. In full means: to the
+   as a slow one. A sender that waits with UNANNOUNCED or less may do so in silence: so little of the target is left
+   then that rule 1 brings a grant, and its receiver does without a message. In full means: to the
    target, and, where the target has shrunk (rule 4), to the backlog as far as it lies below `peak`, the largest
    credit there has been; for with such a backlog the sender may rightly wait until it has that much.
 3. *Grow* (`elastic` only). A window starts at INITIAL_CREDIT; a backlog larger than the target doubles it, and a
    batch makes it at least two batches (one under way while the other is consumed), up to `maximum`. With `announced`
    so does a sender that begins to wait while the receiver is `hungry` (it waits as well) and holds less than half of
-   the target: then the window makes it wait, not the consumer. It does not grow above MOST_BATCHES batches by that: a
-   queue of more is delay. Many idle streams then promise little, and one busy stream gets what its bandwidth and
-   delay need; but behind a slow consumer no queue grows.
+   the target: then the window makes it wait, not the consumer. It does not grow above MOST_BATCHES batches by that, as
+   large as they were since the last grant on average: a queue of more is delay, and one large batch among many small
+   ones does not make the small ones worth a longer queue. Many idle streams then promise little, and one busy stream
+   gets what its bandwidth and delay need; but behind a slow consumer no queue grows.
 4. *Shrink* (`elastic` and `announced`). A grant to a sender that announces an empty backlog halves the target, down
    to INITIAL_CREDIT. Credit once given cannot be taken back, so a window shrinks as its credit is used. With every
    announcement both ends forget the peak, but for what the sender waits with (:meth:`SendWindow.idle`, `waits`):
@@ -58,7 +60,10 @@ INITIAL_CREDIT = 1 << 20
 """Payload bytes a sender may send before the first grant (docs/protocol.md)."""
 
 MOST_BATCHES = 16
-"""So many of the largest batches keep any stream flowing; a window of more only makes the queue longer."""
+"""So many batches keep any stream flowing; a window of more only makes the queue longer."""
+
+UNANNOUNCED = INITIAL_CREDIT // MOST_BATCHES
+"""Bytes with which a sender may wait without announcing it: no target is so small that rule 1 does not restore them."""
 
 WORTH = 1 << 20
 """Bytes for which a grant is worth a message, whatever the window."""
@@ -149,6 +154,8 @@ class ReceiveWindow(NamedTuple):
     :ivar idle: it announced an empty backlog last.
     :ivar starved: since the last grant it began to wait though the receiver was hungry.
     :ivar largest: largest batch since the last grant.
+    :ivar batches: batches since the last grant.
+    :ivar before: `arrived` at the last grant.
     """
 
     policy: GrantPolicy = GrantPolicy()
@@ -161,6 +168,8 @@ class ReceiveWindow(NamedTuple):
     idle: bool = False
     starved: bool = False
     largest: int = 0
+    batches: int = 0
+    before: int = 0
 
     @property
     def backlog(self) -> int:
@@ -180,6 +189,7 @@ class ReceiveWindow(NamedTuple):
         spent: int | None = None,
         hungry: bool = False,
         largest: int | None = None,
+        batches: int = 1,
     ) -> ReceiveWindow:
         """The window after a batch of `n` bytes (0 for a control message) that announced `backlog` (None: nothing).
 
@@ -189,10 +199,11 @@ class ReceiveWindow(NamedTuple):
             send, batches that have their credit may still arrive after an announcement that does not count them.
         :param hungry: the receiver waited for what came.
         :param largest: the largest of several batches that add up to `n`, all within the credit; None: it is one.
+        :param batches: how many.
 
         :raises InvalidArgument: the sender overspent its credit, or `n` or `backlog` is negative.
         """
-        policy, granted, earlier, released, peak, target, wanted, idle, starved, largest_yet = self
+        policy, granted, earlier, released, peak, target, wanted, idle, starved, largest_yet, batches_yet, before = self
         available = granted - earlier
         if _size(n) > available and n > 0 and available < INITIAL_CREDIT:
             raise InvalidArgument(
@@ -207,17 +218,22 @@ class ReceiveWindow(NamedTuple):
             wanted, idle = (arrived if spent is None else _size(spent)) + _size(backlog), backlog == 0
             starved |= hungry and not idle and policy.announced and 2 * (arrived - released) < target
         largest_yet = max(largest_yet, n if largest is None else largest)
-        return ReceiveWindow(policy, granted, arrived, released, peak, target, wanted, idle, starved, largest_yet)
+        batches_yet += batches if n else 0
+        return ReceiveWindow(
+            policy, granted, arrived, released, peak, target, wanted, idle, starved, largest_yet, batches_yet, before
+        )
 
     def consumed(self, n: int) -> ReceiveWindow:
         """The window after `n` bytes that had arrived are no longer held.
 
         :raises InvalidArgument: that is more than is held, or negative.
         """
-        policy, granted, arrived, released, peak, target, wanted, idle, starved, largest = self
+        policy, granted, arrived, released, peak, target, wanted, idle, starved, largest, batches, before = self
         if _size(n) > arrived - released:
             raise InvalidArgument(f"{n} bytes consumed of {arrived - released} held", remedy="consume each batch once")
-        return ReceiveWindow(policy, granted, arrived, released + n, peak, target, wanted, idle, starved, largest)
+        return ReceiveWindow(
+            policy, granted, arrived, released + n, peak, target, wanted, idle, starved, largest, batches, before
+        )
 
     def grant(self, *, pressed: bool = False) -> ReceiveWindow | None:
         """The window with more credit granted (send its `granted`), or None: nothing is due.
@@ -242,6 +258,8 @@ class ReceiveWindow(NamedTuple):
             target=target,
             starved=False,
             largest=0,
+            batches=0,
+            before=self.arrived,
         )
 
     def smaller(self) -> ReceiveWindow:
@@ -255,6 +273,11 @@ class ReceiveWindow(NamedTuple):
         """A window of this size can be restored without asking for memory: it stays reserved."""
         return self.target if self.policy.elastic and self.policy.announced else self.peak
 
+    @property
+    def _holds_few(self) -> bool:
+        """The target is below MOST_BATCHES batches of the size that they had since the last grant, on average."""
+        return self.batches * self.target < MOST_BATCHES * (self.arrived - self.before)
+
     def _may_be_stuck(self) -> bool:
         """Nothing is held whose consumption would bring a grant, and the sender may be waiting for one."""
         drained = self.arrived == self.released
@@ -265,7 +288,7 @@ class ReceiveWindow(NamedTuple):
         if not policy.elastic:
             return policy.maximum
         target = self.target
-        if self.backlog > target or (self.starved and target < MOST_BATCHES * self.largest):
+        if self.backlog > target or (self.starved and self._holds_few):
             target *= 2
         elif policy.announced and self.idle:
             target //= 2

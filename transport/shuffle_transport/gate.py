@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
-from shuffle_transport.credits import SendWindow
+from shuffle_transport.credits import UNANNOUNCED, SendWindow
 
 Read = Callable[[Callable[[], bool], float], None]
 """Reads the peer's replies, or sees to it that another thread does: called with what is to come true (credit is there,
@@ -48,7 +48,8 @@ class CreditGate:
     """Lets batches of one stream pass while there is credit, in the order in which they came.
 
     :param peer: who grants, for error messages ("worker w1 at 10.0.0.1:9000, map 3 attempt 0").
-    :param announce: sends the peer a backlog in bytes, in stream order; called by the thread that starts to wait.
+    :param announce: sends the peer a backlog in bytes, in stream order; called by the thread that starts to wait, if
+        more than UNANNOUNCED waits.
     :param shared: several threads send. Then `sent` says when a batch is on its way: a batch larger than the window
         waits for those before it, since the peer refuses whatever comes behind it and was not granted.
     """
@@ -209,7 +210,8 @@ class CreditGate:
         with self._announcing:
             with self._changed:
                 backlog = self._backlog()
-            self._announce(backlog)
+            if backlog > UNANNOUNCED:
+                self._announce(backlog)
 
     def _may_go(self, waiter: _Waiter) -> bool:
         with self._lock:

@@ -83,14 +83,14 @@ class Granter:
         with self._lock:
             return self._adopt(self._window.consumed(n))
 
-    def moved(self, arrived: int, largest: int, consumed: int) -> int | None:
-        """Batches of `arrived` bytes in all came, the largest of `largest`, and then `consumed` bytes were given back:
+    def moved(self, arrived: int, batches: int, largest: int, consumed: int) -> int | None:
+        """So many batches of `arrived` bytes came, the largest of `largest`, and then `consumed` bytes were given back:
         as `received` and `consumed`, for whoever adds up small amounts. (Several batches only within the credit.)
 
         :raises InvalidArgument: as those.
         """
         with self._lock:
-            return self._adopt(self._window.received(arrived, largest=largest).consumed(consumed))
+            return self._adopt(self._window.received(arrived, largest=largest, batches=batches).consumed(consumed))
 
     def limit(self, maximum: int) -> None:
         """Let the window be at most `maximum` bytes (INITIAL_CREDIT at least) from the next grant on."""

@@ -10,8 +10,7 @@ import pytest
 
 from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
 from shuffle_transport.credits import INITIAL_CREDIT
-from shuffle_transport.exchange.account import MAX_CONTROLS, PART, Account
-from shuffle_transport.exchange.wire import MESSAGE_COST
+from shuffle_transport.exchange.account import CONTROL_COST, MAX_CONTROLS, PART, Account
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 
@@ -55,6 +54,19 @@ def test_a_waiting_sender_gets_all_that_is_consumed_at_once(account: Account) ->
     account.took(half + 1, half + 1)
     assert account.consumed(1000) is None  # nobody waits any more: small amounts do
     assert account.statistics().consumed == half + 1000
+
+
+@pytest.mark.parametrize(("batches", "grows"), [(64, False), (4, True)])
+def test_the_window_of_a_sender_that_waits_grows_by_how_many_batches_were_gathered(batches: int, grows: bool) -> None:
+    account = Account("here", Granter(BufferPool(1 << 30), 1, announced=True))
+    half = INITIAL_CREDIT // 2
+    for _ in range(batches):
+        account.arrived(half // batches)
+    account.took(half, half)
+    account.consumed(half // 2)
+    grant = account.announced(INITIAL_CREDIT, half, hungry=True)
+    assert grant == (half // 2 + 2 * INITIAL_CREDIT if grows else None)
+    account.close()
 
 
 def test_what_a_sender_that_waited_sends_is_known_to_the_granter_at_once() -> None:
@@ -144,7 +156,7 @@ def test_only_what_was_taken_can_be_consumed(account: Account) -> None:
 
 
 def test_control_messages_are_limited_while_they_wait(account: Account) -> None:
-    size = MAX_CONTROLS // 4 - MESSAGE_COST
+    size = MAX_CONTROLS // 4 - CONTROL_COST
     for _ in range(4):
         account.control(size)
     with pytest.raises(Overloaded, match="here: control messages"):

@@ -11,13 +11,13 @@ import threading
 from dataclasses import replace
 
 from shuffle_api.errors import InvalidArgument, Overloaded, StreamBroken
-from shuffle_transport.exchange.wire import MESSAGE_COST
 from shuffle_transport.granter import Granter, GranterStatistics
 
 PART = 4
 """Of the window, this part of what was consumed is gathered; a grant is due for as much, or a half."""
 MAX_CONTROLS = 4 << 20
-"""Bytes of control messages that may wait to be received, each counted as MESSAGE_COST more than it has."""
+"""Bytes of control messages that may wait to be received, each counted as CONTROL_COST more than it has."""
+CONTROL_COST = 16 << 10
 
 
 class Account:
@@ -34,7 +34,7 @@ class Account:
         self._lock = threading.Lock()
         self._room, target, _ = granter.outlook  # the room: what the sender has at least
         self._gather = target // PART
-        self._arrived = self._largest = self._owed = 0  # what the granter has not heard of yet, and its largest batch
+        self._arrived = self._batches = self._largest = self._owed = 0  # what the granter has not heard of yet
         self._held = 0  # payload that was taken and not consumed
         self._controls = 0
         self._waiting = self._closed = False
@@ -50,11 +50,14 @@ class Account:
             sum_ = self._arrived + cost
             if sum_ <= self._room and not self._waiting:
                 self._arrived = sum_
-                self._largest = max(self._largest, cost)
+                self._batches += 1
+                if cost > self._largest:
+                    self._largest = cost
                 return None
             # Consumption is left to the consumer's thread, which settles it when it has added up.
             earlier = self._settle(0)
             self._arrived = self._largest = cost
+            self._batches = 1
             return self._settle(0) or earlier
 
     def limit(self, maximum: int) -> None:
@@ -69,7 +72,7 @@ class Account:
         """
         with self._lock:
             self._check_open()
-            self._controls += size + MESSAGE_COST
+            self._controls += size + CONTROL_COST
             if self._controls > MAX_CONTROLS:
                 raise Overloaded(
                     f"{self._where}: control messages of {self._controls} bytes wait to be received",
@@ -91,7 +94,7 @@ class Account:
     def took_control(self, size: int) -> None:
         """A control message was taken from the queue."""
         with self._lock:
-            self._controls -= size + MESSAGE_COST
+            self._controls -= size + CONTROL_COST
 
     def took(self, payload: int, cost: int) -> int | None:
         """A batch was taken from the queue: what it cost beside its payload is given back."""
@@ -145,12 +148,12 @@ class Account:
 
     def _settle(self, owed: int) -> int | None:
         """Tell the granter what arrived, and so much of what was consumed."""
-        arrived, largest = self._arrived, self._largest
+        arrived, batches, largest = self._arrived, self._batches, self._largest
         if not arrived and not owed:
             return None
-        self._arrived = self._largest = 0
+        self._arrived = self._batches = self._largest = 0
         self._owed -= owed
-        return self._known(self._granter.moved(arrived, largest, owed))
+        return self._known(self._granter.moved(arrived, batches, largest, owed))
 
     def _known(self, grant: int | None) -> int | None:
         """The granter has heard of something, and answered this."""

@@ -28,7 +28,7 @@ EXCHANGE_SCHEMA = pa.schema(
     ]
 )
 INLINE_BYTES = 16 << 10  # payload and table of a batch that travels in the metadata
-MESSAGE_COST = 16 << 10  # credit for what a message costs beside its payload, in memory and in time: docs/transport.md
+MESSAGE_COST = 32 << 10  # credit for what a message costs beside its payload, in memory and in time: docs/transport.md
 MAX_PAYLOAD = 1 << 30  # of one batch; Flight cannot send messages of 2 GiB
 MAX_SUM = (1 << 40) - 1  # raw bytes, or records, of one block
 MAX_ROWS = 1 << 20  # blocks of one batch
