@@ -62,7 +62,7 @@ def commit_for(commits: Sequence[tuple[Commit, ShuffleId]], worker: str, mode: M
 
     def work(commit: Commit, shuffle: ShuffleId, task: int, mine: list[float]) -> None:
         map_id, now = task * mode.batch, time.perf_counter()
-        while now < end:
+        while now < end or not mine:  # one at least, however busy the machine is
             commit(shuffle, [output(map_id + n, worker) for n in range(mode.batch)])
             before, now = now, time.perf_counter()
             if before >= begin:

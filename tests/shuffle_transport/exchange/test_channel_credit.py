@@ -18,6 +18,7 @@ from shuffle_transport.credits import INITIAL_CREDIT
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ReceivedBatch, reading
 from shuffle_transport.exchange.session import LEAD_FROM
 from shuffle_transport.exchange.stream import FlightStream, Message
+from shuffle_transport.exchange.wire import MESSAGE_COST
 from tests.shuffle_transport.exchange.helpers import (
     MIB,
     TIMEOUT,
@@ -59,7 +60,8 @@ def test_unconsumed_dataholds_the_window_and_consuming_opens_it() -> None:
             for number in range(200):
                 channel.send(*numbered(number, 100_000), TIMEOUT, credit_timeout=0.2)
                 sent += 1
-        eventually(lambda: endpoint.statistics().sums.held > INITIAL_CREDIT - 110_000)  # what is on the way arrives
+        batch = 100_100 + MESSAGE_COST
+        eventually(lambda: endpoint.statistics().sums.held > INITIAL_CREDIT - batch)  # what is on the way arrives
         assert endpoint.statistics().sums.held <= endpoint.statistics().sums.granted
         assert channel.statistics().stall_seconds > 0
         go_on.set()
