@@ -18,6 +18,7 @@ PART = 4
 MAX_CONTROLS = 4 << 20
 """Bytes of control messages that may wait to be received, each counted as CONTROL_COST more than it has."""
 CONTROL_COST = 16 << 10
+"""Bytes: more than a short message takes of memory, so that there are at most 256."""
 
 
 class Account:
