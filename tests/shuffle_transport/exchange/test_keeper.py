@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import queue
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +33,13 @@ def test_an_overdue_guard_aborts_once(keeper: Keeper) -> None:
     keeper.begin("other", time.monotonic() + SOON, later.set)
     assert later.wait(TIMEOUT)
     assert not aborted.acquire(blocking=False)
+
+
+def test_nothing_is_aborted_before_its_deadline(keeper: Keeper) -> None:
+    rung: queue.Queue[float] = queue.Queue()
+    due = time.monotonic() + 5 * SOON
+    keeper.begin("key", due, lambda: rung.put(time.monotonic()))
+    assert rung.get(timeout=TIMEOUT) >= due
 
 
 def test_a_guard_that_ended_in_time_does_nothing(keeper: Keeper) -> None:
@@ -84,6 +94,76 @@ def test_hurry_calls_all_checks(keeper: Keeper) -> None:
     assert called.acquire(timeout=TIMEOUT)
     keeper.hurry()
     assert called.acquire(timeout=TIMEOUT)
+
+
+def test_a_check_is_called_when_it_wants_and_not_whenever_something_is_due(keeper: Keeper) -> None:
+    calls = 0
+
+    def check(now: float) -> float:
+        nonlocal calls
+        calls += 1
+        return now + 1000
+
+    keeper.watch("key", check)
+    for number in range(3):
+        rung = threading.Event()
+        keeper.begin(number, time.monotonic() + SOON, rung.set)
+        assert rung.wait(TIMEOUT)
+    assert calls == 1
+
+
+def test_hurry_counts_though_the_check_is_just_running(keeper: Keeper) -> None:
+    called = threading.Semaphore(0)
+
+    def check(now: float) -> float:
+        called.release()
+        if first:
+            first.clear()
+            keeper.hurry()
+        return now + 1000
+
+    first = {"yes"}
+    keeper.watch("key", check)
+    for _ in range(2):
+        assert called.acquire(timeout=TIMEOUT)
+
+
+def test_a_forgotten_check_is_not_called_again(keeper: Keeper) -> None:
+    calls = 0
+
+    def check(now: float) -> float:
+        nonlocal calls
+        calls += 1
+        keeper.forget("key")
+        return now
+
+    keeper.watch("key", check)
+    keeper.watch("other", lambda now: now + 1000)
+    keeper.forget("other")
+    rung = threading.Event()
+    keeper.begin("later", time.monotonic() + SOON, rung.set)
+    assert rung.wait(TIMEOUT)
+    keeper.hurry()
+    rung.clear()
+    keeper.begin("later", time.monotonic() + SOON, rung.set)
+    assert rung.wait(TIMEOUT)
+    assert calls == 1
+
+
+def test_what_has_ended_is_not_kept(keeper: Keeper) -> None:
+    class Key: ...
+
+    keys = [Key() for _ in range(1000)]
+    alive = [weakref.ref(key) for key in keys]
+    keeper.begin("it sleeps until then", time.monotonic() + 1000, lambda: None)
+    while keys:
+        key = keys.pop()
+        keeper.begin(key, time.monotonic() + 1000, lambda: None)
+        keeper.end(key)
+        del key
+    gc.collect()
+    assert not any(ref() for ref in alive)
+    assert len(keeper._heap) < 100
 
 
 def test_a_closed_keeper_has_no_thread() -> None:

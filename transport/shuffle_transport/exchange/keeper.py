@@ -1,20 +1,35 @@
 """Deadlines for what cannot be given one: Flight's reads and writes wait for as long as the transport does.
 
 One thread per client or endpoint. Whoever begins a write says until when it may last; when that passes the keeper
-aborts the stream, which ends the write. Between deadlines it asks every watched channel whether its peer is alive.
+aborts the stream, which ends the write. Between deadlines it asks watched channels whether their peers are alive, each
+when it wants to be asked. Alarms are in a heap: to look at all channels whenever one of them wants something cost one
+that was busy beside 500 idle ones a third of its throughput.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 _LONG = 3600.0
+_FEW = 64  # alarms in the heap that count no more, beside as many as do
 
 Check = Callable[[float], float]
 """Called with the time; returns when to be called again. Must not wait for anything but short locks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alarm:
+    """At `time`, call `ring`."""
+
+    key: object
+    time: float
+    ring: Callable[[], None]
 
 
 class Keeper:
@@ -25,29 +40,40 @@ class Keeper:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = threading.Condition()
-        self._checks: dict[object, Check] = {}
-        # Written without the lock, once before and once after each write of a channel: single dict operations.
-        self._guards: dict[object, tuple[float, Callable[[], None]]] = {}
-        self._wakes = 0.0
+        self._changed = threading.Condition(threading.Lock())
+        self._checks: dict[object, Callable[[], None]] = {}
+        self._numbers = itertools.count()
+        self._alarms: dict[int, _Alarm] = {}
+        self._set: dict[object, int] = {}  # which alarm a key has
+        # Times and numbers, and nothing else: what ended long before its time is not to be kept in memory until then.
+        self._heap: list[tuple[float, int]] = []
         self._thread: threading.Thread | None = None
-        self._closed = self._stale = False
+        self._closed = False
 
     def watch(self, key: object, check: Check) -> None:
         """Call `check` now and then until `forget`."""
+
+        def look() -> None:
+            again = check(time.monotonic())
+            with self._changed:
+                if self._checks.get(key) is look and look not in self._set:  # else `hurry` has come meanwhile
+                    self._alarm(look, again, look)
+
         with self._changed:
-            self._checks[key] = check
-            self._start()
-            self._look_again()
+            self._checks[key] = look
+            self._alarm(look, 0.0, look)
 
     def hurry(self) -> None:
         """Call all checks now: one of them has an earlier time to say."""
         with self._changed:
-            self._look_again()
+            for look in self._checks.values():
+                self._alarm(look, 0.0, look)
 
     def forget(self, key: object) -> None:
         with self._changed:
-            self._checks.pop(key, None)
+            look = self._checks.pop(key, None)
+            if look is not None:
+                self._silence(look)
 
     @contextmanager
     def guard(self, deadline: float, abort: Callable[[], None]) -> Iterator[None]:
@@ -60,50 +86,67 @@ class Keeper:
             self.end(key)
 
     def begin(self, key: object, deadline: float, abort: Callable[[], None]) -> None:
-        """As entering `guard`, for those who do it a thousand times a second."""
-        self._guards[key] = deadline, abort
-        if deadline < self._wakes or self._thread is None:
-            with self._changed:
-                self._start()
-                self._look_again()
+        """As entering `guard`; a key that has begun already begins anew."""
+        with self._changed:
+            self._alarm(key, deadline, abort)
 
     def end(self, key: object) -> None:
-        self._guards.pop(key, None)
+        with self._changed:
+            self._silence(key)
 
     def close(self) -> None:
         """End the thread. Idempotent."""
         with self._changed:
             self._closed = True
-            self._look_again()
+            self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _start(self) -> None:
+    # ------------------------------------------------------------------------------------ with the lock held
+
+    def _alarm(self, key: object, at: float, ring: Callable[[], None]) -> None:
+        self._silence(key)
+        number = next(self._numbers)
+        self._alarms[number], self._set[key] = _Alarm(key, at, ring), number
+        if len(self._heap) > 2 * len(self._alarms) + _FEW:
+            self._heap = [(alarm.time, number) for number, alarm in self._alarms.items()]
+            heapq.heapify(self._heap)
+        else:
+            heapq.heappush(self._heap, (at, number))
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+        elif self._heap[0][1] == number:
+            self._changed.notify()
 
-    def _look_again(self) -> None:
-        self._stale = True
-        self._changed.notify()
+    def _silence(self, key: object) -> None:
+        number = self._set.pop(key, None)
+        if number is not None:
+            del self._alarms[number]
+
+    def _wait(self) -> _Alarm | None:
+        """The next alarm whose time has come; None: the keeper is closed."""
+        while not self._closed:
+            pause = _LONG
+            if self._heap:
+                at, number = self._heap[0]
+                pause = at - time.monotonic() if number in self._alarms else 0.0
+                if pause <= 0:
+                    heapq.heappop(self._heap)
+                    alarm = self._alarms.pop(number, None)
+                    if alarm is None:
+                        continue
+                    del self._set[alarm.key]
+                    return alarm
+            self._changed.wait(min(pause, _LONG))
+        return None
+
+    # --------------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._closed:
-                    return
-                self._stale = False
-                checks = list(self._checks.values())
-            now = time.monotonic()
-            due = [check(now) for check in checks]
-            for key, entry in list(self._guards.items()):
-                deadline, abort = entry
-                if deadline <= now and self._guards.get(key) is entry:
-                    del self._guards[key]
-                    abort()
-            with self._changed:
-                self._wakes = min(due, default=now + _LONG)
-                # A guard that came while this thread was busy compared itself with an old time: count it in.
-                soonest = min((deadline for deadline, _ in list(self._guards.values())), default=self._wakes)
-                self._wakes = min(self._wakes, soonest)
-                self._changed.wait_for(lambda: self._stale, max(0.0, self._wakes - time.monotonic()))
+                alarm = self._wait()
+            if alarm is None:
+                return
+            alarm.ring()
