@@ -12,19 +12,22 @@ from hypothesis import strategies as st
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
+from shuffle_api.values import Totals
 from shuffle_transport.blocks import (
     GET_SCHEMA,
+    MAX_SUM,
     PUT_SCHEMA,
     Block,
     add_rows,
+    add_table,
     get_batch,
     parse_batch,
+    parse_table,
     put_batch,
     table_rows,
     totals_of,
-    totals_of_table,
 )
-from shuffle_transport.checksum import FEW_ROWS, crc32c
+from shuffle_transport.checksum import FEW_ROWS, crc32c, digest
 
 PAYLOADS = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=40), st.integers(0, 9)), max_size=20)
 
@@ -90,7 +93,16 @@ def test_totals_add_up_whatever_the_cut(items: list[tuple[int, bytes, int]], cut
 @pytest.mark.parametrize("count", [0, 1, FEW_ROWS, FEW_ROWS + 1])
 def test_totals_of_a_packed_table_are_those_of_its_rows(count: int) -> None:
     rows = table_rows(blocks_of([(n, bytes(n), n % 3) for n in range(count)]))
-    assert totals_of_table(rows.tobytes(), sum(range(count))) == totals_of(rows)
+    totals = add_table(Totals(1, 2, 3, 4, 5), rows.tobytes())
+    assert totals == add_rows(Totals(1, 2, 3, 4, 5), rows)
+    sums = [int(rows[name].sum()) for name in ("length", "raw_length", "records")]
+    assert totals == Totals(1 + count, 2 + sums[0], 3 + sums[1], 4 + sums[2], digest(rows, 5))
+
+
+@pytest.mark.parametrize("count", [4, 4 * FEW_ROWS])
+def test_totals_of_every_other_row(count: int) -> None:
+    rows = table_rows(blocks_of([(n, bytes(n), n % 3) for n in range(count)]))
+    assert totals_of(rows[::2]) == totals_of(rows[::2].copy())
 
 
 def strange(**columns: pa.Array) -> pa.RecordBatch:
@@ -125,6 +137,27 @@ def test_offsets_that_leave_the_buffer_are_refused(offsets: tuple[int, ...]) -> 
     held[:] = offsets  # Arrow checks what it builds; what arrives nobody has checked
     with pytest.raises(InvalidArgument, match="malformed"):
         parse_batch(batch, PUT_SCHEMA)
+
+
+@pytest.mark.parametrize("count", [FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("raw_length", 0, "raw_length is below"),
+        ("records", -1, "record count is negative"),
+        ("raw_length", MAX_SUM, "the raw_length of a batch add up"),
+        ("records", MAX_SUM + 1, "the records of a batch add up"),
+        ("length", -1, "negative length"),
+    ],
+)
+def test_one_bad_row_of_many_or_few_is_found(count: int, column: str, value: int, says: str) -> None:
+    rows = table_rows(blocks_of([(n, b"ab", 0) for n in range(count)]))
+    assert (parse_table(rows.tobytes(), 2 * count) == rows).all()
+    with pytest.raises(InvalidArgument, match="payload bytes at once"):
+        parse_table(rows.tobytes(), 2 * count - 1)
+    rows[column][count // 2] = value
+    with pytest.raises(InvalidArgument, match=says):
+        parse_table(rows.tobytes(), 2 * count)
 
 
 @pytest.mark.parametrize("column", ["raw_length", "records"])

@@ -16,7 +16,7 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import Totals
-from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW, crc32c, digest
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW, crc32c, encoded_rows
 
 PUT_SCHEMA = pa.schema(
     [
@@ -99,25 +99,25 @@ def totals_of(rows: np.ndarray) -> Totals:
 
 def add_rows(totals: Totals, rows: np.ndarray) -> Totals:
     """`totals` continued by more rows of the same table."""
-    return Totals(
-        totals.blocks + len(rows),
-        totals.bytes + int(rows["length"].sum()),
-        totals.raw_bytes + int(rows["raw_length"].sum()),
-        totals.records + int(rows["records"].sum()),
-        digest(rows, totals.digest),
-    )
+    return add_table(totals, encoded_rows(rows))
 
 
-def totals_of_table(table: bytes, payload_bytes: int) -> Totals:
-    """As `totals_of`, of a table as it is sent: whole rows of BLOCK_ROW, whose lengths add up to `payload_bytes`."""
-    if len(table) <= FEW_ROWS * BLOCK_ROW.itemsize:
-        raw = records = 0
-        for _, _, _, raw_length, count in PACKED_BLOCK_ROW.iter_unpack(table):
-            raw += raw_length
-            records += count
+def add_table(totals: Totals, table: bytes | memoryview) -> Totals:
+    """As `add_rows`, of rows as they are sent: whole rows of BLOCK_ROW."""
+    count = len(table) // BLOCK_ROW.itemsize
+    if count <= FEW_ROWS:  # as most batches have, one by one: each call of numpy takes as long as several rows
+        size = raw = records = 0
+        for _, _, length, raw_length, n in PACKED_BLOCK_ROW.iter_unpack(table):
+            size, raw, records = size + length, raw + raw_length, records + n
     else:
-        raw, records = np.add.reduce(np.frombuffer(table, "<i8").reshape(-1, 4)[:, 2:], axis=0).tolist()
-    return Totals(len(table) // BLOCK_ROW.itemsize, payload_bytes, raw, records, crc32c(table))
+        size, raw, records = np.add.reduce(np.frombuffer(table, "<i8").reshape(-1, 4)[:, 1:], axis=0).tolist()
+    return Totals(
+        totals.blocks + count,
+        totals.bytes + size,
+        totals.raw_bytes + raw,
+        totals.records + records,
+        crc32c(table, totals.digest),
+    )
 
 
 def put_batch(rows: np.ndarray, payload: Buffer) -> pa.RecordBatch:
@@ -218,20 +218,31 @@ def check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
 
 
 def _check_rows(rows: np.ndarray, most_bytes: int) -> None:
-    if (rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any():
+    # No sum over a stream may leave 64 bits, whatever a peer says of its blocks.
+    size: float
+    raw: float
+    records: float
+    if len(rows) <= FEW_ROWS:
+        contradicts = False
+        size = raw = records = 0
+        for _, _, length, raw_length, n in PACKED_BLOCK_ROW.iter_unpack(rows.tobytes()):
+            contradicts |= raw_length < length or n < 0
+            size, raw, records = size + length, raw + raw_length, records + n
+    else:
+        contradicts = bool((rows["raw_length"] < rows["length"]).any() or (rows["records"] < 0).any())
+        size, raw, records = (float(rows[name].sum(dtype=np.float64)) for name in ("length", "raw_length", "records"))
+    if contradicts:
         raise InvalidArgument(
             "a block's raw_length is below its length, or its record count is negative",
             remedy="send blocks that do not shrink uncompressed, with raw_length == length",
         )
-    # No sum over a stream may leave 64 bits, whatever a peer says of its blocks.
-    size = float(rows["length"].sum(dtype=np.float64))
     if size > most_bytes:
         raise InvalidArgument(
             f"{size:.0f} payload bytes at once",
             remedy=f"send smaller batches, and split blocks of more than {most_bytes} bytes",
         )
-    for name in ("raw_length", "records"):
-        if float(rows[name].sum(dtype=np.float64)) > MAX_SUM:
+    for name, amount in (("raw_length", raw), ("records", records)):
+        if amount > MAX_SUM:
             raise InvalidArgument(f"the {name} of a batch add up to more than {MAX_SUM}", remedy="count again")
 
 

@@ -53,9 +53,14 @@ def digest(rows: np.ndarray[Any, np.dtype[np.void]], value: int = 0) -> int:
     :param rows: one-dimensional array of dtype :data:`BLOCK_ROW`; a slice with a step is allowed.
     :raises InvalidArgument: another shape or dtype.
     """
-    if rows.dtype != BLOCK_ROW or rows.ndim != 1:
+    return _crc32c.crc32c(encoded_rows(rows), value)
+
+
+def encoded_rows(rows: np.ndarray[Any, np.dtype[np.void]]) -> bytes | memoryview:
+    """Block table rows as bytes, a view if they are many. Parameters and errors of `digest`."""
+    if (rows.dtype is not BLOCK_ROW and rows.dtype != BLOCK_ROW) or rows.ndim != 1:
         raise InvalidArgument(
             f"a block table is one-dimensional with dtype {BLOCK_ROW}, not shape {rows.shape} with dtype {rows.dtype}",
             remedy="build the table with checksum.BLOCK_ROW",
         )
-    return _crc32c.crc32c(np.ascontiguousarray(rows).data, value)
+    return rows.tobytes() if len(rows) <= FEW_ROWS else np.ascontiguousarray(rows).data.cast("B")

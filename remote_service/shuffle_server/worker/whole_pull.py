@@ -11,12 +11,13 @@ from contextlib import closing
 
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
+from shuffle_api.values import Totals
 from shuffle_server.store.output_file import read_range
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.gather import Gathered, Gatherer, Piece
 from shuffle_transport import messages
-from shuffle_transport.blocks import totals_of_table
+from shuffle_transport.blocks import add_table
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 ACTION = "get"
@@ -64,7 +65,7 @@ def pull_whole(
             return _STREAM
     served(found.blocks, found.bytes)
     table = found.table
-    end = messages.totals_message(totals_of_table(table, found.bytes))
+    end = messages.totals_message(add_table(Totals(), table))
     head = pb.WholeGet(maps=found.maps, attempts=found.attempts, table=table, end=end)
     # The payload is its last field, joined by hand: as a field of an object it would be copied twice more.
     return b"".join([head.SerializeToString(), messages.bytes_head(_PAYLOAD, found.bytes), *found.payloads])
