@@ -24,6 +24,7 @@ from shuffle_transport.blocks import (
     table_rows,
 )
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -36,6 +37,7 @@ class SourceSink(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no t
     """Both clients get the same work done: batches are validated, counted and dropped, or served again and again."""
 
     def __init__(self) -> None:
+        keep_freed_memory()  # as a worker does: else every batch is faulted in anew, more of them the more are under way
         super().__init__("grpc+tcp://127.0.0.1:0")
         self._pool = BufferPool(1 << 30)
 
