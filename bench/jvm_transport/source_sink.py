@@ -37,7 +37,7 @@ class SourceSink(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no t
     """Both clients get the same work done: batches are validated, counted and dropped, or served again and again."""
 
     def __init__(self) -> None:
-        keep_freed_memory()  # as a worker does: else every batch is faulted in anew, more of them the more are under way
+        keep_freed_memory()  # as a worker does: else every batch is faulted in anew
         super().__init__("grpc+tcp://127.0.0.1:0")
         self._pool = BufferPool(1 << 30)
 
