@@ -94,6 +94,22 @@ def test_a_pressed_pool_stops_growth_before_it_is_full() -> None:
         assert granter.consumed(MIB) == 2 * MIB
 
 
+def test_a_pressed_pool_takes_nothing_from_a_window_while_nobody_waits() -> None:
+    pool = BufferPool(20 * MIB, high=0.5, low=0.3)
+    with Granter(pool, 0, announced=True) as granter:
+        for _ in range(2):
+            granter.received(MIB, 100 * MIB)
+            granter.consumed(MIB)
+        grown = granter.statistics().target
+        assert grown > MIB
+        with pool.reserve(10 * MIB, 0):
+            assert pool.pressed
+            for _ in range(4):
+                granter.received(MIB // 4)
+                granter.consumed(MIB // 4)
+            assert granter.statistics().target == grown
+
+
 def test_a_batch_larger_than_the_window_counts_while_it_is_held() -> None:
     pool = BufferPool(4 * MIB)
     with Granter(pool, 0) as granter:
