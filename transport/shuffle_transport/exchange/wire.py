@@ -8,6 +8,7 @@ A batch of at most INLINE_BYTES goes in the metadata instead: copying it costs l
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import Totals
 from shuffle_transport import messages
-from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW, crc32c
+from shuffle_transport.blocks import add_table
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS, PACKED_BLOCK_ROW
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 EXCHANGE_SCHEMA = pa.schema(
@@ -101,14 +103,9 @@ class Tally:
     @property
     def totals(self) -> Totals:
         """Of all that was added. Nonsense, but no error, if that is unchecked nonsense."""
-        known, tables = self._known, b"".join(self._pending)
-        raw, records = np.add.reduce(_words(tables)[:, 2:], axis=0).tolist()
-        return Totals(
-            known.blocks + len(tables) // _ROW_BYTES,
-            self.bytes,
-            (known.raw_bytes + raw) & MAX_INT64,
-            (known.records + records) & MAX_INT64,
-            crc32c(tables, known.digest),
+        found = add_table(self._known, b"".join(self._pending))
+        return replace(
+            found, bytes=self.bytes, raw_bytes=found.raw_bytes & MAX_INT64, records=found.records & MAX_INT64
         )
 
 
