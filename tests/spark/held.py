@@ -31,14 +31,14 @@ def write(
     HELD[name].count()
 
 
-def _after(pause: float, records: Iterable[int]) -> Iterable[int]:
+def _after(pause: float, records: Iterable[Any]) -> Iterable[Any]:
     time.sleep(pause)
     return records
 
 
-def read(spark: SparkSession, name: str) -> list[int]:
-    """The sum of the values in each partition, read from the shuffle again."""
-    return HELD[name].mapPartitions(lambda pairs: [sum(value for _, value in pairs)]).collect()
+def read(spark: SparkSession, name: str, pause: float = 0) -> list[int]:
+    """The sum of the values in each partition, read from the shuffle again. Each task waits ``pause`` seconds."""
+    return HELD[name].mapPartitions(lambda pairs: [sum(value for _, value in _after(pause, pairs))]).collect()
 
 
 def expected(records: int, partitions: int, salt: int = 0) -> list[int]:

@@ -1,8 +1,13 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
+import org.apache.spark.MapOutputTracker;
+import org.apache.spark.shuffle.flight.net.FollowingBlocks.Following;
+import org.apache.spark.shuffle.flight.net.WantedBlock;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.ShuffleBlockId;
@@ -21,6 +26,13 @@ final class BlocksByWorker {
   private final Map<String, ArrayBuffer<Tuple3<BlockId, Object, Object>>> blocks = new LinkedHashMap<>();
   private final Map<Long, BlockManagerId> locations = new HashMap<>();
   private final Map<Long, Integer> indexes = new HashMap<>();
+
+  /** What a reader of these maps and partitions has to fetch, as {@code tracker} knows it in this process. */
+  static BlocksByWorker of(
+      MapOutputTracker tracker, int shuffle, int startMapIndex, int endMapIndex, int startPartition, int endPartition) {
+    return new BlocksByWorker(
+        tracker.getMapSizesByExecutorId(shuffle, startMapIndex, endMapIndex, startPartition, endPartition));
+  }
 
   /** @param byLocation as {@code MapOutputTracker.getMapSizesByExecutorId} gives it: (block, size, map index) by location */
   BlocksByWorker(Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byLocation) {
@@ -46,15 +58,34 @@ final class BlocksByWorker {
 
   /** The bytes of the worker that has most of them, as far as Spark knows: it keeps sizes to within a tenth, or averages. */
   long most() {
-    long most = 0;
-    for (ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker : blocks.values()) {
-      long sum = 0;
-      for (int i = 0; i < ofWorker.size(); i++) {
-        sum += (Long) ofWorker.apply(i)._2();
-      }
-      most = Math.max(most, sum);
+    return blocks.values().stream().mapToLong(BlocksByWorker::bytes).max().orElse(0);
+  }
+
+  /** The bytes of all of them, as far as Spark knows. */
+  long bytes() {
+    return blocks.values().stream().mapToLong(BlocksByWorker::bytes).sum();
+  }
+
+  private static long bytes(ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker) {
+    long sum = 0;
+    for (int i = 0; i < ofWorker.size(); i++) {
+      sum += (Long) ofWorker.apply(i)._2();
     }
-    return most;
+    return sum;
+  }
+
+  /** One by one, those of a worker in the order in which they are best fetched. */
+  List<Following> each() {
+    List<Following> all = new ArrayList<>();
+    blocks.forEach(
+        (worker, ofWorker) -> {
+          for (int i = 0; i < ofWorker.size(); i++) {
+            ShuffleBlockId id = (ShuffleBlockId) ofWorker.apply(i)._1();
+            WantedBlock block = new WantedBlock(id.name(), id.mapId(), id.reduceId(), id.reduceId() + 1);
+            all.add(new Following(worker, block, (Long) ofWorker.apply(i)._2()));
+          }
+        });
+    return all;
   }
 
   /** The location of each map output, by map id. */

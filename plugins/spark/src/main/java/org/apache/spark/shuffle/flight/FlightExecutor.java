@@ -5,13 +5,17 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.network.netty.SparkTransportConf;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
+import org.apache.spark.shuffle.flight.net.FollowingBlocks;
 import org.apache.spark.shuffle.flight.net.HandOver;
+import org.apache.spark.shuffle.flight.net.ReadAhead;
+import org.apache.spark.shuffle.flight.net.Turn;
 import scala.Option;
 
 /**
@@ -34,6 +38,7 @@ final class FlightExecutor implements AutoCloseable {
   private final String client;
   private final Supplier<Credentials> credentials;
   private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
+  private final ConcurrentMap<Integer, ReadAhead> ahead = new ConcurrentHashMap<>();
   private HandOver handOver;
   private TransportConf transport;
   private boolean closed;
@@ -88,16 +93,29 @@ final class FlightExecutor implements AutoCloseable {
   /**
    * What one reduce task fetches with; closed when the task ends.
    *
-   * @param most bytes that any worker probably has for it
+   * @param blocks of the task
+   * @param partition the only one it reads, from all maps; -1 when it reads something else
    */
-  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context, long most) {
-    BlockFetcher fetcher = new BlockFetcher(handOver(), handle.key(), conf.ioTimeout(), conf.retryWindow(), most);
+  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context, BlocksByWorker blocks, int partition) {
+    HandOver files = handOver();
+    Turn turn = null;
+    if (partition >= 0) {
+      ReadAhead ahead = this.ahead.computeIfAbsent(handle.shuffleId(), id -> new ReadAhead(files.connections()));
+      FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
+      turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
+    }
+    BlockFetcher fetcher =
+        new BlockFetcher(files, handle.key(), conf.ioTimeout(), conf.retryWindow(), blocks.most(), turn);
     context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
     return fetcher;
   }
 
   /** Frees what is known of a shuffle that is over. */
   synchronized void ended(int shuffle) {
+    ReadAhead its = ahead.remove(shuffle);
+    if (its != null) {
+      its.close();
+    }
     if (handOver != null) {
       handOver.ended(shuffle);
     }
@@ -133,6 +151,7 @@ final class FlightExecutor implements AutoCloseable {
   public synchronized void close() {
     closed = true;
     BY_NAME.remove(name);
+    ahead.values().forEach(ReadAhead::close);
     if (handOver != null) {
       handOver.connections().close();
     }

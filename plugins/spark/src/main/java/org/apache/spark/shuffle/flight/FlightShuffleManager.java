@@ -101,12 +101,13 @@ public final class FlightShuffleManager extends SortShuffleManager {
       TaskContext context, ShuffleReadMetricsReporter metrics) {
     if (handle instanceof FlightShuffleHandle flight) {
       BlocksByWorker blocks =
-          new BlocksByWorker(
-              SparkEnv.get().mapOutputTracker()
-                  .getMapSizesByExecutorId(
-                      handle.shuffleId(), startMapIndex, endMapIndex, startPartition, endPartition));
+          BlocksByWorker.of(
+              SparkEnv.get().mapOutputTracker(), handle.shuffleId(), startMapIndex, endMapIndex, startPartition,
+              endPartition);
+      boolean one = startMapIndex == 0 && endMapIndex == Integer.MAX_VALUE && endPartition == startPartition + 1;
       boolean mayBatchFetch = SortShuffleManager.canUseBatchFetch(startPartition, endPartition, context);
-      return new FlightShuffleReader<>(flight, blocks, context, metrics, executor, mayBatchFetch);
+      return new FlightShuffleReader<>(
+          flight, blocks, context, metrics, executor, one ? startPartition : -1, mayBatchFetch);
     }
     return sorts().fallback().getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
   }

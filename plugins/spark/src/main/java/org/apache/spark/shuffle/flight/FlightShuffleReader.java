@@ -49,17 +49,22 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private final boolean batchFetch;
   private final RowPath rows;
 
-  /** @param mayBatchFetch whether the task can read several partitions of a map as one block */
+  /**
+   * @param partition the only one that is read, from all maps; -1 when something else is read
+   * @param mayBatchFetch whether the task can read several partitions of a map as one block
+   */
   @SuppressWarnings("unchecked")
   FlightShuffleReader(
       FlightShuffleHandle handle, BlocksByWorker byWorker, TaskContext context, ShuffleReadMetricsReporter metrics,
-      FlightExecutor executor, boolean mayBatchFetch) {
+      FlightExecutor executor, int partition, boolean mayBatchFetch) {
     this.dependency = (ShuffleDependency<K, Object, C>) handle.inner().dependency();
     this.context = context;
     this.metrics = metrics;
     this.env = SparkEnv.get();
     this.conf = env.conf();
-    this.client = new FlightBlockStoreClient(executor.fetcher(handle, context, byWorker.most()), executor.transport(conf));
+    this.client =
+        new FlightBlockStoreClient(
+            executor.fetcher(handle, context, byWorker, partition), executor.transport(conf));
     this.byWorker = byWorker;
     this.blocks = byWorker.grouped(MapLocation::ofWorker);
     this.rows = RowPath.of(handle);

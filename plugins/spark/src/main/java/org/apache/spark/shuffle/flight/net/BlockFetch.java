@@ -67,7 +67,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   void start() {
     WorkerAddress now = fetcher.connections().locate(worker);
     GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
-    wanted.forEach(block -> ticket.addRanges(block.toMessage()));
+    WantedBlock.runs(wanted).forEach(run -> ticket.addRanges(WantedBlock.range(run)));
     blocks = new BlockAssembler(now.toString(), wanted, sinks, this);
     ManagedChannel channel = fetcher.connections().channel(now);
     pull =

@@ -23,7 +23,7 @@ public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
   private static final Duration ASK_AGAIN = Duration.ofMillis(200);
 
-  /** Of one request: so much is read from the page cache in well under a millisecond. */
+  /** Of one request: so much is read from the page cache in less time than another thread needs to take it on. */
   private static final long AT_ONCE_BYTES = 1 << 20;
 
   private static final Supplier<BlockSink> MEMORY = MemorySink::new;
@@ -34,6 +34,7 @@ public final class BlockFetcher implements AutoCloseable {
   private final Duration ioTimeout;
   private final Duration retryWindow;
   private final boolean small;
+  private final Turn turn;
   private final Set<BlockFetch> running = ConcurrentHashMap.newKeySet();
   private volatile boolean closed;
 
@@ -41,19 +42,22 @@ public final class BlockFetcher implements AutoCloseable {
    * @param ioTimeout how long a pull may be silent
    * @param retryWindow how long a broken pull is repeated
    * @param most bytes that any worker probably has for the task
+   * @param turn of the task, if what its process reads ahead may be for it; else null
    */
-  public BlockFetcher(HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most) {
+  public BlockFetcher(
+      HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most, Turn turn) {
     this.connections = handOver.connections();
     this.handOver = handOver;
     this.shuffle = shuffle;
     this.ioTimeout = ioTimeout;
     this.retryWindow = retryWindow;
     this.small = most <= WholePull.LARGEST;
+    this.turn = turn != null && turn.bytes() <= ReadAhead.LARGEST ? turn : null;
   }
 
   /**
-   * Fetches {@code asked} from the files of a worker or with one pull, and answers to {@code listener}: small blocks whose
-   * place is known on this thread, the others on other threads. Does not block.
+   * Fetches {@code asked} from the files of a worker or with one pull, unless they have been read ahead, and answers to
+   * {@code listener}: small blocks whose place is known on this thread, the others on other threads. Does not block.
    *
    * @param worker its id
    * @param files when given, blocks are streamed to files of it instead of memory
@@ -61,7 +65,22 @@ public final class BlockFetcher implements AutoCloseable {
   public void fetch(
       String worker, List<WantedBlock> asked, BlockFetchingListener listener, DownloadFileManager files,
       TransportConf conf) {
-    List<WantedBlock> wanted = files == null ? atOnce(worker, asked, listener) : asked;
+    if (files != null || turn == null) {
+      fetchNow(worker, asked, listener, files, conf);
+      return;
+    }
+    Runnable now = () -> fetchNow(worker, asked, listener, null, conf);
+    if (!turn.ahead().take(turn.partition(), worker, asked, listener, now)) {
+      now.run();
+    }
+    turn.ahead().goOn(
+        turn, () -> new BlockFetcher(handOver, shuffle, ioTimeout, retryWindow, Long.MAX_VALUE, null));
+  }
+
+  private void fetchNow(
+      String worker, List<WantedBlock> asked, BlockFetchingListener listener, DownloadFileManager files,
+      TransportConf conf) {
+    List<WantedBlock> wanted = files == null ? fromKnownFiles(worker, asked, AT_ONCE_BYTES, listener) : asked;
     if (wanted.isEmpty()) {
       return;
     }
@@ -90,43 +109,45 @@ public final class BlockFetcher implements AutoCloseable {
         });
   }
 
-  /** Reads what takes less time than to have another thread do it; what is left. */
-  private List<WantedBlock> atOnce(String worker, List<WantedBlock> wanted, BlockFetchingListener listener) {
+  /**
+   * Answers with those of {@code wanted} whose places in files are known.
+   *
+   * @param most bytes that are read
+   * @return the others, of which the listener has heard nothing
+   */
+  List<WantedBlock> fromKnownFiles(
+      String worker, List<WantedBlock> wanted, long most, BlockFetchingListener listener) {
     List<WantedBlock> left = new ArrayList<>();
-    long room = AT_ONCE_BYTES;
-    for (WantedBlock block : wanted) {
-      long read = fromKnownFile(worker, block, room, listener);
+    long room = most;
+    for (List<WantedBlock> run : WantedBlock.runs(wanted)) {
+      long read = fromKnownFile(worker, run, room, listener);
       room -= Math.max(0, read);
       if (read < 0) {
-        left.add(block);
+        left.addAll(run);
       }
     }
     return left;
   }
 
-  /**
-   * Answers with {@code block}, if its place in a file is known.
-   *
-   * @param most bytes that it may have
-   * @return its bytes; -1 when the listener has heard nothing
-   */
-  long fromKnownFile(String worker, WantedBlock block, long most, BlockFetchingListener listener) {
-    KnownFiles.Known known = handOver.files().find(shuffle.getShuffle(), block.map(), worker);
+  /** The bytes that were read; -1 when the listener has heard nothing. */
+  private long fromKnownFile(String worker, List<WantedBlock> run, long most, BlockFetchingListener listener) {
+    long map = run.get(0).map();
+    KnownFiles.Known known = handOver.files().find(shuffle.getShuffle(), map, worker);
     if (known == null || closed) {
       return -1;
     }
-    ByteBuffer rows = known.index().between(block.firstPartition(), block.endPartition());
-    long size = FileBlocks.size(block, rows);
+    ByteBuffer rows = known.index().between(run.get(0).firstPartition(), run.get(run.size() - 1).endPartition());
+    int size = FileBlocks.size(run, rows);
     if (size > most) {
       return -1;
     }
     try {
-      FileBlocks.give(block, known.path(), rows, listener);
+      FileBlocks.give(run, known.path(), rows, listener);
       handOver.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, size);
       return size;
     } catch (IOException e) {
-      LOG.debug("{} is asked for: {}", block.blockId(), e.toString());
-      handOver.files().forget(shuffle.getShuffle(), block.map(), known);
+      LOG.debug("{} is asked for: {}", run.get(0).blockId(), e.toString());
+      handOver.files().forget(shuffle.getShuffle(), map, known);
       return -1;
     }
   }

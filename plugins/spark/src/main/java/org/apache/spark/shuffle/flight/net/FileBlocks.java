@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.util.List;
 import java.util.zip.CRC32C;
 import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -24,25 +25,69 @@ final class FileBlocks {
   private FileBlocks() {}
 
   /**
-   * Reads {@code block} and gives it to {@code listener}.
+   * Reads blocks of one map output and gives them to {@code listener}.
    *
-   * @param rows of the file's index: those of all of the block's partitions
-   * @throws IOException it cannot be had from there; the listener has heard nothing then
+   * @param blocks of partitions one behind the other
+   * @param rows of the file's index: those of all of these partitions
+   * @throws IOException not all of them can be had from there; the listener has heard nothing then
    */
-  static void give(WantedBlock block, Path path, ByteBuffer rows, BlockFetchingListener listener) throws IOException {
-    ByteBuf data = read(block, path, rows);
+  static void give(List<WantedBlock> blocks, Path path, ByteBuffer rows, BlockFetchingListener listener)
+      throws IOException {
+    int[] ends = ends(blocks, rows);
+    if (ends == null) {
+      throw new IOException("the rows of " + path + " are of something else than " + blocks.get(0).blockId());
+    }
+    ByteBuf data = read(ends[ends.length - 1], path, rows);
     try {
-      listener.onBlockFetchSuccess(block.blockId(), new NettyManagedBuffer(data));
+      int start = 0;
+      for (int i = 0; i < ends.length; i++) {
+        ByteBuf block = data.retainedSlice(start, ends[i] - start);
+        start = ends[i];
+        try {
+          listener.onBlockFetchSuccess(blocks.get(i).blockId(), new NettyManagedBuffer(block));
+        } finally {
+          block.release(); // the listener holds it as well, until the task has read it
+        }
+      }
     } finally {
-      data.release(); // the listener holds it as well, until the task has read it
+      data.release();
     }
   }
 
-  private static ByteBuf read(WantedBlock block, Path path, ByteBuffer rows) throws IOException {
-    int size = (int) size(block, rows);
-    if (size < 0) {
-      throw new IOException("the rows of " + path + " are of something else than " + block.blockId());
+  /** Bytes of all {@code rows}; -1 when they are not those of {@code blocks}, or more than fit into a buffer. */
+  static int size(List<WantedBlock> blocks, ByteBuffer rows) {
+    int[] ends = ends(blocks, rows);
+    return ends == null ? -1 : ends[ends.length - 1];
+  }
+
+  /** Where each block ends when they lie one behind the other; null as for {@link #size}. Each has a row at least. */
+  private static int[] ends(List<WantedBlock> blocks, ByteBuffer rows) {
+    if (rows.limit() % FileIndex.ROW_BYTES != 0) {
+      return null;
     }
+    int[] ends = new int[blocks.size()];
+    long size = 0;
+    int row = 0;
+    for (int i = 0; i < ends.length; i++) {
+      WantedBlock block = blocks.get(i);
+      int first = row;
+      for (; row < rows.limit() && block.holds(block.map(), rows.getInt(row)); row += FileIndex.ROW_BYTES) {
+        long length = rows.getLong(row + 8);
+        size += length;
+        boolean fits = length >= 0 && length == rows.getLong(row + 16) && rows.getLong(row + 32) >= 0;
+        if (!fits || size > Integer.MAX_VALUE - 8) {
+          return null;
+        }
+      }
+      if (row == first) {
+        return null;
+      }
+      ends[i] = (int) size;
+    }
+    return row == rows.limit() ? ends : null;
+  }
+
+  private static ByteBuf read(int size, Path path, ByteBuffer rows) throws IOException {
     ByteBuf data;
     try {
       data = FetchedMemory.POOL.buffer(size, size);
@@ -58,25 +103,17 @@ final class FileBlocks {
     }
   }
 
-  /** Bytes of all {@code rows}; -1 when they are not those of {@code block}, or more than fit into a buffer. */
-  static long size(WantedBlock block, ByteBuffer rows) {
-    long size = 0;
-    boolean fits = rows.limit() > 0 && rows.limit() % FileIndex.ROW_BYTES == 0;
-    for (int row = 0; fits && row < rows.limit(); row += FileIndex.ROW_BYTES) {
-      long length = rows.getLong(row + 8);
-      fits = block.holds(block.map(), rows.getInt(row)) && length >= 0 && length == rows.getLong(row + 16)
-          && rows.getLong(row + 32) >= 0;
-      size += length;
-      fits &= size <= Integer.MAX_VALUE - 8;
-    }
-    return fits ? size : -1;
-  }
-
   private static void fill(ByteBuf data, Path path, ByteBuffer rows) throws IOException {
     Object file = identity(path);
     try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
-      for (int row = 0; row < rows.limit(); row += FileIndex.ROW_BYTES) {
-        readFully(channel, rows.getLong(row + 32), data, (int) rows.getLong(row + 8));
+      int row = 0;
+      while (row < rows.limit()) {
+        long start = rows.getLong(row + 32);
+        long end = start;
+        for (; row < rows.limit() && rows.getLong(row + 32) == end; row += FileIndex.ROW_BYTES) {
+          end += rows.getLong(row + 8); // what lies side by side is read at once
+        }
+        readFully(channel, start, data, (int) (end - start));
       }
     }
     if (!identity(path).equals(file)) {

@@ -50,7 +50,7 @@ final class LocatedFetch {
   /** Blocks; each wanted block is answered once, here or by the wire. */
   void run() {
     try {
-      left.removeIf(block -> fetcher.fromKnownFile(worker.id(), block, Long.MAX_VALUE, listener) >= 0);
+      left.retainAll(Set.copyOf(fetcher.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
       ByteString nonce = left.isEmpty() ? null : fetcher.handOver().nonce(worker, fetcher.shuffle().getApp());
       if (nonce != null) {
         answer(locate(nonce));
@@ -86,7 +86,7 @@ final class LocatedFetch {
       WantedBlock block = wanted.get(i);
       LocatedBlocks located = LocatedBlocks.parseFrom(results.get(i));
       try {
-        FileBlocks.give(block, Path.of(located.getPath()), rows(block, located), listener);
+        FileBlocks.give(List.of(block), Path.of(located.getPath()), rows(block, located), listener);
       } catch (IOException e) {
         LOG.info("{} goes over the wire: {}", block.blockId(), e.toString());
         continue;

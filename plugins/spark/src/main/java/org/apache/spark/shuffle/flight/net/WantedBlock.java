@@ -1,5 +1,7 @@
 package org.apache.spark.shuffle.flight.net;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.MapRange;
 
@@ -23,6 +25,23 @@ public record WantedBlock(String blockId, long map, int firstPartition, int endP
     return new WantedBlock(blockId, Long.parseLong(parts[2]), first, end);
   }
 
+  /** {@code blocks} in their order, those of one map together whose partitions follow each other. */
+  static List<List<WantedBlock>> runs(List<WantedBlock> blocks) {
+    List<List<WantedBlock>> runs = new ArrayList<>();
+    int start = 0;
+    for (int i = 1; i <= blocks.size(); i++) {
+      if (i == blocks.size() || !blocks.get(i).follows(blocks.get(i - 1))) {
+        runs.add(blocks.subList(start, i));
+        start = i;
+      }
+    }
+    return runs;
+  }
+
+  private boolean follows(WantedBlock before) {
+    return map == before.map && firstPartition == before.endPartition;
+  }
+
   boolean holds(long mapId, int partition) {
     return mapId == map && partition >= firstPartition && partition < endPartition;
   }
@@ -32,11 +51,16 @@ public record WantedBlock(String blockId, long map, int firstPartition, int endP
   }
 
   MapRange toMessage() {
+    return range(List.of(this));
+  }
+
+  /** One of {@link #runs}. */
+  static MapRange range(List<WantedBlock> run) {
     return MapRange.newBuilder()
-        .setMap(map)
+        .setMap(run.get(0).map)
         .setAttempt(ATTEMPT)
-        .setFirstPartition(firstPartition)
-        .setEndPartition(endPartition)
+        .setFirstPartition(run.get(0).firstPartition)
+        .setEndPartition(run.get(run.size() - 1).endPartition)
         .build();
   }
 }

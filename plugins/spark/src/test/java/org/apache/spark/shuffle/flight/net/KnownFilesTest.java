@@ -93,26 +93,57 @@ class KnownFilesTest {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
       handOver.files().add(7, 0, known);
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0);
-      WantedBlock three = new WantedBlock("shuffle_7_0_3", 0, 3, 4);
+          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0, null);
+      List<WantedBlock> three = List.of(new WantedBlock("shuffle_7_0_3", 0, 3, 4));
+      List<WantedBlock> empty = List.of(new WantedBlock("shuffle_7_0_1", 0, 1, 2));
+      List<WantedBlock> none = List.of();
       Heard heard = new Heard();
-      assertEquals(-1, fetcher.fromKnownFile("another", three, ROOM, heard));
-      assertEquals(-1, fetcher.fromKnownFile("w", three, 3, heard), "too large for now");
-      assertEquals(4, fetcher.fromKnownFile("w", three, ROOM, heard));
+      assertEquals(three, fetcher.fromKnownFiles("another", three, ROOM, heard));
+      assertEquals(three, fetcher.fromKnownFiles("w", three, 3, heard), "too large for now");
+      assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
       assertEquals(List.of("adef"), heard.texts);
-      assertEquals(-1, fetcher.fromKnownFile("w", new WantedBlock("shuffle_7_0_1", 0, 1, 2), ROOM, heard), "empty");
+      assertEquals(empty, fetcher.fromKnownFiles("w", empty, ROOM, heard));
       handOver.files().add(7, 0, known);
 
       Files.write(known.path(), "aBcdef".getBytes(StandardCharsets.UTF_8)); // a bit flip, in partition 0
-      assertEquals(4, fetcher.fromKnownFile("w", three, ROOM, heard));
-      assertEquals(-1, fetcher.fromKnownFile("w", new WantedBlock("shuffle_7_0_0", 0, 0, 1), ROOM, heard));
+      assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
+      List<WantedBlock> flipped = List.of(new WantedBlock("shuffle_7_0_0", 0, 0, 1));
+      assertEquals(flipped, fetcher.fromKnownFiles("w", flipped, ROOM, heard));
       assertNull(handOver.files().find(7, 0, "w"));
 
       handOver.files().add(7, 0, known);
       Files.delete(known.path());
-      assertEquals(-1, fetcher.fromKnownFile("w", three, ROOM, heard));
+      assertEquals(three, fetcher.fromKnownFiles("w", three, ROOM, heard));
       assertNull(handOver.files().find(7, 0, "w"));
       assertEquals(List.of("adef", "adef"), heard.texts);
+    }
+  }
+
+  @Test
+  void runsOfPartitionsAreReadTogetherAndGivenOneByOne() throws Exception {
+    try (FakeWorker worker =
+        new FakeWorker(
+            call -> {
+              throw new AssertionError("asked");
+            })) {
+      HandOver handOver = new HandOver(worker.connections(), true, LONG);
+      handOver.files().add(7, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
+      BlockFetcher fetcher =
+          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0, null);
+      Heard heard = new Heard();
+      List<WantedBlock> both =
+          List.of(new WantedBlock("shuffle_7_0_4", 0, 4, 5), new WantedBlock("shuffle_7_0_5", 0, 5, 6));
+      assertEquals(List.of(), fetcher.fromKnownFiles("w", both, ROOM, heard));
+      assertEquals(List.of("bc", "g"), heard.texts);
+
+      WantedBlock three = new WantedBlock("shuffle_7_0_3", 0, 3, 4);
+      WantedBlock unknown = new WantedBlock("shuffle_7_1_3", 1, 3, 4);
+      assertEquals(List.of(unknown), fetcher.fromKnownFiles("w", List.of(three, unknown, both.get(1)), 5, heard));
+      assertEquals(List.of("bc", "g", "adef", "g"), heard.texts);
+
+      List<WantedBlock> oneEmpty = List.of(both.get(1), new WantedBlock("shuffle_7_0_6", 0, 6, 7));
+      assertEquals(oneEmpty, fetcher.fromKnownFiles("w", oneEmpty, ROOM, heard), "all of a run or none");
+      assertEquals(4, heard.texts.size());
     }
   }
 

@@ -100,7 +100,7 @@ class WholePullTest {
 
   private BlockFetcher fetcher(FakeWorker worker) {
     ShuffleKey shuffle = ShuffleKey.newBuilder().setApp("app").setShuffle(7).build();
-    return new BlockFetcher(new HandOver(worker.connections(), false, LONG), shuffle, LONG, LONG, WholePull.LARGEST);
+    return new BlockFetcher(new HandOver(worker.connections(), false, LONG), shuffle, LONG, LONG, WholePull.LARGEST, null);
   }
 
   private List<String> fetched(FakeWorker worker) throws Exception {

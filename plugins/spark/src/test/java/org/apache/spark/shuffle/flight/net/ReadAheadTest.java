@@ -1,0 +1,217 @@
+package org.apache.spark.shuffle.flight.net;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.network.buffer.ManagedBuffer;
+import org.apache.spark.network.shuffle.BlockFetchingListener;
+import org.apache.spark.shuffle.flight.net.FollowingBlocks.Following;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.wire.BlockBatch;
+import org.apache.spark.shuffle.flight.wire.BlockTotals;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** One map output in a file, whose partitions are read one after the other. Nothing is left of the file but what was read. */
+@Timeout(60)
+class ReadAheadTest {
+  private static final Duration LONG = Duration.ofSeconds(20);
+  private static final ShuffleKey SHUFFLE = ShuffleKey.newBuilder().setApp("app").setShuffle(7).build();
+  private static final int PARTITIONS = 100;
+
+  /** Of the task's partition, as Spark is said to know it: four such make a window. */
+  private static final long BYTES = 512 << 10;
+
+  /** After so many, what follows is read ahead. */
+  private static final int IN_TURN = 26;
+
+  private record Range(int first, int end) {}
+
+  @TempDir Path directory;
+
+  private final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+  private final BlockingQueue<Range> windows = new LinkedBlockingQueue<>();
+  private final AtomicLong eachBytes = new AtomicLong(2);
+  private FakeWorker worker;
+  private HandOver handOver;
+  private ReadAhead ahead;
+  private Path file;
+
+  @BeforeEach
+  void start() throws IOException {
+    worker =
+        new FakeWorker(
+            call -> {
+              throw new AssertionError("asked");
+            });
+    handOver = new HandOver(worker.connections(), true, LONG);
+    ahead = new ReadAhead(worker.connections(), LONG);
+    BlockBatch batch = new BlockBatch(10 * PARTITIONS);
+    for (int partition = 0; partition < PARTITIONS; partition++) {
+      byte[] text = text(partition).getBytes(UTF_8);
+      batch.append(text, 0, text.length);
+      batch.endBlock(partition, new BlockTotals());
+    }
+    byte[] bytes = new byte[batch.payloadBytes().remaining()];
+    batch.payloadBytes().get(bytes);
+    file = Files.write(directory.resolve("0.out"), bytes);
+    handOver.files().add(7, 0, new KnownFiles.Known("w", file, FileIndex.of(batch)));
+  }
+
+  @AfterEach
+  void stop() {
+    ahead.close();
+    worker.close();
+  }
+
+  private static String text(int partition) {
+    return "of " + partition;
+  }
+
+  private static WantedBlock block(int partition) {
+    return WantedBlock.parse("shuffle_7_0_" + partition);
+  }
+
+  private List<Following> following(int first, int end) {
+    List<Following> all = new ArrayList<>();
+    for (int partition = first; partition < end; partition++) {
+      all.add(new Following("w", block(partition), eachBytes.get()));
+    }
+    windows.add(new Range(first, end));
+    return all;
+  }
+
+  private void ask(int partition) {
+    Turn turn = new Turn(ahead, partition, PARTITIONS, BYTES, this::following);
+    BlockFetcher fetcher = new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 2, turn);
+    fetcher.fetch("w", List.of(block(partition)), new Hearing(), null, null);
+  }
+
+  private String read(int partition) throws InterruptedException {
+    ask(partition);
+    return heard.poll(30, TimeUnit.SECONDS);
+  }
+
+  private void readInTurn(int first, int end) throws InterruptedException {
+    for (int partition = first; partition < end; partition++) {
+      assertEquals(text(partition), read(partition));
+    }
+  }
+
+  private Range nextWindow() throws InterruptedException {
+    return windows.poll(30, TimeUnit.SECONDS);
+  }
+
+  /** Waits until a window was read: who takes from it is answered when all of it is there. */
+  private void takeFromFirstWindow() throws InterruptedException {
+    readInTurn(0, IN_TURN);
+    assertEquals(new Range(26, 30), nextWindow());
+    while (!taken(26)) {
+      Thread.sleep(1); // it may not be entered yet
+    }
+    assertEquals(text(26), heard.poll(30, TimeUnit.SECONDS));
+  }
+
+  private boolean taken(int partition) {
+    return ahead.take(partition, "w", List.of(block(partition)), new Hearing(), () -> heard.add("own"));
+  }
+
+  private final class Hearing implements BlockFetchingListener {
+    @Override
+    public void onBlockFetchSuccess(String block, ManagedBuffer data) {
+      try {
+        heard.add(UTF_8.decode(data.nioByteBuffer()).toString());
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+    }
+
+    @Override
+    public void onBlockFetchFailure(String block, Throwable why) {
+      heard.add(block + " " + why.getMessage());
+    }
+  }
+
+  @Test
+  void whatFollowsIsReadWithoutBeingAskedFor() throws Exception {
+    takeFromFirstWindow();
+    Files.delete(file);
+    readInTurn(27, 30);
+  }
+
+  @Test
+  void theNextWindowIsReadWhenTheFirstTaskTakesFromTheLast() throws Exception {
+    takeFromFirstWindow();
+    assertNull(windows.poll());
+    assertEquals(text(27), read(27));
+    assertEquals(new Range(30, 34), nextWindow());
+    readInTurn(28, 30);
+    assertNull(windows.poll(), "one is enough");
+    while (!taken(30)) {
+      Thread.sleep(1);
+    }
+    assertEquals(text(30), heard.poll(30, TimeUnit.SECONDS));
+    Files.delete(file);
+    readInTurn(31, 34);
+  }
+
+  @Test
+  void nothingIsReadBehindTheLast() throws Exception {
+    readInTurn(0, PARTITIONS);
+    int end = 0;
+    for (Range window = windows.poll(); window != null; window = windows.poll()) {
+      assertTrue(window.end() <= PARTITIONS, window.toString());
+      end = window.end();
+    }
+    assertEquals(PARTITIONS, end);
+  }
+
+  @Test
+  void everySecondIsNotReadAhead() throws Exception {
+    for (int partition = 0; partition < PARTITIONS; partition += 2) {
+      assertEquals(text(partition), read(partition));
+    }
+    assertNull(windows.poll(200, TimeUnit.MILLISECONDS));
+  }
+
+  @Test
+  void largePartitionsAreLeft() throws Exception {
+    eachBytes.set(ReadAhead.LARGEST + 1);
+    readInTurn(0, IN_TURN);
+    assertEquals(new Range(26, 30), nextWindow());
+    Thread.sleep(50);
+    assertFalse(taken(26));
+    eachBytes.set(ReadAhead.LARGEST);
+    readInTurn(26, 27);
+    assertEquals(new Range(27, 31), nextWindow());
+    while (!taken(27)) {
+      Thread.sleep(1);
+    }
+  }
+
+  @Test
+  void whatNobodyAsksForIsDroppedAfterAWhile() throws Exception {
+    ahead = new ReadAhead(worker.connections(), Duration.ofMillis(100));
+    takeFromFirstWindow();
+    Thread.sleep(1000);
+    assertFalse(taken(27));
+    assertEquals(text(27), read(27), "its task reads its own");
+  }
+}

@@ -1,0 +1,69 @@
+"""Small partitions that are read before their tasks ask: what is lost or dies meanwhile costs what it costs without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.shuffle_server.observe.helpers import Scrape
+from tests.spark import held, observe
+from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.server import Server
+
+pytestmark = pytest.mark.spark
+
+RECORDS, MAPS, PARTITIONS = 9_700, 4, 90
+EXPECTED = held.expected(RECORDS, PARTITIONS)
+PULLS = "pull_first_byte_seconds_count"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def one_jvm(start_driver: StartDriver, server: Server) -> SparkDriver:
+    return start_driver(flight_conf(server) | observe.WITH_UI)
+
+
+@pytest.fixture(params=["auto", "off"])
+def driver(request: pytest.FixtureRequest, one_jvm: SparkDriver) -> SparkDriver:
+    """By file, or over the wire; with a shuffle that was written."""
+    one_jvm.renew({"spark.shuffle.flight.handOver": request.param})
+    one_jvm.call(held.write, name="one", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    return one_jvm
+
+
+def test_several_partitions_are_pulled_with_one_request(driver: SparkDriver, server: Server) -> None:
+    metrics = Scrape(server.metrics)
+    before, pulled_before = metrics(PULLS), metrics("pulled_blocks_total")
+    assert driver.call(held.read, name="one") == EXPECTED
+    assert metrics("pulled_blocks_total") - pulled_before < 1.5 * MAPS * PARTITIONS
+    assert metrics(PULLS) - before < PARTITIONS / 2
+
+
+def test_a_corrupt_output_is_found_and_only_its_map_runs_again(driver: SparkDriver, server: Server) -> None:
+    app, maps = driver.call(held.app_key), driver.call(observe.map_tasks)
+    victim = maps[-1]
+    [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.out")
+    data = bytearray(output.read_bytes())
+    data[len(data) // 2] ^= 0x10  # of a partition in the middle: others are read ahead then
+    output.write_bytes(data)
+
+    assert driver.call(held.read, name="one") == EXPECTED
+    assert [rerun.map for rerun in driver.call(observe.map_tasks)[len(maps) :]] == [victim.map]
+
+
+def test_a_worker_that_is_killed_and_restarted_costs_no_map(driver: SparkDriver, server: Server) -> None:
+    maps = driver.call(observe.map_tasks)
+    driver.begin(held.read, name="one", pause=0.1)
+    time.sleep(2.5)  # about half of 90 tasks, two at a time
+    server.kill()
+    server.start()
+    assert driver.result() == EXPECTED
+    assert driver.call(observe.map_tasks) == maps
