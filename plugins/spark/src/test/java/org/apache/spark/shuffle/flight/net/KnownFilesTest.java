@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
+import static org.apache.spark.shuffle.flight.net.OutputFile.batch;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
@@ -18,7 +19,6 @@ import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
-import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -30,20 +30,8 @@ class KnownFilesTest {
 
   @TempDir Path directory;
 
-  private static BlockBatch batch(Object... partitionsAndTexts) {
-    BlockBatch batch = new BlockBatch(1000);
-    for (int i = 0; i < partitionsAndTexts.length; i += 2) {
-      byte[] text = ((String) partitionsAndTexts[i + 1]).getBytes(StandardCharsets.UTF_8);
-      batch.append(text, 0, text.length);
-      batch.endBlock((Integer) partitionsAndTexts[i], new BlockTotals());
-    }
-    return batch;
-  }
-
   private KnownFiles.Known file(BlockBatch batch) throws IOException {
-    byte[] bytes = new byte[batch.payloadBytes().remaining()];
-    batch.payloadBytes().get(bytes);
-    return new KnownFiles.Known("w", Files.write(directory.resolve("0.out"), bytes), FileIndex.of(batch));
+    return OutputFile.write(directory, batch);
   }
 
   private static final class Heard implements BlockFetchingListener {
