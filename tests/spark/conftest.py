@@ -30,6 +30,9 @@ def flight_conf(server: Server, fallback: str = "never") -> dict[str, str]:
     return spark_conf(server.control, fallback=fallback)
 
 
+# `SERVER_ARGUMENTS` of a module that looks at the server's metrics.
+WITH_METRICS = ("--metrics-listen", "127.0.0.1:0")
+
 # On top of `flight_conf`: Spark's own shuffle, in a JVM that has the plugin's jar all the same.
 SORT_SHUFFLE = {
     "spark.shuffle.manager": "sort",
@@ -43,8 +46,10 @@ def pushed_bytes(server: Server) -> int:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server")) as running:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With the further arguments of its command line that the module gives as ``SERVER_ARGUMENTS``."""
+    arguments = getattr(request.module, "SERVER_ARGUMENTS", ())
+    with Server(tmp_path_factory.mktemp("server"), *arguments) as running:
         yield running
 
 

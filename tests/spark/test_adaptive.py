@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from bench.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import adaptive, observe
 from tests.spark.adaptive import HEAVY, MAPS, Ran
-from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf, pushed_bytes
+from tests.spark.conftest import SORT_SHUFFLE, WITH_METRICS, StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
+
+SERVER_ARGUMENTS = WITH_METRICS
 
 SETTINGS = observe.WITH_UI | {"spark.unsafe.exceptionOnMemoryLeak": "true"}
 JOBS: dict[str, tuple[Callable[..., Ran], dict[str, bool]]] = {
@@ -25,12 +27,6 @@ JOBS: dict[str, tuple[Callable[..., Ran], dict[str, bool]]] = {
     "local": (adaptive.local_read, {}),
     "reused": (adaptive.reused, {}),
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

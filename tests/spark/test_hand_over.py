@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,12 @@ from bench.spark_driver import SparkDriver
 from tests.processes import stopped
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, jobs, leaks, observe
-from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.conftest import WITH_METRICS, StartDriver, flight_conf
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
+
+SERVER_ARGUMENTS = WITH_METRICS
 
 RECORDS, MAPS, PARTITIONS = 40_000, 4, 3
 EXPECTED = held.expected(RECORDS, PARTITIONS)
@@ -28,12 +29,6 @@ SPILL_FILE = {  # Spark's serialized writer, whose only spill file is handed ove
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.shuffle.sort.bypassMergeThreshold": "1",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from bench.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, observe
-from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.conftest import WITH_METRICS, StartDriver, flight_conf
+from tests.spark.damage import flip_a_bit
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
 
+SERVER_ARGUMENTS = WITH_METRICS
+
 RECORDS, MAPS, PARTITIONS = 9_700, 4, 90
 EXPECTED = held.expected(RECORDS, PARTITIONS)
 PULLS = "pull_first_byte_seconds_count"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server"), "--metrics-listen", "127.0.0.1:0") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +47,7 @@ def test_a_corrupt_output_is_found_and_only_its_map_runs_again(driver: SparkDriv
     app, maps = driver.call(held.app_key), driver.call(observe.map_tasks)
     victim = maps[-1]
     [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.out")
-    data = bytearray(output.read_bytes())
-    data[len(data) // 2] ^= 0x10  # of a partition in the middle: others are read ahead then
-    output.write_bytes(data)
+    flip_a_bit(output, 0.5)  # of a partition in the middle: others are read ahead then
 
     assert driver.call(held.read, name="one") == EXPECTED
     assert [rerun.map for rerun in driver.call(observe.map_tasks)[len(maps) :]] == [victim.map]

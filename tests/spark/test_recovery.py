@@ -10,6 +10,7 @@ import pytest
 from bench.spark_driver import JobFailed, SparkDriver
 from tests.spark import held, observe
 from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.damage import cut_in_half, delete, flip_a_bit
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
@@ -31,21 +32,6 @@ def app(driver: SparkDriver) -> str:
     driver.call(held.write, name="other", records=RECORDS, maps=MAPS, partitions=PARTITIONS, salt=OTHER_SALT)
     key: str = driver.call(held.app_key)
     return key
-
-
-def delete(output: Path) -> None:
-    output.unlink()
-
-
-def flip_a_bit(output: Path) -> None:
-    data = bytearray(output.read_bytes())
-    data[len(data) // 4] ^= 0x10  # a quarter into the file: in a payload, the index lies at the end
-    output.write_bytes(data)
-
-
-def cut_in_half(output: Path) -> None:
-    with output.open("r+b") as file:
-        file.truncate(output.stat().st_size // 2)
 
 
 @pytest.mark.parametrize("damage", [delete, flip_a_bit, cut_in_half])

@@ -23,7 +23,7 @@ public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
   private static final Duration ASK_AGAIN = Duration.ofMillis(200);
 
-  /** Of one request: so much is read from the page cache in less time than another thread needs to take it on. */
+  /** Of one request: so much is read from the page cache in well under a millisecond. */
   private static final long AT_ONCE_BYTES = 1 << 20;
 
   private static final Supplier<BlockSink> MEMORY = MemorySink::new;
@@ -137,14 +137,12 @@ public final class BlockFetcher implements AutoCloseable {
       return -1;
     }
     ByteBuffer rows = known.index().between(run.get(0).firstPartition(), run.get(run.size() - 1).endPartition());
-    int size = FileBlocks.size(run, rows);
-    if (size > most) {
-      return -1;
-    }
     try {
-      FileBlocks.give(run, known.path(), rows, listener);
-      handOver.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, size);
-      return size;
+      long read = FileBlocks.give(run, known.path(), rows, most, listener);
+      if (read >= 0) {
+        handOver.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, read);
+      }
+      return read;
     } catch (IOException e) {
       LOG.debug("{} is asked for: {}", run.get(0).blockId(), e.toString());
       handOver.files().forget(shuffle.getShuffle(), map, known);

@@ -29,15 +29,21 @@ final class FileBlocks {
    *
    * @param blocks of partitions one behind the other
    * @param rows of the file's index: those of all of these partitions
+   * @param most bytes that are read
+   * @return their bytes; -1 when they have more, and the listener has heard nothing
    * @throws IOException not all of them can be had from there; the listener has heard nothing then
    */
-  static void give(List<WantedBlock> blocks, Path path, ByteBuffer rows, BlockFetchingListener listener)
+  static long give(List<WantedBlock> blocks, Path path, ByteBuffer rows, long most, BlockFetchingListener listener)
       throws IOException {
     int[] ends = ends(blocks, rows);
     if (ends == null) {
       throw new IOException("the rows of " + path + " are of something else than " + blocks.get(0).blockId());
     }
-    ByteBuf data = read(ends[ends.length - 1], path, rows);
+    int size = ends[ends.length - 1];
+    if (size > most) {
+      return -1;
+    }
+    ByteBuf data = read(size, path, rows);
     try {
       int start = 0;
       for (int i = 0; i < ends.length; i++) {
@@ -52,15 +58,13 @@ final class FileBlocks {
     } finally {
       data.release();
     }
+    return size;
   }
 
-  /** Bytes of all {@code rows}; -1 when they are not those of {@code blocks}, or more than fit into a buffer. */
-  static int size(List<WantedBlock> blocks, ByteBuffer rows) {
-    int[] ends = ends(blocks, rows);
-    return ends == null ? -1 : ends[ends.length - 1];
-  }
-
-  /** Where each block ends when they lie one behind the other; null as for {@link #size}. Each has a row at least. */
+  /**
+   * Where each block ends when they lie one behind the other; null when {@code rows} are not those of {@code blocks}, of
+   * which each has one at least, or more than fits into a buffer.
+   */
   private static int[] ends(List<WantedBlock> blocks, ByteBuffer rows) {
     if (rows.limit() % FileIndex.ROW_BYTES != 0) {
       return null;

@@ -86,7 +86,7 @@ final class LocatedFetch {
       WantedBlock block = wanted.get(i);
       LocatedBlocks located = LocatedBlocks.parseFrom(results.get(i));
       try {
-        FileBlocks.give(List.of(block), Path.of(located.getPath()), rows(block, located), listener);
+        FileBlocks.give(List.of(block), Path.of(located.getPath()), rows(block, located), Long.MAX_VALUE, listener);
       } catch (IOException e) {
         LOG.info("{} goes over the wire: {}", block.blockId(), e.toString());
         continue;
