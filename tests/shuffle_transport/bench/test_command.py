@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from shuffle_transport.bench import command
 from shuffle_transport.bench.report import CASES
 from shuffle_transport.bench.table import tables
 
+PROGRAM = (sys.executable, "-c", "import sys; from shuffle_server.cli import main; sys.exit(main())")
 BENCH = ("bench", "transport")
 SIDE = {"gib_s", "blocks_s", "ratio", "cpu_s_per_gib", "seconds"}
 DELAYS = {"p50", "p90", "p99", "p99_9", "max"}
@@ -32,6 +37,23 @@ def children() -> set[str]:
     return set(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
 
 
+def marked(mark: str) -> list[bytes]:
+    """Command lines of the processes that were started with ``mark`` in their environment, at any remove."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            if mark.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes())
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.fixture(scope="module")
 def plot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("bench") / "plot.png"
@@ -42,18 +64,7 @@ def report(plot: Path) -> dict[str, Any]:
     """One quick run of everything, as a user starts it."""
     before = children()
     command_line = ["--quick", "--rounds", "1", "--json", "--plot", str(plot)]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from shuffle_server.cli import main; sys.exit(main())",
-            *BENCH,
-            *command_line,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    done = subprocess.run([*PROGRAM, *BENCH, *command_line], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert children() == before
     assert "put 4096 B in 1048576 B" in done.stderr
@@ -194,3 +205,19 @@ def test_arrow_is_loaded_by_those_who_measure_only() -> None:
         "sys.exit('pyarrow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], timeout=240, check=True)
+
+
+def test_killed_command_leaves_no_process() -> None:
+    mark = str(uuid.uuid4())
+    started = subprocess.Popen(
+        [*PROGRAM, *BENCH, "--quick", "--only", "sizes"],
+        env=os.environ | {"TEST_MARK": mark},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: any(b"shuffle_transport.bench.peer" in line for line in marked(mark)))
+    finally:
+        started.kill()
+        started.wait()
+    wait_for(lambda: not marked(mark))

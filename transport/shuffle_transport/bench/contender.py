@@ -10,7 +10,8 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from time import perf_counter_ns
 from typing import Any
 
@@ -48,7 +49,7 @@ class Contender:
     """
 
     def __init__(self, name: str) -> None:
-        self._client = ProcessPoolExecutor(1, get_context("spawn"))
+        self._client = ProcessPoolExecutor(1, get_context("spawn"), _belong)
         self._started = self._client.submit(_start, name)
 
     def run(self, verb: str, *jobs: Job) -> Run:
@@ -82,9 +83,21 @@ def contenders(*names: str) -> Iterator[dict[str, Contender]]:
 _here: tuple[Any, Peer]
 
 
+def _belong() -> None:
+    """To the command: Ctrl-C is for it, which ends this process in order. If it is killed, this process ends itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_command, name="bench-end", daemon=True).start()
+
+
+def _end_with_command() -> None:
+    command = parent_process()
+    assert command is not None
+    command.join()
+    os._exit(1)
+
+
 def _start(name: str) -> None:
     global _here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process in order
     if name == RAW_POLLING:
         os.environ[grpc_polling.VARIABLE] = grpc_polling.POLLING
     serves, client = _SIDES[name]
