@@ -57,6 +57,16 @@ def expected(spark: SparkSession) -> list[tuple[int, int]]:
     return sorted(tuple(row) for row in _rows(spark).collect())
 
 
+def row_checksums(spark: SparkSession) -> list[Any]:
+    """What the dependency of a SQL exchange, which every task of both its stages gets, holds for each partition."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    rows: Any = _rows(spark).repartition(PARTITIONS, "id")
+    dependency = rows._jdf.queryExecution().toRdd().dependencies().head()
+    while dependency.getClass().getSimpleName() != "ShuffleDependency":
+        dependency = dependency.rdd().dependencies().head()
+    return [each and each.toString() for each in dependency.rowBasedChecksums()]
+
+
 def indeterminate(spark: SparkSession, flags: str) -> list[tuple[int, int]]:
     """Three shuffles; the rows of the second go round robin in an order that nothing decides.
 

@@ -97,6 +97,16 @@ def test_rows_of_sql_that_are_none_although_their_checksum_is_right_cost_exactly
     assert any(task.stage_attempt > 0 for task in after)
 
 
+def test_tasks_get_no_object_per_partition_where_our_writer_makes_its_own(one_jvm: SparkDriver) -> None:
+    one_jvm.renew({})
+    assert one_jvm.call(stages.row_checksums) == [None] * stages.PARTITIONS
+
+    one_jvm.renew({"spark.io.compression.codec": "snappy"})  # Spark's writer needs them
+    kept = one_jvm.call(stages.row_checksums)
+    assert len(kept) == stages.PARTITIONS
+    assert None not in kept
+
+
 def test_what_was_read_of_a_map_that_ran_again_with_another_output_is_read_again(
     one_jvm: SparkDriver, server: Server, tmp_path: Path
 ) -> None:

@@ -76,6 +76,9 @@ public final class FlightShuffleManager extends SortShuffleManager {
     driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
     RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
+    if (rows != null) {
+      SparkVersion.running().omitRowChecksums(dependency);
+    }
     return new FlightShuffleHandle(inner, driver.app(), partitions, rows == null ? 0 : rows.bufferSize());
   }
 

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.Arrays;
 import org.apache.spark.Aggregator;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.TaskContext;
@@ -8,6 +9,7 @@ import org.apache.spark.scheduler.MapStatus$;
 import org.apache.spark.serializer.Serializer;
 import org.apache.spark.shuffle.checksum.RowBasedChecksum;
 import org.apache.spark.shuffle.checksum.RowBasedChecksum$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRowChecksum;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.util.collection.ExternalSorter;
 import scala.Option;
@@ -17,8 +19,26 @@ import scala.math.Ordering;
 /** Spark 4.1 and later. */
 final class Spark41 extends SparkVersion {
   @Override
+  void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency) {
+    omit(dependency.rowBasedChecksums());
+  }
+
+  @Override
   RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency) {
-    return new Checksums(dependency.rowBasedChecksums());
+    return new Checksums(whole(dependency.rowBasedChecksums()));
+  }
+
+  /** Puts nulls where Spark's own checksums of rows are; leaves others alone. */
+  static void omit(RowBasedChecksum[] checksums) {
+    if (Arrays.stream(checksums).allMatch(UnsafeRowChecksum.class::isInstance)) {
+      Arrays.fill(checksums, null);
+    }
+  }
+
+  /** New ones if {@link #omit} has been at {@code checksums}, else those. */
+  static RowBasedChecksum[] whole(RowBasedChecksum[] checksums) {
+    boolean omitted = checksums.length > 0 && checksums[0] == null;
+    return omitted ? UnsafeRowChecksum.createUnsafeRowChecksums(checksums.length) : checksums;
   }
 
   @Override

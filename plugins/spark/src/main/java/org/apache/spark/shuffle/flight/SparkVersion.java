@@ -36,6 +36,12 @@ abstract class SparkVersion {
     }
   }
 
+  /**
+   * Takes the checksums over rows out of the dependency of a shuffle whose maps ask {@link #rowChecksums}, which makes them
+   * anew: Spark has an object per partition there, and every task of both stages would have them all to deserialize.
+   */
+  abstract void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency);
+
   /** The checksums over the rows of a map output that its dependency asks for. */
   abstract RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency);
 

@@ -15,6 +15,9 @@ import scala.math.Ordering;
 /** Spark 4.0, which knows no checksums over rows. Compiled against it; see pom.xml. */
 final class Spark40 extends SparkVersion {
   @Override
+  void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency) {}
+
+  @Override
   RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency) {
     return new NoChecksums();
   }
