@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,6 +18,7 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_transport.bench import command
 from shuffle_transport.bench.report import CASES
 from shuffle_transport.bench.table import tables
+from tests.shuffle_transport.exchange.helpers import eventually
 
 PROGRAM = (sys.executable, "-c", "import sys; from shuffle_server.cli import main; sys.exit(main())")
 BENCH = ("bench", "transport")
@@ -45,13 +44,6 @@ def marked(mark: str) -> list[bytes]:
             if mark.encode() in (process / "environ").read_bytes():
                 found.append((process / "cmdline").read_bytes())
     return found
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -216,8 +208,8 @@ def test_killed_command_leaves_no_process() -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for(lambda: any(b"shuffle_transport.bench.peer" in line for line in marked(mark)))
+        eventually(lambda: any(b"shuffle_transport.bench.peer" in line for line in marked(mark)))
     finally:
         started.kill()
         started.wait()
-    wait_for(lambda: not marked(mark))
+    eventually(lambda: not marked(mark))
