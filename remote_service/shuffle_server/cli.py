@@ -70,6 +70,9 @@ def _add_role(
 
 
 def _serve(role: str, parsed: argparse.Namespace) -> int:
+    from shuffle_transport.grpc_polling import poll_in_program
+
+    poll_in_program()  # before anything loads gRPC
     from shuffle_server.observe.logs import set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
 

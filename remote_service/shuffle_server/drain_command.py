@@ -6,13 +6,15 @@ import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from shuffle_api.errors import DeadlineExceeded
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
 from shuffle_server.proto import registry_pb2 as pb
-from shuffle_server.proto import registry_pb2_grpc as rpc
-from shuffle_transport.control_client import ControlClient
+
+if TYPE_CHECKING:
+    from shuffle_transport.control_client import ControlClient
 
 LOOK_SECONDS = 1.0
 CALL_SECONDS = 30.0
@@ -39,6 +41,9 @@ def add_drain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from shuffle_server.proto import registry_pb2_grpc as rpc
+    from shuffle_transport.control_client import ControlClient
+
     client = ControlClient(
         parsed.master,
         client=f"flight-shuffle-cli/{__version__}",

@@ -10,8 +10,6 @@ from typing import Any
 from shuffle_api.options import parse_size
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
-from shuffle_transport.control_client import ControlClient
-from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials
 
@@ -44,6 +42,8 @@ def add_scrub(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from shuffle_transport.control_client import ControlClient
+
     credentials = credentials_of(parsed, parsed.app)
     control = ControlClient(
         parsed.address,
@@ -63,6 +63,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _scrub(worker: pb.Worker, parsed: argparse.Namespace, credentials: Credentials) -> dict[str, Any]:
+    from shuffle_transport.flight_client import FlightClient
+
     report: dict[str, Any] = {"worker": worker.id, "outputs": 0, "blocks": 0, "bytes": 0, "findings": []}
     client = FlightClient(f"{worker.host}:{worker.port}", timeout=parsed.timeout, credentials=credentials)
     try:

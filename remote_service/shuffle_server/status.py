@@ -13,7 +13,6 @@ from google.protobuf.message import Message
 from shuffle_api.errors import InvalidArgument
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
-from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 
@@ -32,6 +31,8 @@ def add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    from shuffle_transport.control_client import ControlClient
+
     client = ControlClient(
         _address(parsed.address, parsed.server),
         client=f"flight-shuffle-cli/{__version__}",

@@ -17,6 +17,14 @@ VARIABLE = "GRPC_EXPERIMENTS"
 POLLING = "-event_engine_client,-event_engine_listener,-event_engine_callback_cq"
 
 
+def poll_in_program() -> None:
+    """Let both gRPCs, that of pyarrow and that of `grpcio`, wait the older way in this process and its children.
+
+    For a program to call before it uses either. Who has set GRPC_EXPERIMENTS keeps that.
+    """
+    os.environ.setdefault(VARIABLE, POLLING)
+
+
 @cache
 def poll_directly() -> None:
     """Let the gRPC of pyarrow wait the older way in this process, unless something has used Flight before.
