@@ -63,7 +63,7 @@ final class AheadFetch implements BlockFetchingListener {
   boolean take(List<WantedBlock> wanted, BlockFetchingListener listener, Runnable otherwise) {
     List<ManagedBuffer> taken = new ArrayList<>(wanted.size());
     synchronized (this) {
-      if (state == State.GONE || !wanted.stream().allMatch(block -> fetched.containsKey(block.blockId()))) {
+      if (!has(wanted)) {
         return false;
       }
       if (state == State.UNDER_WAY) {
@@ -80,6 +80,16 @@ final class AheadFetch implements BlockFetchingListener {
       }
     }
     return true;
+  }
+
+  /** Whether these are there, or on their way, and not given out. */
+  synchronized boolean has(List<WantedBlock> wanted) {
+    return state != State.GONE && wanted.stream().allMatch(block -> fetched.containsKey(block.blockId()));
+  }
+
+  /** Whether it failed, or was dropped. */
+  synchronized boolean gone() {
+    return state == State.GONE;
   }
 
   @Override

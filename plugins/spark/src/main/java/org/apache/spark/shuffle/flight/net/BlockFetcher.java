@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongFunction;
 import java.util.function.Supplier;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.DownloadFileManager;
@@ -36,6 +37,7 @@ public final class BlockFetcher implements AutoCloseable {
   private final boolean small;
   private final Turn turn;
   private final Set<BlockFetch> running = ConcurrentHashMap.newKeySet();
+  private boolean turnTaken; // by the task's thread only
   private volatile boolean closed;
 
   /**
@@ -69,12 +71,25 @@ public final class BlockFetcher implements AutoCloseable {
       fetchNow(worker, asked, listener, files, conf);
       return;
     }
+    LongFunction<BlockFetcher> fetchers =
+        bytes -> new BlockFetcher(handOver, shuffle, ioTimeout, retryWindow, bytes, null);
     Runnable now = () -> fetchNow(worker, asked, listener, null, conf);
-    if (!turn.ahead().take(turn.partition(), worker, asked, listener, now)) {
+    boolean taken = turn.ahead().take(turn.partition(), worker, asked, listener, now);
+    if (!taken && overTheWire(worker).isPresent()) {
+      taken = turn.ahead().takeOfAll(turn, worker, asked, listener, now, fetchers);
+    }
+    if (!taken) {
       now.run();
     }
-    turn.ahead().goOn(
-        turn, () -> new BlockFetcher(handOver, shuffle, ioTimeout, retryWindow, Long.MAX_VALUE, null));
+    if (!turnTaken) {
+      turnTaken = true;
+      turn.ahead().goOn(turn, fetchers);
+    }
+  }
+
+  /** Where a worker is whose files this process does not see, as far as is known. */
+  private Optional<WorkerAddress> overTheWire(String worker) {
+    return connections.known(worker).filter(handOver::ruledOut);
   }
 
   private void fetchNow(
@@ -84,7 +99,7 @@ public final class BlockFetcher implements AutoCloseable {
     if (wanted.isEmpty()) {
       return;
     }
-    Optional<WorkerAddress> overTheWire = connections.known(worker).filter(handOver::ruledOut);
+    Optional<WorkerAddress> overTheWire = overTheWire(worker);
     if (files == null && overTheWire.isPresent()) {
       pull(overTheWire.get(), wanted, Set.of(), listener, MEMORY); // nothing of it blocks: no thread is needed
       return;

@@ -13,7 +13,7 @@ public interface FollowingBlocks {
   record Following(String worker, WantedBlock block, long bytes) {}
 
   /**
-   * Not called by a task's thread: for what Spark throws there the task would fail.
+   * What Spark throws is not thrown on; but if the thread is a task's, that one fails for it.
    *
    * @return the blocks of partitions {@code first} to before {@code end} that are not empty; none when they are not known
    */

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.function.Supplier;
+import java.util.function.LongFunction;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.net.FollowingBlocks.Following;
 import org.slf4j.Logger;
@@ -23,6 +23,8 @@ import org.slf4j.LoggerFactory;
  * this process ask for one partition after the other, the next ones are fetched with one request of each worker: a window. The
  * first task that takes from a window has the next one fetched, so that nobody waits for it. Where several executors share a
  * stage, nothing is read ahead.
+ *
+ * <p>Over the wire a shuffle of next to nothing is fetched as a whole when a task asks for any of it.
  */
 public final class ReadAhead implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(ReadAhead.class);
@@ -37,6 +39,11 @@ public final class ReadAhead implements AutoCloseable {
   private static final int MOST_PARTITIONS = 64;
   private static final int MOST_BYTES = FEWEST_PARTITIONS * LARGEST;
 
+  /** Of a whole shuffle that is fetched with one request, in blocks and in bytes: no more than a small partition. */
+  private static final int LITTLE_BLOCKS = 256;
+
+  private static final long LITTLE_BYTES = WholePull.LARGEST;
+
   /** Kept: more tasks than fit into one window may run at once. */
   private static final int WINDOWS = 8;
 
@@ -45,6 +52,16 @@ public final class ReadAhead implements AutoCloseable {
   private record Window(int first, int end, Map<String, AheadFetch> fetches) {
     boolean holds(int partition) {
       return partition >= first && partition < end;
+    }
+
+    boolean has(String worker, List<WantedBlock> wanted) {
+      AheadFetch fetch = fetches.get(worker);
+      return fetch != null && fetch.has(wanted);
+    }
+
+    boolean failed(String worker) {
+      AheadFetch fetch = fetches.get(worker);
+      return fetch != null && fetch.gone();
     }
 
     void drop() {
@@ -56,6 +73,9 @@ public final class ReadAhead implements AutoCloseable {
   private final Duration kept;
   private final RecentPartitions recent = new RecentPartitions();
   private final Deque<Window> windows = new ArrayDeque<>();
+  private Window whole;
+  private boolean little = true; // until it is known to be more
+  private int job; // those that have read the shuffle before, as far as can be told
   private boolean starting;
   private boolean used;
   private boolean watched;
@@ -76,6 +96,9 @@ public final class ReadAhead implements AutoCloseable {
     AheadFetch fetch = null;
     synchronized (this) {
       used = true;
+      if (whole != null) {
+        fetch = whole.fetches().get(worker);
+      }
       for (Window window : windows) {
         if (window.holds(partition)) {
           fetch = window.fetches().get(worker);
@@ -86,32 +109,93 @@ public final class ReadAhead implements AutoCloseable {
   }
 
   /**
-   * A task has asked for its partition: fetches what comes next, if it is time.
+   * As {@link #take}, of a shuffle of next to nothing: has all of it fetched unless that is under way. Does not block.
    *
-   * @param fetchers makes what a fetch is made with
+   * @param fetchers makes what a fetch of so many bytes is made with
    */
-  void goOn(Turn turn, Supplier<BlockFetcher> fetchers) {
-    int first;
-    synchronized (this) {
-      recent.add(turn.partition());
-      Window last = windows.peekLast();
-      if (starting || !recent.inTurn() || last != null && turn.partition() < last.first()) {
-        return;
-      }
-      first = last != null && last.holds(turn.partition()) ? last.end() : turn.partition() + 1;
-      starting = first < turn.partitions();
-      if (!starting) {
-        return;
+  boolean takeOfAll(
+      Turn turn, String worker, List<WantedBlock> wanted, BlockFetchingListener listener, Runnable otherwise,
+      LongFunction<BlockFetcher> fetchers) {
+    Window before;
+    Window all;
+    synchronized (this) { // tasks that come meanwhile wait for this, and then find what they ask for
+      before = whole;
+      all = before != null && before.has(worker, wanted) ? before : null;
+      if (all == null) {
+        if (before != null && before.failed(worker)) {
+          little = false; // it would fail again
+        }
+        all = little ? all(turn, fetchers) : null;
+        if (all == null) {
+          little = false;
+          return false;
+        }
+        whole = all;
+        watch();
       }
     }
+    if (all != before) {
+      if (before != null) {
+        before.drop();
+      }
+      all.fetches().values().forEach(AheadFetch::start);
+    }
+    return take(turn.partition(), worker, wanted, listener, otherwise);
+  }
+
+  /** A window of all partitions; null if they are too many, or too large. */
+  private static Window all(Turn turn, LongFunction<BlockFetcher> fetchers) {
+    if (turn.partitions() > LITTLE_BLOCKS || turn.bytes() > LITTLE_BYTES) {
+      return null;
+    }
+    // On a task's thread, which has just been told of its own blocks: for a map that was lost since, it fails with reason.
+    List<Following> blocks = turn.following().of(0, turn.partitions());
+    boolean little =
+        blocks.size() <= LITTLE_BLOCKS && blocks.stream().mapToLong(Following::bytes).sum() <= LITTLE_BYTES;
+    return little ? window(0, blocks, turn.partitions(), fetchers) : null;
+  }
+
+  /**
+   * A task has begun to ask for its partition: fetches what comes next, if it is time.
+   *
+   * @param fetchers makes what a fetch of so many bytes is made with
+   */
+  void goOn(Turn turn, LongFunction<BlockFetcher> fetchers) {
+    List<Window> over = List.of();
+    int first;
+    int ofJob;
+    synchronized (this) {
+      if (recent.add(turn.partition())) {
+        over = List.copyOf(windows);
+        windows.clear();
+        starting = false;
+        job++;
+      }
+      first = next(turn);
+      starting |= first < turn.partitions();
+      ofJob = job;
+    }
+    over.forEach(Window::drop);
+    if (first == turn.partitions()) {
+      return;
+    }
     try {
-      connections.pool().execute(() -> start(turn, first, fetchers));
+      connections.pool().execute(() -> start(turn, first, ofJob, fetchers));
     } catch (RejectedExecutionException e) {
       LOG.debug("nothing is read ahead: this executor stops");
     }
   }
 
-  private void start(Turn turn, int first, Supplier<BlockFetcher> fetchers) {
+  /** The first partition to fetch now; behind the last if it is not time. */
+  private int next(Turn turn) {
+    Window last = windows.peekLast();
+    if (starting || !recent.inTurn() || last != null && turn.partition() < last.first()) {
+      return turn.partitions();
+    }
+    return last != null && last.holds(turn.partition()) ? last.end() : turn.partition() + 1;
+  }
+
+  private void start(Turn turn, int first, int ofJob, LongFunction<BlockFetcher> fetchers) {
     Window next = null;
     Window over = null;
     try {
@@ -120,7 +204,11 @@ public final class ReadAhead implements AutoCloseable {
       next = window(first, turn.following().of(first, end), end, fetchers);
     } finally {
       synchronized (this) {
-        starting = false;
+        if (ofJob != job) {
+          next = null; // it has come too late
+        } else {
+          starting = false;
+        }
         if (next != null) {
           windows.add(next);
           over = windows.size() > WINDOWS ? windows.remove() : null;
@@ -137,19 +225,24 @@ public final class ReadAhead implements AutoCloseable {
   }
 
   /** Of the partitions up to {@code end} as many as are small; null if that is none. */
-  private static Window window(int first, List<Following> blocks, int end, Supplier<BlockFetcher> fetchers) {
+  private static Window window(int first, List<Following> blocks, int end, LongFunction<BlockFetcher> fetchers) {
     int small = first + small(first, blocks, end);
     Map<String, List<WantedBlock>> byWorker = new LinkedHashMap<>();
+    long bytes = 0;
     for (Following one : blocks) {
       if (one.block().firstPartition() < small) {
         byWorker.computeIfAbsent(one.worker(), id -> new ArrayList<>()).add(one.block());
+        bytes += one.bytes();
       }
     }
     if (byWorker.isEmpty()) {
       return null;
     }
     Map<String, AheadFetch> fetches = new HashMap<>();
-    byWorker.forEach((worker, all) -> fetches.put(worker, new AheadFetch(fetchers.get(), worker, all, 2 * MOST_BYTES)));
+    for (Map.Entry<String, List<WantedBlock>> each : byWorker.entrySet()) {
+      BlockFetcher fetcher = fetchers.apply(bytes);
+      fetches.put(each.getKey(), new AheadFetch(fetcher, each.getKey(), each.getValue(), 2 * MOST_BYTES));
+    }
     return new Window(first, small, fetches);
   }
 
@@ -198,8 +291,12 @@ public final class ReadAhead implements AutoCloseable {
   public void close() {
     List<Window> all;
     synchronized (this) {
-      all = List.copyOf(windows);
+      all = new ArrayList<>(windows);
+      if (whole != null) {
+        all.add(whole);
+      }
       windows.clear();
+      whole = null;
     }
     all.forEach(Window::drop);
   }

@@ -19,11 +19,16 @@ final class RecentPartitions {
   /** Bit i: {@code highest - i} was asked for. */
   private long asked;
 
-  /** A task asks for {@code partition}. */
-  void add(int partition) {
+  /**
+   * A task asks for {@code partition}.
+   *
+   * @return whether that begins anew: another job reads the shuffle, and what was asked for before says nothing any more
+   */
+  boolean add(int partition) {
     int ahead = partition - highest;
-    if (ahead <= -Long.SIZE || ahead >= Long.SIZE) {
-      asked = 1; // another job reads the shuffle, from its start
+    boolean anew = ahead <= -Long.SIZE || ahead >= Long.SIZE || ahead <= 0 && (asked >>> -ahead & 1) != 0;
+    if (anew) {
+      asked = 1;
       highest = partition;
     } else if (ahead > 0) {
       asked = asked << ahead | 1;
@@ -31,6 +36,7 @@ final class RecentPartitions {
     } else {
       asked |= 1L << -ahead;
     }
+    return anew;
   }
 
   /** Whether what follows is probably asked for here, too. */

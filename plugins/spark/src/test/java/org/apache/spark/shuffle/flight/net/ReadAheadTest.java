@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -175,6 +176,15 @@ class ReadAheadTest {
   }
 
   @Test
+  void theNextJobIsReadAheadOf() throws Exception {
+    takeFromFirstWindow();
+    readInTurn(27, 28);
+    assertEquals(new Range(30, 34), nextWindow());
+    readInTurn(0, IN_TURN);
+    assertEquals(new Range(26, 30), nextWindow());
+  }
+
+  @Test
   void everySecondIsNotReadAhead() throws Exception {
     for (int partition = 0; partition < PARTITIONS; partition += 2) {
       assertEquals(text(partition), read(partition));
@@ -199,6 +209,59 @@ class ReadAheadTest {
     while (!taken(27)) {
       Thread.sleep(1);
     }
+  }
+
+  /** Whether a task that asks for a partition of so many over the wire gets it from what is fetched as a whole. */
+  private boolean takenOfAll(int partition, int partitions) {
+    Turn turn = new Turn(ahead, partition, partitions, eachBytes.get(), this::following);
+    return ahead.takeOfAll(
+        turn, "w", List.of(block(partition)), new Hearing(), () -> heard.add("own"),
+        bytes -> new BlockFetcher(handOver, SHUFFLE, LONG, LONG, bytes, null));
+  }
+
+  @Test
+  void aShuffleOfNextToNothingIsFetchedAsAWhole() throws Exception {
+    assertTrue(takenOfAll(3, PARTITIONS));
+    assertEquals(new Range(0, PARTITIONS), windows.poll());
+    Files.delete(file);
+    assertTrue(takenOfAll(PARTITIONS - 1, PARTITIONS));
+    assertTrue(taken(0));
+    assertEquals(List.of(text(3), text(PARTITIONS - 1), text(0)), List.copyOf(heard));
+    assertNull(windows.poll());
+  }
+
+  @Test
+  void whoAsksAgainHasItFetchedAgain() throws Exception {
+    assertTrue(takenOfAll(5, PARTITIONS));
+    assertFalse(taken(5), "it was given out");
+    assertTrue(takenOfAll(5, PARTITIONS));
+    assertTrue(taken(6));
+    assertEquals(List.of(text(5), text(5), text(6)), List.copyOf(heard));
+    assertEquals(2, windows.size());
+  }
+
+  @Test
+  void whatCannotBeFetchedAsAWholeIsNotTriedTwice() throws Exception {
+    eachBytes.set(1);
+    assertTrue(takenOfAll(5, PARTITIONS + 1)); // of the last partition there is nothing in the file
+    assertEquals("own", heard.poll(30, TimeUnit.SECONDS));
+    assertFalse(takenOfAll(6, PARTITIONS + 1));
+    assertFalse(takenOfAll(7, PARTITIONS + 1));
+    assertEquals(1, windows.size());
+  }
+
+  @Test
+  void aShuffleOfMoreThanThatIsNot() {
+    eachBytes.set(WholePull.LARGEST / PARTITIONS + 1);
+    assertFalse(takenOfAll(0, PARTITIONS));
+    assertFalse(takenOfAll(1, PARTITIONS));
+    assertEquals(List.of(new Range(0, PARTITIONS)), List.copyOf(windows), "looked at once");
+  }
+
+  @Test
+  void aShuffleOfManyPartitionsIsNotEvenLookedAt() {
+    assertFalse(takenOfAll(0, 1000));
+    assertTrue(windows.isEmpty());
   }
 
   @Test

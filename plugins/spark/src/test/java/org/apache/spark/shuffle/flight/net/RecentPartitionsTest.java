@@ -30,7 +30,6 @@ class RecentPartitionsTest {
     for (int pair = 0; pair < 40; pair += 2) {
       recent.add(pair + 1);
       recent.add(pair);
-      recent.add(pair); // by another worker, too
     }
     assertTrue(recent.inTurn());
   }
@@ -67,8 +66,18 @@ class RecentPartitionsTest {
 
   @Test
   void oneFarBehindThatComesLateChangesNothing() {
-    added(0, 100, 1);
-    recent.add(99 - 63);
+    added(0, 99 - 63, 1);
+    added(99 - 62, 100, 1);
+    assertFalse(recent.add(99 - 63));
     assertTrue(recent.inTurn());
+  }
+
+  @Test
+  void whoAsksForOneAgainBeginsAnew() {
+    assertFalse(recent.add(0), "there was nothing before");
+    assertEquals(15, added(1, 40, 1));
+    assertTrue(recent.add(0));
+    assertFalse(recent.inTurn());
+    assertFalse(recent.add(1));
   }
 }
