@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shuffle_server.store.format import PACKED_ROW, Description, TornFile, build_index, encode_tail
+from shuffle_server.store import format as format_module
+from shuffle_server.store.format import INDEX_ROW, PACKED_ROW, Description, TornFile, build_index, encode_tail
 from shuffle_server.store.output_file import load
 from shuffle_transport.blocks import table_rows, totals_of
-from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.checksum import BLOCK_ROW, FEW_ROWS
 from tests.shuffle_server.helpers import SPEC, block
 
 BLOCKS = [block(3, b"ccc"), block(1, b"a"), block(3, b"dddd"), block(0, b"")]
@@ -24,10 +25,16 @@ def write_file(path: Path) -> None:
     path.write_bytes(payload + encode_tail(build_index([rows[:1], rows[1:]]), description))
 
 
-def test_index_is_by_partition_and_keeps_the_order_within_one() -> None:
-    index = build_index([table_rows(BLOCKS)])
+@pytest.mark.parametrize("few", [0, FEW_ROWS])
+def test_index_is_by_partition_and_keeps_the_order_within_one(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format_module, "FEW_ROWS", few)
+    rows = table_rows(BLOCKS)
+    index = np.frombuffer(build_index([rows[:1], rows[1:]]), INDEX_ROW)
     assert index["partition"].tolist() == [0, 1, 3, 3]
     assert index["offset"].tolist() == [8, 3, 0, 4]
+    assert index["length"].tolist() == [0, 1, 3, 4]
+    assert sorted(index["crc32c"].tolist()) == sorted(rows["crc32c"].tolist())
+    assert index["records"].tolist() == rows["records"][[3, 1, 0, 2]].tolist()
 
 
 def test_index_of_nothing_is_empty() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.store import spares
+from shuffle_server.store.spares import LARGE_BYTES, SMALL_BYTES
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
@@ -18,7 +20,7 @@ def spec(shuffle: int, app: str = SPEC.id.app) -> ShuffleSpec:
     return replace(SPEC, id=ShuffleId(app, shuffle))
 
 
-LARGE = os.urandom(1 << 20)
+LARGE = os.urandom(LARGE_BYTES)
 
 
 def write(store: Store, of: ShuffleSpec, payload: bytes, map_id: int = 0) -> int:
@@ -64,15 +66,54 @@ def test_a_file_that_pulls_left_open_is_written_over_all_the_same(tmp_path: Path
     assert write(store, spec(1), LARGE) == inode
 
 
-def test_small_files_are_not_worth_it(tmp_path: Path) -> None:
+def test_small_files_are_for_small_outputs(tmp_path: Path) -> None:
     store = Store(tmp_path, recycle=1 << 23)
-    write(store, spec(0), b"small")
+    small = write(store, spec(0), b"small")
     large = write(store, spec(0), LARGE, 1)
     store.remove_shuffle(spec(0).id)
     store.empty_trash()
-    assert [path.stat().st_ino for path in files(tmp_path)] == [large]
-    assert write(store, spec(1), b"small") != large
-    assert write(store, spec(1), LARGE, 1) == large
+    assert write(store, spec(1), LARGE, 2) == large
+    assert write(store, spec(1), LARGE, 3) != small
+    assert write(store, spec(1), b"another") == small
+    assert write(store, spec(1), b"small", 1) not in (small, large)
+    assert read(store, spec(1)) == b"another"
+    assert [read(store, spec(1), map_id) for map_id in (1, 2, 3)] == [b"small", LARGE, LARGE]
+
+
+def test_what_a_small_file_held_before_does_not_show(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    inode = write(store, spec(0), bytes(5000))
+    store.remove_shuffle(spec(0).id)
+    assert write(store, spec(1), b"short") == inode
+    assert read(store, spec(1)) == b"short"
+    assert [d.totals.bytes for d in Store(tmp_path).recover()] == [len(b"short")]
+
+
+def test_what_is_neither_small_nor_large_is_not_worth_it(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    write(store, spec(0), bytes(SMALL_BYTES + 1))
+    write(store, spec(0), bytes(LARGE_BYTES - 1000), 1)
+    small = write(store, spec(0), bytes(SMALL_BYTES - 1000), 2)
+    store.remove_shuffle(spec(0).id)
+    store.empty_trash()
+    assert [path.stat().st_ino for path in files(tmp_path)] == [small]
+
+
+def test_small_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spares, "MOST_SMALL", 3)
+    store = Store(tmp_path, recycle=1 << 23)
+    written = {write(store, spec(0), b"small", map_id) for map_id in range(5)}
+    write(store, spec(0), LARGE, 5)
+    store.remove_shuffle(spec(0).id)
+    store.empty_trash()
+    kept = sorted((path.stat() for path in files(tmp_path)), key=lambda status: status.st_size)
+    assert len(kept) == 4
+    assert {status.st_ino for status in kept[:3]} < written
+    for map_id in range(3):
+        assert write(store, spec(1), b"small", map_id) in written
+    store.remove_shuffle(spec(1).id)
+    store.empty_trash()
+    assert len(files(tmp_path)) == 4  # those that were taken had made room
 
 
 def test_another_application_never_gets_it(tmp_path: Path) -> None:

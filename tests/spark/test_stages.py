@@ -78,7 +78,7 @@ def garble(path: Path) -> None:
         start, end = int(block["offset"]), int(block["offset"] + block["length"])
         data[start : start + 4] = b"WORS"
         block["crc32c"] = crc32c(bytes(data[start:end]))
-    tail = encode_tail(index, file.description)
+    tail = encode_tail(index.tobytes(), file.description)
     path.write_bytes(bytes(data[: len(data) - len(tail)]) + tail)
 
 

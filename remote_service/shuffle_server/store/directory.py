@@ -19,7 +19,6 @@ from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
 
-SPARE_BYTES = 1 << 20  # smaller files are not worth keeping
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -56,7 +55,7 @@ class DataDirectory:
         :param recycle: bytes of removed outputs whose files are kept for the next ones.
         :param floor: the part of the file system, 0 to 1, that stays free.
         """
-        self.paths = StorePaths(root)
+        self.paths = StorePaths(root.absolute())  # clients on this host are told of them
         self.spares = SpareFiles(self.paths.spares, recycle)
         self.out = ""
         self._floor = floor
@@ -137,50 +136,49 @@ class DataDirectory:
 
         Nothing above it is made: where a disk was unmounted, nothing is to be written below the mount point.
         """
+        directory = self.paths.shuffle_text(shuffle)
         try:
-            directory = self.paths.shuffle(shuffle)
-            if not directory.is_dir():  # mostly it is
-                for path in (directory.parent, directory):
-                    # Not exist_ok, which looks what is there: it may go with the application's last shuffle just then.
-                    with suppress(FileExistsError):
-                        path.mkdir()
+            if os.path.isdir(directory):  # mostly it is
+                return
+            try:
+                _make(directory)
+            except FileNotFoundError:  # its application's is not there yet, or went with its last shuffle just now
+                _make(os.path.dirname(directory))
+                self.make(shuffle)
         except FileNotFoundError as error:
-            if not self.paths.apps.is_dir():
-                self._take_out(error)
-                raise self._failed(error, shuffle) from error
-            self.make(shuffle)  # its application was removed between the two
+            self._take_out(error)
+            raise self._failed(error, shuffle) from error
         except OSError as error:
             raise self.failure(error, shuffle) from error
 
-    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
-        """A file to write an attempt to. One that begins with a large batch is worth a spare file.
+    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, path: str, first: int) -> int:
+        """A file to write an attempt to, whose first batch has `first` bytes. It may be a spare one.
 
         Raises UnknownShuffle (it was unregistered meanwhile), StorageFull, StorageFailed.
         """
-        path = self.paths.partial(shuffle, output)
         try:
-            fd = self.spares.take(shuffle.app, path) if first >= SPARE_BYTES else None
+            fd = self.spares.take(shuffle.app, path, first)
             if fd is None:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
         return fd
 
-    def publish(self, shuffle: ShuffleId, output: MapAttempt, *, sync: bool) -> None:
-        """Give a complete partial file its map's name. Raises what `open_partial` raises."""
-        final = self.paths.committed(shuffle, output.map)
+    def publish(self, shuffle: ShuffleId, output: MapAttempt, path: str, *, sync: bool) -> None:
+        """Give the complete partial file at `path` its map's name. Raises what `open_partial` raises."""
+        final = self.paths.committed_text(shuffle, output.map)
         try:
             try:
-                os.link(self.paths.partial(shuffle, output), final)
+                os.link(path, final)
             except FileExistsError:
                 # Left over from a time when this directory was out, and given up then: the catalog does not know it.
-                final.unlink()
-                os.link(self.paths.partial(shuffle, output), final)
+                os.unlink(final)
+                os.link(path, final)
             if sync:
                 try:
                     self._sync_names(shuffle)
                 except OSError:
-                    final.unlink(missing_ok=True)  # it is refused, so it is not to be there after a restart
+                    Path(final).unlink(missing_ok=True)  # it is refused, so it is not to be there after a restart
                     raise
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
@@ -216,10 +214,12 @@ class DataDirectory:
             return None
         return removed
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: str) -> None:
         """Delete a file now, or once the directory is back (`Store.look`), or with the next start."""
         try:
-            path.unlink(missing_ok=True)
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             log.warning("%s cannot be deleted now: %s", path, error)
             self.failure(error)
@@ -227,9 +227,10 @@ class DataDirectory:
     def recycle(self, app: str, removed: Path) -> None:
         """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
         try:
-            for path in removed.glob(f"*{COMMITTED}"):
-                if path.stat().st_size >= SPARE_BYTES and not self.spares.keep(app, path):
-                    return
+            with os.scandir(removed) as entries:
+                for entry in entries:
+                    if entry.name.endswith(COMMITTED):
+                        self.spares.keep(app, entry.path, entry.stat().st_size)
         except OSError as error:
             log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
 
@@ -307,6 +308,11 @@ class DataDirectory:
         if not self.out:
             log.error("data directory %s is taken out: %s; what is committed there is still read", self.root, error)
         self.out = error.strerror or str(error)
+
+
+def _make(directory: str) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(directory)
 
 
 def sync_directory(path: Path) -> None:

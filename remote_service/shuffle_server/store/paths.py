@@ -46,17 +46,18 @@ class StorePaths:
         return Path(f"{self.root}/{APPS}/{app}")
 
     def shuffle(self, shuffle: ShuffleId) -> Path:
-        return Path(self._shuffle(shuffle))
+        return Path(self.shuffle_text(shuffle))
 
     def committed(self, shuffle: ShuffleId, map_id: int) -> Path:
         return Path(self.committed_text(shuffle, map_id))
 
+    # As text: a Path takes longer to make than the file takes to open, and a pull opens many.
+
     def committed_text(self, shuffle: ShuffleId, map_id: int) -> str:
-        """`committed` as text: a Path takes longer to make than the file takes to open, and a pull opens many."""
-        return f"{self._shuffle(shuffle)}/{map_id}{COMMITTED}"
+        return f"{self.shuffle_text(shuffle)}/{map_id}{COMMITTED}"
 
-    def partial(self, shuffle: ShuffleId, output: MapAttempt) -> Path:
-        return Path(f"{self._shuffle(shuffle)}/{output.map}.{output.attempt}{PARTIAL}")
+    def partial_text(self, shuffle: ShuffleId, output: MapAttempt) -> str:
+        return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}{PARTIAL}"
 
-    def _shuffle(self, shuffle: ShuffleId) -> str:
+    def shuffle_text(self, shuffle: ShuffleId) -> str:
         return f"{self.root}/{APPS}/{shuffle.app}/{shuffle.shuffle}"

@@ -1,7 +1,8 @@
 """Files of removed map outputs, kept to be written over by the next outputs of the same application.
 
 To write over a file that lies in the page cache is a copy. A new file needs new pages too, and where a hypervisor has
-to find memory for them that costs several times the copy (docs/benchmarks/README.md, "Where the time goes").
+to find memory for them that costs several times the copy (docs/benchmarks/README.md, "Where the time goes"). What a
+small file saves is its inode: ext4 looks for a free one past all that were freed in the last seconds.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import os
 import shutil
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+LARGE_BYTES = 1 << 20  # from which on a file is kept for its pages
+SMALL_BYTES = 64 << 10  # up to which one is kept for its inode
+MOST_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Spare:
-    path: Path
+    path: str
     size: int
     since: float
 
@@ -26,7 +32,7 @@ class _Spare:
 class SpareFiles:
     """At most `budget` bytes of files below `root`. Thread-safe.
 
-    They are kept by application: one's bytes never lie in another's file.
+    They are kept by application: one's bytes never lie in another's file. Small ones are for small outputs.
     The contents are gone with the application, with the server, or after a while without use. Whoever reads a committed
     file holds a shared lock on it (flock), so a file that is still being read is never written over.
     """
@@ -34,8 +40,8 @@ class SpareFiles:
     def __init__(self, root: Path, budget: int) -> None:
         self._root, self._budget = root, budget
         self._lock = threading.Lock()
-        self._spares: dict[str, list[_Spare]] = {}
-        self._bytes = 0
+        self._spares: dict[tuple[str, bool], list[_Spare]] = {}  # by application, and whether they are small
+        self._bytes = self._small = 0
         self._names = itertools.count()
         shutil.rmtree(root, ignore_errors=True)
 
@@ -44,69 +50,85 @@ class SpareFiles:
         """Bytes on disk that are given back when they are needed."""
         return self._bytes
 
-    def keep(self, app: str, path: Path) -> bool:
-        """Take over the file at `path`, which nobody can open any more; False when it does not fit the budget."""
-        size = path.stat().st_size
+    def keep(self, app: str, path: str, size: int) -> bool:
+        """Take over the file at `path`, which nobody can open any more; False when it does not fit, or is not worth it.
+
+        Raises OSError.
+        """
+        small = size <= SMALL_BYTES
+        if not small and size < LARGE_BYTES:
+            return False
         with self._lock:
-            if self._bytes + size > self._budget:
+            if self._bytes + size > self._budget or (small and self._small >= MOST_SMALL):
                 return False
-            self._bytes += size
-        spare = _Spare(self._root / app / str(next(self._names)), size, time.monotonic())
+            self._count(size, 1)
+        spare = _Spare(f"{self._root}/{app}/{next(self._names)}", size, time.monotonic())
         try:
-            spare.path.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(spare.path)
+            self._move(path, spare.path)
         except OSError:
             with self._lock:
-                self._bytes -= size
+                self._count(size, -1)
             raise
         with self._lock:
-            self._spares.setdefault(app, []).append(spare)
+            self._spares.setdefault((app, small), []).append(spare)
         return True
 
-    def take(self, app: str, path: Path) -> int | None:
-        """Move a spare file to `path`; a descriptor of it, exclusively locked, or None when there is none."""
-        while (spare := self._pop(app)) is not None:
+    def take(self, app: str, path: str, size: int) -> int | None:
+        """Move a spare file to `path`, for an output that begins with `size` bytes; a descriptor of it, exclusively
+        locked, or None when there is none. Raises OSError."""
+        while (spare := self._pop(app, small=size < LARGE_BYTES)) is not None:
             fd = os.open(spare.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                spare.path.rename(path)
+                os.rename(spare.path, path)
             except BlockingIOError:  # a pull that began before the removal is not over
                 os.close(fd)
-                spare.path.unlink()
+                os.unlink(spare.path)
             except OSError:
                 os.close(fd)
-                spare.path.unlink(missing_ok=True)
+                Path(spare.path).unlink(missing_ok=True)
                 raise
             else:
                 return fd
         return None
-
-    def _pop(self, app: str) -> _Spare | None:
-        with self._lock:
-            spares = self._spares.get(app)
-            if not spares:
-                return None
-            spare = spares.pop()  # the last one: most of it is in the page cache
-            self._bytes -= spare.size
-            return spare
 
     def drop(self, app: str | None = None, *, idle: float = 0.0) -> int:
         """Delete the spare files (of one application) that have not been used for `idle` seconds; bytes freed."""
         before = time.monotonic() - idle
         dropped: list[_Spare] = []
         with self._lock:
-            for name in [app] if app is not None else list(self._spares):
-                spares = self._spares.pop(name, [])
+            for key in list(self._spares):
+                if app is not None and key[0] != app:
+                    continue
+                spares = self._spares.pop(key)
                 dropped += [s for s in spares if s.since <= before]
                 if kept := [s for s in spares if s.since > before]:
-                    self._spares[name] = kept
-            freed = sum(s.size for s in dropped)
-            self._bytes -= freed
+                    self._spares[key] = kept
+            for spare in dropped:
+                self._count(spare.size, -1)
         for spare in dropped:
-            spare.path.unlink(missing_ok=True)
-        for directory in {spare.path.parent for spare in dropped}:
-            try:
-                directory.rmdir()
-            except OSError:
-                pass  # there are others in it
-        return freed
+            Path(spare.path).unlink(missing_ok=True)
+        for directory in {os.path.dirname(spare.path) for spare in dropped}:
+            with suppress(OSError):  # there are others in it
+                os.rmdir(directory)
+        return sum(spare.size for spare in dropped)
+
+    def _move(self, path: str, spare: str) -> None:
+        try:
+            os.rename(path, spare)
+        except FileNotFoundError:  # mostly the directory is there
+            Path(spare).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(path, spare)
+
+    def _pop(self, app: str, *, small: bool) -> _Spare | None:
+        with self._lock:
+            spares = self._spares.get((app, small))
+            if not spares:
+                return None
+            spare = spares.pop()  # the last one: most of it is in the page cache
+            self._count(spare.size, -1)
+            return spare
+
+    def _count(self, size: int, change: int) -> None:
+        self._bytes += change * size
+        self._small += change * (size <= SMALL_BYTES)

@@ -15,9 +15,10 @@ import numpy as np
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, Overloaded, ShuffleError, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
-from shuffle_server.store.directory import SPARE_BYTES, DataDirectory
+from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import Description, build_index, encode_tail
 from shuffle_server.store.quota import AppQuota
+from shuffle_server.store.spares import LARGE_BYTES
 from shuffle_transport.blocks import BlockBatch, add_rows
 
 SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
@@ -41,6 +42,7 @@ class StagedOutput:
     ) -> None:
         """`home`: the directory in which the file lies; it is made with the first batch."""
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
+        self._path = home.paths.partial_text(shuffle, output)
         self._partitions, self._quota = partitions, quota
         self._lock = threading.Lock()
         self._fd = -1
@@ -99,7 +101,7 @@ class StagedOutput:
         if not self._lent:
             return self._touched
         try:
-            written = self._path.stat().st_mtime
+            written = os.stat(self._path).st_mtime
         except OSError:
             return self._touched
         return max(self._touched, time.monotonic() - max(0.0, time.time() - written))
@@ -119,10 +121,10 @@ class StagedOutput:
                     shuffle=self.shuffle,
                     output=self.output,
                 )
-            self._check_lending(max(size, SPARE_BYTES))
-            os.close(self.home.open_partial(self.shuffle, self.output, SPARE_BYTES))
+            self._check_lending(max(size, LARGE_BYTES))
+            os.close(self.home.open_partial(self.shuffle, self.output, self._path, LARGE_BYTES))
             self._lent = True
-            return self._path
+            return Path(self._path)
 
     def lend_more(self, size: int) -> Path:
         """See to it that there is room for `size` bytes in the lent file, as far as is known now. Raises as `lend`;
@@ -133,11 +135,11 @@ class StagedOutput:
             if not self._lent or self._fd >= 0:
                 raise self._not_lent()
             try:
-                has = self._path.stat().st_size
+                has = os.stat(self._path).st_size
             except OSError as error:
                 raise self._failure(error) from error
             self._check_lending(size, size - has)
-            return self._path
+            return Path(self._path)
 
     def _check_lending(self, size: int, grows: int | None = None) -> None:
         """Who writes a lent file asks before it writes, so that quota and floor hold before the commit as well."""
@@ -178,7 +180,7 @@ class StagedOutput:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno == errno.ENOENT and not self._path.parent.is_dir():
+            if error.errno == errno.ENOENT and not os.path.isdir(os.path.dirname(self._path)):
                 raise self._failure(error) from error
             # Whatever it is, the client has put it there: it says nothing about the disk.
             raise self._unusable(f"cannot be opened: {error.strerror}") from None
@@ -195,6 +197,10 @@ class StagedOutput:
             shuffle=self.shuffle,
             output=self.output,
         )
+
+    def publish(self, *, sync: bool) -> None:
+        """Give the sealed file its map's name. Raises StorageFull, StorageFailed, UnknownShuffle."""
+        self.home.publish(self.shuffle, self.output, self._path, sync=sync)
 
     def seal(self, turn: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
@@ -222,7 +228,7 @@ class StagedOutput:
 
     def _write(self, data: memoryview, start: int) -> None:
         if self._fd < 0:
-            self._fd = self.home.open_partial(self.shuffle, self.output, len(data))
+            self._fd = self.home.open_partial(self.shuffle, self.output, self._path, len(data))
             self._size = os.fstat(self._fd).st_size
         if (grows := start + len(data) - max(start, self._size)) > 0:
             self.home.check_room(grows)
@@ -269,10 +275,6 @@ class StagedOutput:
                 shuffle=self.shuffle,
                 output=self.output,
             )
-
-    @property
-    def _path(self) -> Path:
-        return self.home.paths.partial(self.shuffle, self.output)
 
     def _failure(self, error: OSError) -> ShuffleError:
         return self.home.failure(error, self.shuffle, self.output)

@@ -134,7 +134,7 @@ class Store:
     def _publish_claimed(self, staged: StagedOutput, size: int) -> None:
         shuffle, published = staged.shuffle, False
         try:
-            staged.home.publish(shuffle, staged.output, sync=self._sync)
+            staged.publish(sync=self._sync)
             published = True
         finally:
             if published and not staged.close(held=True):
@@ -175,12 +175,12 @@ class Store:
             reason = str(error)
         raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)
 
-    def path(self, shuffle: ShuffleId, output: MapAttempt) -> Path | None:
-        """Where the committed file of exactly this attempt lies, None when it is not here."""
+    def path(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
+        """Where the committed file of exactly this attempt lies, absolute; None when it is not here."""
         held = self.catalog.find(shuffle, output.map)
         if held is None or held.output != output or held.away:
             return None
-        return held.home.paths.committed(shuffle, output.map)
+        return held.home.paths.committed_text(shuffle, output.map)
 
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
@@ -255,9 +255,9 @@ class Store:
         if held is None:
             return
         self._quota.give(shuffle.app, held.bytes)
-        held.home.unlink(held.home.paths.committed(shuffle, output.map))
+        held.home.unlink(held.home.paths.committed_text(shuffle, output.map))
         if self._cold is not None:
-            held.home.unlink(stub_path(held, shuffle))
+            held.home.unlink(str(stub_path(held, shuffle)))
         self._kept.prune()
         self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
         self.catalog.settle(shuffle, output, published=False)  # the next attempt's file has the same name

@@ -116,7 +116,7 @@ class HandOver:
         if isinstance(target, MapOutput):
             return pb.LendReply(committed=messages.committed_message(target))
         lend = target.lend_more if request.more else target.lend
-        return pb.LendReply(path=str(lend(request.bytes).absolute()))
+        return pb.LendReply(path=str(lend(request.bytes)))
 
     def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)
@@ -151,8 +151,7 @@ class HandOver:
         is not here."""
         if not hmac.compare_digest(nonce, self._nonce) or committed.worker != self._worker.info.id:
             return ""
-        found = self._store.path(messages.shuffle_id(shuffle), messages.map_attempt(committed.output))
-        return "" if found is None else str(found.absolute())
+        return self._store.path(messages.shuffle_id(shuffle), messages.map_attempt(committed.output)) or ""
 
     def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
         spec, ranges = self._worker.requested(ticket)
@@ -169,7 +168,7 @@ class HandOver:
             asked = file.entries(wanted.first, wanted.end)
             self._worker.instruments.traffic.located(len(asked), int(asked["length"].sum()))
             index = file.index if whole else asked
-            path = str(file.path.absolute())
+            path = str(file.path)
             yield pb.LocatedBlocks(output=output, path=path, index=index.tobytes(), whole=whole)
 
     def _told(self, request: pb.TellReadsRequest, principal: Principal) -> None:

@@ -67,10 +67,7 @@ class Ingest:
                 self._traffic.pushed(0, 0, discarded=batch.payload.nbytes)
             if control.HasField("end") or control.abort:
                 # A stream that only hands over blocks (no commit yet) is told that all of them are held.
-                committed = messages.committed_message(winner) if control.commit else None
-                if control.commit:
-                    own = winner.output == messages.map_attempt(self._command.output)
-                    self._worker.instruments.committed("repeated" if own else "superseded")
+                committed = name_winner(self._worker, self._command, winner) if control.commit else None
                 self._reply(pb.PutReply(granted=granter.granted, blocks_held=control.end.blocks, committed=committed))
                 return
         raise _unfinished()
@@ -83,10 +80,7 @@ class Ingest:
                 size = batch.payload.nbytes
                 self._stalls.arrived(size, granter.outlook.available)
                 self._grant(granter.received(size, control.backlog or None), staged.totals.blocks)
-                skip, place = place.receive(len(batch.rows))
-                kept = _without(batch, skip)
-                self._append(staged, turn, kept)
-                self._traffic.pushed(len(kept.rows), kept.payload.nbytes, discarded=size - kept.payload.nbytes)
+                place = take(self._worker, self._command, staged, turn, place, batch)
                 self._grant(granter.consumed(size), staged.totals.blocks)
             if control.abort:
                 self._worker.abort(staged)
@@ -96,31 +90,8 @@ class Ingest:
                 return control
         raise _unfinished()
 
-    def _append(self, staged: StagedOutput, turn: int, batch: BlockBatch) -> None:
-        if not len(batch.rows):
-            return
-        low, high = int(batch.rows["partition"].min()), int(batch.rows["partition"].max())
-        if low < 0 or high >= self._command.partitions:
-            raise InvalidArgument(
-                f"a block of partition {low if low < 0 else high} of a shuffle with {self._command.partitions}",
-                remedy="write only partitions that exist",
-            )
-        try:
-            staged.append(turn, batch)
-        except (StorageFull, StorageFailed, QuotaExceeded):
-            self._worker.abort(staged)  # its space is needed, and this attempt will not commit
-            raise
-
     def _end(self, staged: StagedOutput, turn: int, control: pb.PutControl, granted: int) -> None:
-        stated = messages.totals(control.end)
-        if stated != staged.totals:
-            self._worker.abort(staged)
-            raise CommitMismatch(
-                f"the sender states {_show(stated)}, the worker holds {_show(staged.totals)}",
-                remedy="write this map again as a new attempt",
-                shuffle=staged.shuffle,
-                output=staged.output,
-            )
+        check_stated(self._worker, staged, messages.totals(control.end))
         held = staged.totals.blocks
         committed = None
         if control.commit:
@@ -131,6 +102,47 @@ class Ingest:
         if granted is not None:
             self._stalls.granted()
             self._reply(pb.PutReply(granted=granted, blocks_held=held))
+
+
+# What it takes is the same when it comes in one request (`whole.py`).
+
+
+def take(
+    worker: Worker, command: pb.PutCommand, staged: StagedOutput, turn: int, place: HeldBlocks, batch: BlockBatch
+) -> HeldBlocks:
+    """Append a batch, save what is held already; the place behind it. Raises a typed error when it is refused."""
+    skip, place = place.receive(len(batch.rows))
+    kept = _without(batch, skip)
+    if len(kept.rows):
+        _check_partitions(kept, command.partitions)
+        try:
+            staged.append(turn, kept)
+        except (StorageFull, StorageFailed, QuotaExceeded):
+            worker.abort(staged)  # its space is needed, and this attempt will not commit
+            raise
+    worker.instruments.traffic.pushed(
+        len(kept.rows), kept.payload.nbytes, discarded=batch.payload.nbytes - kept.payload.nbytes
+    )
+    return place
+
+
+def check_stated(worker: Worker, staged: StagedOutput, stated: Totals) -> None:
+    """The sender has come to its end. Raises CommitMismatch when it has sent something else than it says."""
+    if stated != staged.totals:
+        worker.abort(staged)
+        raise CommitMismatch(
+            f"the sender states {_show(stated)}, the worker holds {_show(staged.totals)}",
+            remedy="write this map again as a new attempt",
+            shuffle=staged.shuffle,
+            output=staged.output,
+        )
+
+
+def name_winner(worker: Worker, command: pb.PutCommand, winner: MapOutput) -> pb.Committed:
+    """The answer to a commit of a map that has been committed already."""
+    own = winner.output == messages.map_attempt(command.output)
+    worker.instruments.committed("repeated" if own else "superseded")
+    return messages.committed_message(winner)
 
 
 def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[Said]:
@@ -176,6 +188,15 @@ def _control(chunk: Any) -> pb.PutControl:
     if chunk.app_metadata is None or not chunk.app_metadata.size:
         return pb.PutControl()
     return messages.parse(pb.PutControl, chunk.app_metadata.to_pybytes())
+
+
+def _check_partitions(batch: BlockBatch, partitions: int) -> None:
+    low, high = int(batch.rows["partition"].min()), int(batch.rows["partition"].max())
+    if low < 0 or high >= partitions:
+        raise InvalidArgument(
+            f"a block of partition {low if low < 0 else high} of a shuffle with {partitions}",
+            remedy="write only partitions that exist",
+        )
 
 
 def _without(batch: BlockBatch, skip: int) -> BlockBatch:

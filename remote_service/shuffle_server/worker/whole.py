@@ -1,19 +1,22 @@
 """A small map output in one request: the action `put` (docs/protocol.md).
 
-What a stream says in several messages, its sender waiting in between, is said at once; the rules are those of a push.
+What a stream says in several messages, its sender waiting in between, is said at once; the rules are those of a push,
+save that there is no credit: its payload is here already.
 """
 
 from __future__ import annotations
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
 from shuffle_server.worker.handover import HandOver
-from shuffle_server.worker.ingest import Ingest, PutOptions
+from shuffle_server.worker.ingest import PutOptions, check_stated, name_winner, take
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch, parse_table
 from shuffle_transport.credits import INITIAL_CREDIT
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.resume import HeldBlocks
 from shuffle_transport.security import Principal
 
 ACTION = "put"
@@ -26,7 +29,7 @@ class WholePuts:
     """
 
     def __init__(self, worker: Worker, options: PutOptions, hand_over: HandOver | None) -> None:
-        self._worker, self._options, self._hand_over = worker, options, hand_over
+        self._worker, self._overload_timeout, self._hand_over = worker, options.overload_timeout, hand_over
 
     def put(self, body: bytes, principal: Principal) -> pb.Committed:
         """Take an output and commit it; the attempt that won its map. Raises a typed error when it is refused."""
@@ -51,10 +54,16 @@ class WholePuts:
         return committed
 
     def _put(self, request: pb.WholePut) -> pb.Committed:
-        replies: list[pb.PutReply] = []
-        said = pb.PutControl(end=request.end, commit=True), _batch(request)
-        Ingest(self._worker, request.command, self._options, replies.append).run([said])
-        return replies[-1].committed
+        worker, command, batch = self._worker, request.command, _batch(request)
+        staged = worker.open_attempt(command)
+        if isinstance(staged, MapOutput):
+            worker.instruments.traffic.pushed(0, 0, discarded=batch.payload.nbytes)
+            return name_winner(worker, command, staged)
+        with worker.pool.reserve(batch.payload.nbytes, self._overload_timeout):
+            turn = staged.take_turn()
+            take(worker, command, staged, turn, HeldBlocks(staged.totals.blocks).open(0), batch)
+        check_stated(worker, staged, messages.totals(request.end))
+        return messages.committed_message(worker.commit(staged, turn))
 
 
 def _batch(request: pb.WholePut) -> BlockBatch:

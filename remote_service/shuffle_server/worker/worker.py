@@ -202,7 +202,7 @@ class Worker:
             )
         if winner.output != description.output:  # at another worker, which this one's files know nothing of
             self._store.remove_output(staged.shuffle, description.output)
-        log.info(
+        log.debug(
             "committed map %d attempt %d of %s: %d bytes",
             winner.output.map,
             winner.output.attempt,

@@ -24,6 +24,13 @@ JSON, COMMIT = 0x4A, 0x43
 _JSON = struct.Struct("<BI")  # tag, bytes of JSON
 _COMMIT = struct.Struct("<BBBqqqQQQQI")  # tag, bytes of app, bytes of worker, shuffle, map, attempt, totals
 
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Of a dataclass with slots. `dataclasses.asdict` copies every value deeply, which takes longer than the rest."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), default=_fields)
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(Operation)}
 
 
@@ -33,8 +40,7 @@ def encode(operation: Operation) -> bytes:
     :raises InvalidArgument: a number of a commit does not fit into 64 bits (its digest: 32), or a name is too long.
     """
     if type(operation) is not CommitMapOutput:
-        text = json.dumps({"op": type(operation).__name__, **dataclasses.asdict(operation)}, separators=(",", ":"))
-        data = text.encode()
+        data = _TO_JSON.encode({"op": type(operation).__name__, **_fields(operation)}).encode()
         return _JSON.pack(JSON, len(data)) + data
     id, output = operation.shuffle, operation.output
     app, worker = id.app.encode(), output.worker.encode()
@@ -127,7 +133,7 @@ def _other(data: bytes, at: int) -> tuple[Operation, int]:
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """A (nested) dataclass of what `dataclasses.asdict` made of it."""
+    """A (nested) dataclass of its fields."""
     if not dataclasses.is_dataclass(kind):
         return value
     hints = typing.get_type_hints(kind)

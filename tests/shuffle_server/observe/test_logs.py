@@ -133,7 +133,8 @@ def find(log_records: list[dict[str, Any]], text: str) -> dict[str, Any]:
 
 
 def test_records_of_a_server_say_whom_they_are_about(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", tmp_path / "log", ["--log-format", "json"]) as server:
+    arguments = ["--log-format", "json", "--log-level", "debug"]
+    with ServerProcess(tmp_path / "data", tmp_path / "log", arguments) as server:
         with RemoteShuffle({"server": server.control}) as plugin, plugin.master("job") as master:
             handle = master.register_shuffle(8, 1, shuffle=5)
             write_map(plugin, handle, 0, attempt=3)
