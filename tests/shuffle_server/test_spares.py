@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +115,17 @@ def test_small_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store.remove_shuffle(spec(1).id)
     store.empty_trash()
     assert len(files(tmp_path)) == 4  # those that were taken had made room
+
+
+def test_files_that_somebody_has_cleared_away_are_not_missed(tmp_path: Path) -> None:
+    store = Store(tmp_path, recycle=1 << 23)
+    for map_id, payload in enumerate((b"one", b"two", LARGE)):
+        write(store, spec(0), payload, map_id)
+    store.remove_shuffle(spec(0).id)
+    shutil.rmtree(tmp_path / "spares")
+    for map_id, payload in enumerate((b"three", LARGE)):
+        write(store, spec(1), payload, map_id)
+        assert read(store, spec(1), map_id) == payload
 
 
 def test_another_application_never_gets_it(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ class SpareFiles:
         """Move a spare file to `path`, for an output that begins with `size` bytes; a descriptor of it, exclusively
         locked, or None when there is none. Raises OSError."""
         while (spare := self._pop(app, small=size < LARGE_BYTES)) is not None:
-            fd = os.open(spare.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fd = os.open(spare.path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # somebody has cleared them away
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.rename(spare.path, path)
