@@ -197,14 +197,17 @@ class DataDirectory:
         with self._lock:
             self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
 
-    def trash(self, path: Path) -> Path | None:
+    def trash(self, path: str) -> str | None:
         """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""
-        removed = self.paths.trash / uuid.uuid4().hex
+        removed = f"{self.paths.trash}/{uuid.uuid4().hex}"
         try:
-            if not path.exists():
-                return None
-            self.paths.trash.mkdir(exist_ok=True)
-            path.rename(removed)
+            try:
+                os.rename(path, removed)
+            except FileNotFoundError:
+                if not os.path.isdir(path):
+                    return None
+                _make(str(self.paths.trash))  # somebody has cleared it away
+                os.rename(path, removed)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -224,7 +227,7 @@ class DataDirectory:
             log.warning("%s cannot be deleted now: %s", path, error)
             self.failure(error)
 
-    def recycle(self, app: str, removed: Path) -> None:
+    def recycle(self, app: str, removed: str) -> None:
         """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
         try:
             with os.scandir(removed) as entries:

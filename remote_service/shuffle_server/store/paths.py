@@ -43,7 +43,7 @@ class StorePaths:
     # Each from one text: to join a Path four times takes longer than most of what is done with it.
 
     def app(self, app: str) -> Path:
-        return Path(f"{self.root}/{APPS}/{app}")
+        return Path(self.app_text(app))
 
     def shuffle(self, shuffle: ShuffleId) -> Path:
         return Path(self.shuffle_text(shuffle))
@@ -60,4 +60,7 @@ class StorePaths:
         return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}{PARTIAL}"
 
     def shuffle_text(self, shuffle: ShuffleId) -> str:
-        return f"{self.root}/{APPS}/{shuffle.app}/{shuffle.shuffle}"
+        return f"{self.app_text(shuffle.app)}/{shuffle.shuffle}"
+
+    def app_text(self, app: str) -> str:
+        return f"{self.root}/{APPS}/{app}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, StorageFull
@@ -121,7 +123,7 @@ class Store:
         self._used[shuffle] = time.monotonic()
         try:
             description = staged.seal(turn, self._sync)
-            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
+            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes, ready=False))
             if won:
                 self._publish_claimed(staged, description.totals.bytes)
         except (StorageFull, StorageFailed):
@@ -269,20 +271,18 @@ class Store:
         self._quota.give(shuffle.app, self.catalog.drop_shuffle(shuffle))
         self._end(lambda s: s == shuffle)
         for directory in self._directories:
-            removed = directory.trash(directory.paths.shuffle(shuffle))
+            removed = directory.trash(directory.paths.shuffle_text(shuffle))
             if removed is not None:
                 directory.recycle(shuffle.app, removed)
-            try:
-                directory.paths.app(shuffle.app).rmdir()  # the last shuffle takes the app's directory along
-            except OSError:
-                pass
+            with suppress(OSError):
+                os.rmdir(directory.paths.app_text(shuffle.app))  # the last shuffle takes the app's directory along
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
         self._quota.give(app, self.catalog.drop_app(app))
         self._end(lambda s: s.app == app)
         for directory in self._directories:
-            directory.trash(directory.paths.app(app))
+            directory.trash(directory.paths.app_text(app))
             directory.spares.drop(app)
 
     def _end(self, concerned: Callable[[ShuffleId], bool]) -> None:
@@ -352,7 +352,7 @@ class Store:
         """Delete what was removed, or given up as lost, while this directory was out."""
         for shuffle in directory.shuffles():
             if shuffle not in self.catalog:
-                directory.trash(directory.paths.shuffle(shuffle))
+                directory.trash(directory.paths.shuffle_text(shuffle))
                 continue
             for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
                 if not self.catalog.places(shuffle, int(path.stem), directory):

@@ -61,7 +61,7 @@ class WholePuts:
             return name_winner(worker, command, staged)
         with worker.pool.reserve(batch.payload.nbytes, self._overload_timeout):
             turn = staged.take_turn()
-            take(worker, command, staged, turn, HeldBlocks(staged.totals.blocks).open(0), batch)
+            take(worker, command, staged, turn, HeldBlocks(staged.totals.blocks), batch)
         check_stated(worker, staged, messages.totals(request.end))
         return messages.committed_message(worker.commit(staged, turn))
 

@@ -182,14 +182,15 @@ class Worker:
             # What is held here is about to be recorded, or its loss was told after it came back; to record it twice is
             # a no-op.
             description = self._describe_held(staged)
-        output = MapOutput(description.output, self.info.id, description.totals)
+        held_output = description.output
+        output = MapOutput(held_output, self.info.id, description.totals)
         try:
             winner = self._coordinator.commit(staged.shuffle, output)
         except ShuffleError as error:
             # Refused, or not durable: an output the registry does not stand for must not be there after a restart.
             # Whether it stands for another attempt's, the failure of this request does not say, save that it is lost.
-            if description.output == staged.output or isinstance(error, MapOutputLost):
-                self.give_up(staged.shuffle, description.output, "its commit could not be recorded")
+            if held_output == staged.output or isinstance(error, MapOutputLost):
+                self.give_up(staged.shuffle, held_output, "its commit could not be recorded")
             raise
         if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
             # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.
@@ -200,8 +201,8 @@ class Worker:
                 shuffle=staged.shuffle,
                 output=output.output,
             )
-        if winner.output != description.output:  # at another worker, which this one's files know nothing of
-            self._store.remove_output(staged.shuffle, description.output)
+        if winner.output != held_output:  # at another worker, which this one's files know nothing of
+            self._store.remove_output(staged.shuffle, held_output)
         log.debug(
             "committed map %d attempt %d of %s: %d bytes",
             winner.output.map,
