@@ -27,9 +27,7 @@ class Directories:
 
         Raises StorageFull, StorageFailed (none can be written) naming all of them.
         """
-        if len(self._all) == 1 and not self._all[0].out:
-            return self._all[0]  # whoever writes finds out whether there is room
-        best = max(self._all, key=DataDirectory.preference)
+        best = self._all[0] if len(self._all) == 1 else max(self._all, key=DataDirectory.preference)
         if best.room() >= MIN_ROOM:
             return best
         names = "; ".join(f"{d.root}: {d.out or 'No space left above its floor'}" for d in self._all)
