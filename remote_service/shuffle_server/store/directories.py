@@ -23,7 +23,7 @@ class Directories:
         return iter(self._all)
 
     def choose(self) -> DataDirectory:
-        """The directory of a new output: the one with most room per output that is being written, or the only one.
+        """The directory of a new output: the one with most room per output that is being written.
 
         Raises StorageFull, StorageFailed (none can be written) naming all of them.
         """
