@@ -316,7 +316,7 @@ def test_disk_that_only_takes_what_stays_in_memory_is_not_back(store: Store, mon
 def test_claim_that_is_being_published_is_not_dropped(tmp_path: Path) -> None:
     catalog = Catalog()
     catalog.add(SPEC.id)
-    assert catalog.claim(SPEC.id, Held(OUTPUT, DataDirectory(tmp_path), 7, ready=False))
+    assert catalog.claim(SPEC.id, Held(OUTPUT, DataDirectory(tmp_path), 7))
     assert catalog.retire(SPEC.id, OUTPUT) is None
     assert catalog.settle(SPEC.id, OUTPUT, published=True)
 

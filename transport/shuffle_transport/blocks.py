@@ -197,11 +197,7 @@ def parse_table(data: bytes, most_bytes: int) -> np.ndarray:
             f"a block table of {len(data)} bytes", remedy=f"send rows of {BLOCK_ROW.itemsize} bytes (docs/protocol.md)"
         )
     rows = np.frombuffer(data, BLOCK_ROW)
-    if len(rows) <= FEW_ROWS:
-        negative = any(row[2] < 0 for row in PACKED_BLOCK_ROW.iter_unpack(data))
-    else:
-        negative = bool((rows["length"] < 0).any())
-    if negative:
+    if (rows["length"] < 0).any():
         raise InvalidArgument("a block of negative length", remedy="send the blocks' lengths")
     _check_rows(rows, most_bytes)
     return rows

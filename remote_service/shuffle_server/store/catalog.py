@@ -96,7 +96,7 @@ class Catalog:
         return held is not None
 
     def claim(self, shuffle: ShuffleId, claimed: Held) -> bool:
-        """Whether this attempt, not `ready`, may be published: the first that asks, until it says that it failed.
+        """Whether this attempt may be published: the first that asks, until it says that it failed.
 
         Who claims calls `settle`. Raises UnknownShuffle, and StorageFailed when another claim was never settled.
         """
@@ -108,7 +108,7 @@ class Catalog:
                     raise gone(shuffle)
                 held = maps.get(claimed.output.map)
                 if held is None:
-                    maps[claimed.output.map] = claimed
+                    maps[claimed.output.map] = replace(claimed, ready=False)
                     return True
                 if held.ready:
                     return False

@@ -151,11 +151,12 @@ class DataDirectory:
         except OSError as error:
             raise self.failure(error, shuffle) from error
 
-    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, path: str, first: int) -> int:
+    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
         """A file to write an attempt to, whose first batch has `first` bytes. It may be a spare one.
 
         Raises UnknownShuffle (it was unregistered meanwhile), StorageFull, StorageFailed.
         """
+        path = self.paths.partial_text(shuffle, output)
         try:
             fd = self.spares.take(shuffle.app, path, first)
             if fd is None:
@@ -164,9 +165,9 @@ class DataDirectory:
             raise self.failure(error, shuffle, output) from error
         return fd
 
-    def publish(self, shuffle: ShuffleId, output: MapAttempt, path: str, *, sync: bool) -> None:
-        """Give the complete partial file at `path` its map's name. Raises what `open_partial` raises."""
-        final = self.paths.committed_text(shuffle, output.map)
+    def publish(self, shuffle: ShuffleId, output: MapAttempt, *, sync: bool) -> None:
+        """Give a complete partial file its map's name. Raises what `open_partial` raises."""
+        path, final = self.paths.partial_text(shuffle, output), self.paths.committed_text(shuffle, output.map)
         try:
             try:
                 os.link(path, final)
@@ -217,7 +218,7 @@ class DataDirectory:
             return None
         return removed
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str | Path) -> None:
         """Delete a file now, or once the directory is back (`Store.look`), or with the next start."""
         try:
             os.unlink(path)

@@ -23,7 +23,7 @@ def recover_files(directory: DataDirectory) -> Iterator[Description]:
     files = directory.files()
     for path in files:
         if path.suffix == PARTIAL:
-            directory.unlink(str(path))
+            directory.unlink(path)
     for path in files:
         if path.suffix == COMMITTED and (description := _load(directory, path)) is not None:
             yield description

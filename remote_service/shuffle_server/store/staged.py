@@ -42,7 +42,6 @@ class StagedOutput:
     ) -> None:
         """`home`: the directory in which the file lies; it is made with the first batch."""
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
-        self._path = home.paths.partial_text(shuffle, output)
         self._partitions, self._quota = partitions, quota
         self._lock = threading.Lock()
         self._fd = -1
@@ -122,7 +121,7 @@ class StagedOutput:
                     output=self.output,
                 )
             self._check_lending(max(size, LARGE_BYTES))
-            os.close(self.home.open_partial(self.shuffle, self.output, self._path, LARGE_BYTES))
+            os.close(self.home.open_partial(self.shuffle, self.output, LARGE_BYTES))
             self._lent = True
             return Path(self._path)
 
@@ -198,10 +197,6 @@ class StagedOutput:
             output=self.output,
         )
 
-    def publish(self, *, sync: bool) -> None:
-        """Give the sealed file its map's name. Raises StorageFull, StorageFailed, UnknownShuffle."""
-        self.home.publish(self.shuffle, self.output, self._path, sync=sync)
-
     def seal(self, turn: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
         with self._lock:
@@ -228,7 +223,7 @@ class StagedOutput:
 
     def _write(self, data: memoryview, start: int) -> None:
         if self._fd < 0:
-            self._fd = self.home.open_partial(self.shuffle, self.output, self._path, len(data))
+            self._fd = self.home.open_partial(self.shuffle, self.output, len(data))
             self._size = os.fstat(self._fd).st_size
         if (grows := start + len(data) - max(start, self._size)) > 0:
             self.home.check_room(grows)
@@ -275,6 +270,10 @@ class StagedOutput:
                 shuffle=self.shuffle,
                 output=self.output,
             )
+
+    @property
+    def _path(self) -> str:
+        return self.home.paths.partial_text(self.shuffle, self.output)
 
     def _failure(self, error: OSError) -> ShuffleError:
         return self.home.failure(error, self.shuffle, self.output)

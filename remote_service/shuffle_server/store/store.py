@@ -123,7 +123,7 @@ class Store:
         self._used[shuffle] = time.monotonic()
         try:
             description = staged.seal(turn, self._sync)
-            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes, ready=False))
+            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
             if won:
                 self._publish_claimed(staged, description.totals.bytes)
         except (StorageFull, StorageFailed):
@@ -136,7 +136,7 @@ class Store:
     def _publish_claimed(self, staged: StagedOutput, size: int) -> None:
         shuffle, published = staged.shuffle, False
         try:
-            staged.publish(sync=self._sync)
+            staged.home.publish(shuffle, staged.output, sync=self._sync)
             published = True
         finally:
             if published and not staged.close(held=True):
@@ -259,7 +259,7 @@ class Store:
         self._quota.give(shuffle.app, held.bytes)
         held.home.unlink(held.home.paths.committed_text(shuffle, output.map))
         if self._cold is not None:
-            held.home.unlink(str(stub_path(held, shuffle)))
+            held.home.unlink(stub_path(held, shuffle))
         self._kept.prune()
         self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
         self.catalog.settle(shuffle, output, published=False)  # the next attempt's file has the same name

@@ -18,19 +18,13 @@ from typing import Any
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, Operation
+from shuffle_api.slots_json import COMPACT_JSON, fields_of
 from shuffle_api.values import MapOutput, Totals
 
 JSON, COMMIT = 0x4A, 0x43
 _JSON = struct.Struct("<BI")  # tag, bytes of JSON
 _COMMIT = struct.Struct("<BBBqqqQQQQI")  # tag, bytes of app, bytes of worker, shuffle, map, attempt, totals
 
-
-def _fields(value: Any) -> dict[str, Any]:
-    """Of a dataclass with slots. `dataclasses.asdict` copies every value deeply, which takes longer than the rest."""
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-_TO_JSON = json.JSONEncoder(separators=(",", ":"), default=_fields)
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(Operation)}
 
 
@@ -40,7 +34,7 @@ def encode(operation: Operation) -> bytes:
     :raises InvalidArgument: a number of a commit does not fit into 64 bits (its digest: 32), or a name is too long.
     """
     if type(operation) is not CommitMapOutput:
-        data = _TO_JSON.encode({"op": type(operation).__name__, **_fields(operation)}).encode()
+        data = COMPACT_JSON.encode({"op": type(operation).__name__, **fields_of(operation)}).encode()
         return _JSON.pack(JSON, len(data)) + data
     id, output = operation.shuffle, operation.output
     app, worker = id.app.encode(), output.worker.encode()
