@@ -57,6 +57,12 @@ def expected(spark: SparkSession) -> list[tuple[int, int]]:
     return sorted(tuple(row) for row in _rows(spark).collect())
 
 
+def shuffled(spark: SparkSession, adaptive: bool) -> list[tuple[int, int]]:
+    """The rows, through one shuffle; as `expected`."""
+    spark.conf.set("spark.sql.adaptive.enabled", str(adaptive).lower())
+    return sorted(tuple(row) for row in _rows(spark).repartition(PARTITIONS, "id").collect())
+
+
 def row_checksums(spark: SparkSession) -> list[Any]:
     """What the dependency of a SQL exchange, which every task of both its stages gets, holds for each partition."""
     spark.conf.set("spark.sql.adaptive.enabled", "false")

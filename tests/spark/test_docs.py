@@ -18,7 +18,13 @@ SOURCES = (
     "transport/shuffle_transport",
     "remote_service/shuffle_server",
 )
-OF_SPARK = ("ClassNotFoundException: ", "Dynamic allocation of", "You are enabling both", "FetchFailed")
+OF_SPARK = (
+    "ClassNotFoundException: ",
+    "Dynamic allocation of",
+    "You are enabling both",
+    "Task serialization failed",
+    "FetchFailed",
+)
 
 
 def messages() -> list[str]:
@@ -48,7 +54,9 @@ def test_messages_of_spark_are_those_of_the_installed_one() -> None:
     assert len(said) == 2
     with zipfile.ZipFile(core) as jar:
         allocation = jar.read("org/apache/spark/ExecutorAllocationManager.class")
+        scheduler = jar.read("org/apache/spark/scheduler/DAGScheduler.class")
     assert [message for message in said if message.encode() not in allocation] == []
+    assert b"Task serialization failed: " in scheduler
 
 
 def test_every_option_exists() -> None:

@@ -310,7 +310,10 @@ class Store:
             directory.spares.drop(idle=SPARE_SECONDS)
             if directory.paths.trash.exists():
                 for entry in list(directory.paths.trash.iterdir()):
-                    shutil.rmtree(entry, ignore_errors=True)
+                    try:
+                        os.rmdir(entry)  # most are empty: the files of small shuffles became spare files
+                    except OSError:
+                        shutil.rmtree(entry, ignore_errors=True)
 
     # ------------------------------------------------------------------ start, look after, stop
 

@@ -1,10 +1,9 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.List;
-import java.util.Optional;
+import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
@@ -12,13 +11,14 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.net.ControlClient;
 import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.DaemonThreads;
 import org.apache.spark.shuffle.flight.net.FlightException;
-import org.apache.spark.shuffle.flight.net.Pause;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
@@ -35,7 +35,6 @@ final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
   private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
   private static final int LOOK_SECONDS = 2;
-  private static final Duration REGISTER_AGAIN = Duration.ofMillis(500);
   private static final Duration UNREGISTER_AGAIN = Duration.ofSeconds(10);
   /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
   private static final String CODEC = "none";
@@ -51,7 +50,7 @@ final class AppRegistration implements AutoCloseable {
   private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats, UNREGISTER_AGAIN);
   private final LostOutputs lostOutputs;
   private final RelayWorkers relays;
-  private final Set<Integer> shuffles = ConcurrentHashMap.newKeySet(); // that the server may know
+  private final Map<Integer, ControlClient.Sent<?>> shuffles = new ConcurrentHashMap<>(); // that the server may know
   private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
@@ -138,7 +137,8 @@ final class AppRegistration implements AutoCloseable {
     }
   }
 
-  private void reach() throws IOException {
+  /** Makes sure that the server knows this application. */
+  void reach() throws IOException {
     if (isRegistered()) {
       connections.control().heartbeat(app());
       usable();
@@ -149,64 +149,34 @@ final class AppRegistration implements AutoCloseable {
   }
 
   /**
-   * Registers a shuffle.
+   * Has the server asked to register a shuffle, and does not wait.
    *
-   * @return a worker, the one to relay it if it is pipelined; empty while the server is known to be out of use
-   * @throws InterruptedIOException when the caller is interrupted, which says nothing of the server
-   * @throws IOException when the server does not take it; the shuffles to come find it out of use
+   * @param pipelined whether a worker relays it
    */
-  Optional<WorkerAddress> registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
-    if (!isUsable()) {
-      return Optional.empty();
-    }
-    try {
-      return Optional.of(ask(shuffle, partitions, maps, pipelined));
-    } catch (FlightException e) {
-      unusable(e);
-      throw e;
-    }
-  }
-
-  /** The same, but while the server is out of use it is tried again, until the retry window closes. */
-  WorkerAddress awaitShuffle(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
-    long giveUp = System.nanoTime() + conf.retryWindow().toNanos();
-    while (true) {
-      try {
-        if (!isUsable()) {
-          reach();
-        }
-        return ask(shuffle, partitions, maps, pipelined);
-      } catch (FlightException e) {
-        unusable(e);
-        if (closed || (!e.passing() && e.code() != ErrorCode.UNKNOWN_APP)) {
-          throw e;
-        }
-        if (System.nanoTime() > giveUp) {
-          String tried = "; tried for " + conf.retryWindow().toSeconds() + " s (" + FlightConf.RETRY_WINDOW.key() + ")";
-          throw new IOException(e.getMessage() + tried, e);
-        }
-        LOG.info("{}; registering shuffle {} again", e.getMessage(), shuffle);
-      }
-      Pause.before("registering shuffle " + shuffle, REGISTER_AGAIN);
-    }
-  }
-
-  private WorkerAddress ask(int shuffle, int partitions, int maps, boolean pipelined) throws IOException {
+  ShuffleRegistration registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) {
     RegisterShuffleRequest request =
         RegisterShuffleRequest.newBuilder()
-            .setShuffle(key(shuffle))
+            .setShuffle(ShuffleKey.newBuilder().setApp(app()).setShuffle(shuffle))
             .setPartitions(partitions)
             .setMaps(maps)
             .setCodec(CODEC)
             .setContent(CONTENT)
             .setReplicas(conf.replicas())
             .build();
-    shuffles.add(shuffle); // before: if the answer is lost, the server knows it all the same
-    List<Worker> workers = connections.control().registerShuffle(request).getWorkersList();
-    return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
-        .map(WorkerAddress::of)
-        .orElseThrow(
-            () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
+    return new ShuffleRegistration(this, conf, shuffle, () -> ask(request, pipelined));
+  }
+
+  private ShuffleRegistration.Answer ask(RegisterShuffleRequest request, boolean pipelined) {
+    int shuffle = (int) request.getShuffle().getShuffle();
+    ControlClient.Sent<RegisterShuffleReply> sent = connections.control().registerShuffle(request);
+    shuffles.put(shuffle, sent); // if the answer is lost, the server knows it all the same
+    return () -> {
+      List<Worker> workers = sent.await().getWorkersList();
+      return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
+          .map(WorkerAddress::of)
+          .orElseThrow(
+              () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
+    };
   }
 
   /**
@@ -216,9 +186,11 @@ final class AppRegistration implements AutoCloseable {
    */
   void unregisterShuffle(int shuffle, boolean now) {
     relays.ended(shuffle);
-    if (!shuffles.remove(shuffle)) {
+    ControlClient.Sent<?> registered = shuffles.remove(shuffle);
+    if (registered == null) {
       return;
     }
+    registered.settle(); // else the server could hear of its end first
     ended.add(shuffle);
     if (now && isUsable()) {
       ended.tell();
@@ -229,15 +201,11 @@ final class AppRegistration implements AutoCloseable {
     connections.control().unregisterShuffles(app(), ends);
   }
 
-  private ShuffleKey key(int shuffle) {
-    return ShuffleKey.newBuilder().setApp(app()).setShuffle(shuffle).build();
-  }
-
   private synchronized boolean isRegistered() {
     return registered;
   }
 
-  private synchronized boolean isUsable() {
+  synchronized boolean isUsable() {
     return usable;
   }
 
@@ -249,7 +217,8 @@ final class AppRegistration implements AutoCloseable {
     warned = false;
   }
 
-  private synchronized void unusable(IOException reason) {
+  /** The server did not do what it was asked to: it is out of use until it is reached again. */
+  synchronized void unusable(IOException reason) {
     usable = false;
     if (reason instanceof FlightException known && known.code() == ErrorCode.UNKNOWN_APP) {
       registered = false;
@@ -260,6 +229,10 @@ final class AppRegistration implements AutoCloseable {
           "{}. New shuffles use Spark's sort shuffle until Flight Shuffle server {} can be used ({}=auto)",
           reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
     }
+  }
+
+  boolean isClosed() {
+    return closed;
   }
 
   @Override

@@ -1,10 +1,10 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
@@ -83,10 +83,13 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     registration.lostOutputs().watch(context);
   }
 
-  /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user's rule says so. The server is not to hear of it. */
+  /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user says so. The server is not to hear of it. */
   boolean keeps(ShuffleDependency<?, ?, ?> shuffle) {
     // What no map writes needs no server. Spark asks for the shuffle of such a stage where an exception would hang the query.
     if (shuffle.rdd().getNumPartitions() == 0 || shuffle.partitioner().numPartitions() == 0) {
+      return true;
+    }
+    if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return true;
     }
     if (rule.takes(shuffle)) {
@@ -97,31 +100,36 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   }
 
   /**
+   * Has a shuffle registered at the server while the caller goes on, unless the server is known to be out of use: then waits.
+   *
+   * @return waits, and tells whether the server has the shuffle; if not, it falls back. Throws as {@link #register}.
+   */
+  BooleanSupplier registerSoon(int shuffleId, int partitions, int maps) {
+    ShuffleRegistration registration = this.registration.registerShuffle(shuffleId, partitions, maps, false);
+    if (!registration.wasAsked()) {
+      settle(registration);
+    }
+    return () -> settle(registration).isPresent();
+  }
+
+  /**
    * Registers a shuffle at the server.
    *
    * @param pipelined whether a worker relays it
-   * @return a worker, the one to relay it if it is pipelined; empty when the shuffle falls back
-   * @throws UncheckedIOException when the server does not take it, for as long as the retry window, and the policy is {@code
-   *     never}; or when the caller is interrupted, who does not want the shuffle any more
+   * @return as {@link ShuffleRegistration#await}, which says what is thrown as well
    */
   Optional<WorkerAddress> register(int shuffleId, int partitions, int maps, boolean pipelined) {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return Optional.empty();
     }
-    try {
-      if (conf.fallback() == FallbackPolicy.NEVER) {
-        return Optional.of(registration.awaitShuffle(shuffleId, partitions, maps, pipelined));
-      }
-      Optional<WorkerAddress> worker = registration.registerShuffle(shuffleId, partitions, maps, pipelined);
-      if (worker.isPresent()) {
-        return worker;
-      }
-    } catch (IOException e) {
-      if (conf.fallback() == FallbackPolicy.NEVER || e instanceof InterruptedIOException) {
-        throw new UncheckedIOException(e);
-      }
+    return settle(registration.registerShuffle(shuffleId, partitions, maps, pipelined));
+  }
+
+  private Optional<WorkerAddress> settle(ShuffleRegistration registration) {
+    Optional<WorkerAddress> worker = registration.await();
+    if (worker.isEmpty()) {
+      fellBack = true;
     }
-    fellBack = true;
-    return Optional.empty();
+    return worker;
   }
 }

@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.function.BooleanSupplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -70,16 +71,17 @@ public final class FlightShuffleManager extends SortShuffleManager {
     FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
-    if (driver.keeps(dependency) || driver.register(shuffleId, partitions, maps, false).isEmpty()) {
+    if (driver.keeps(dependency)) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
+    BooleanSupplier registered = driver.registerSoon(shuffleId, partitions, maps);
     driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
     RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
     if (rows != null) {
       SparkVersion.running().omitRowChecksums(dependency);
     }
-    return new FlightShuffleHandle(inner, driver.app(), partitions, rows == null ? 0 : rows.bufferSize());
+    return new FlightShuffleHandle(inner, driver.app(), partitions, rows == null ? 0 : rows.bufferSize(), registered);
   }
 
   @Override
@@ -95,6 +97,8 @@ public final class FlightShuffleManager extends SortShuffleManager {
       }
       return new FlightShuffleWriter<>(sorts().pushing().getWriter(flight.inner(), mapId, context, metrics), push);
     }
+    // It may have fallen back when all but its handle was on its way to this task already.
+    SparkVersion.running().restoreRowChecksums(((BaseShuffleHandle<?, ?, ?>) handle).dependency());
     return sorts().fallback().getWriter(handle, mapId, context, metrics);
   }
 

@@ -24,6 +24,11 @@ final class Spark41 extends SparkVersion {
   }
 
   @Override
+  void restoreRowChecksums(ShuffleDependency<?, ?, ?> dependency) {
+    restore(dependency.rowBasedChecksums());
+  }
+
+  @Override
   RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency) {
     return new Checksums(whole(dependency.rowBasedChecksums()));
   }
@@ -35,10 +40,20 @@ final class Spark41 extends SparkVersion {
     }
   }
 
+  /** Puts new ones in their place if {@link #omit} has been at {@code checksums}. */
+  static void restore(RowBasedChecksum[] checksums) {
+    if (omitted(checksums)) {
+      Arrays.setAll(checksums, partition -> new UnsafeRowChecksum());
+    }
+  }
+
   /** New ones if {@link #omit} has been at {@code checksums}, else those. */
   static RowBasedChecksum[] whole(RowBasedChecksum[] checksums) {
-    boolean omitted = checksums.length > 0 && checksums[0] == null;
-    return omitted ? UnsafeRowChecksum.createUnsafeRowChecksums(checksums.length) : checksums;
+    return omitted(checksums) ? UnsafeRowChecksum.createUnsafeRowChecksums(checksums.length) : checksums;
+  }
+
+  private static boolean omitted(RowBasedChecksum[] checksums) {
+    return checksums.length > 0 && checksums[0] == null;
   }
 
   @Override

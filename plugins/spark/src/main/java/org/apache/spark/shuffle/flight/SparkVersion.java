@@ -42,6 +42,9 @@ abstract class SparkVersion {
    */
   abstract void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency);
 
+  /** Puts back what {@link #omitRowChecksums} has taken out, for Spark's own writers; else does nothing. */
+  abstract void restoreRowChecksums(ShuffleDependency<?, ?, ?> dependency);
+
   /** The checksums over the rows of a map output that its dependency asks for. */
   abstract RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency);
 

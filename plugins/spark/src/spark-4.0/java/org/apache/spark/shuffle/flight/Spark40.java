@@ -18,6 +18,9 @@ final class Spark40 extends SparkVersion {
   void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency) {}
 
   @Override
+  void restoreRowChecksums(ShuffleDependency<?, ?, ?> dependency) {}
+
+  @Override
   RowChecksums rowChecksums(ShuffleDependency<?, ?, ?> dependency) {
     return new NoChecksums();
   }

@@ -6,15 +6,22 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.io.ObjectInputStream;
+import java.io.ObjectOutputStream;
 import java.io.UncheckedIOException;
 import java.util.Collections;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.BaseShuffleHandle;
+import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.flight.FakeMaster.Fault;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.junit.jupiter.api.AfterEach;
@@ -44,13 +51,32 @@ class RegistrationTest {
   }
 
   private void start(String fallback, String retryWindow) {
+    start(fallback, retryWindow, "10s");
+  }
+
+  private void start(String fallback, String retryWindow, String connectTimeout) {
     SparkConf conf =
         new SparkConf(false)
             .set(FlightConf.SERVER.key(), master.address())
             .set(FlightConf.FALLBACK.key(), fallback)
-            .set(FlightConf.RETRY_WINDOW.key(), retryWindow);
+            .set(FlightConf.RETRY_WINDOW.key(), retryWindow)
+            .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
     driver = new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), UserFallback.of(conf));
     driver.initializeApplication();
+  }
+
+  private static ShuffleHandle sent(BooleanSupplier registered) throws Exception {
+    return copy(new FlightShuffleHandle(new BaseShuffleHandle<>(7, null), "a", 1, 0, registered));
+  }
+
+  private static ShuffleHandle copy(ShuffleHandle handle) throws Exception {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+      out.writeObject(handle);
+    }
+    try (ObjectInputStream in = new ObjectInputStream(new ByteArrayInputStream(bytes.toByteArray()))) {
+      return (ShuffleHandle) in.readObject();
+    }
   }
 
   private Optional<WorkerAddress> register(int shuffle) {
@@ -157,6 +183,86 @@ class RegistrationTest {
     driver.cleanupApplication();
     driver = null;
     assertFalse(master.calls().contains("UnregisterShuffle"));
+  }
+
+  @Test
+  void driverGoesOnWhileTheServerIsAskedAndTasksGetSparksHandleIfThatFails() throws Exception {
+    start("auto", "60s", "1s");
+    master.calls().clear();
+    master.meet("RegisterShuffle", Fault.SILENCE);
+    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    assertTrue(driver.supportsReliableStorage()); // not settled yet
+    awaitCall("RegisterShuffle");
+
+    assertInstanceOf(BaseShuffleHandle.class, sent(registered));
+    assertFalse(driver.supportsReliableStorage());
+    assertTrue(register(1).isEmpty()); // the shuffles to come know it
+    awaitCall("Heartbeat");
+    awaitCall("Heartbeat");
+    assertTrue(register(2).isPresent());
+    assertInstanceOf(BaseShuffleHandle.class, sent(registered)); // what a shuffle is it stays: the next stage has to find it
+  }
+
+  @Test
+  void tasksGetTheHandleOfAShuffleThatTheServerHas() throws Exception {
+    start("auto", "60s");
+    master.calls().clear();
+    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    assertInstanceOf(FlightShuffleHandle.class, sent(registered));
+    assertInstanceOf(FlightShuffleHandle.class, copy(sent(registered))); // what has arrived may be sent on
+    awaitCall("RegisterShuffle");
+    assertFalse(master.calls().contains("RegisterShuffle")); // asked once
+  }
+
+  @Test
+  void whatWentWrongLongBeforeTheHandleIsSentSaysNothing() throws Exception {
+    start("auto", "60s");
+    master.calls().clear();
+    master.meet("RegisterShuffle", Fault.UNKNOWN_APP);
+    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    awaitCall("RegisterShuffle");
+    Thread.sleep(1500);
+    assertInstanceOf(FlightShuffleHandle.class, sent(registered));
+    assertTrue(driver.supportsReliableStorage());
+  }
+
+  @Test
+  void neverAsksAgainWhenTheHandleIsSent() throws Exception {
+    start("never", "60s");
+    master.meet("RegisterShuffle", Fault.NO_WORKER, Fault.UNKNOWN_APP);
+    assertInstanceOf(FlightShuffleHandle.class, sent(driver.registerSoon(0, 1, 1)));
+    assertTrue(driver.supportsReliableStorage());
+  }
+
+  @Test
+  void neverFailsTheStageAndTheNextOneFindsOutAnew() throws Exception {
+    start("never", "1s");
+    master.meet("RegisterShuffle", Collections.nCopies(5, Fault.NO_WORKER).toArray(Fault[]::new));
+    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    UncheckedIOException failure = assertThrows(UncheckedIOException.class, () -> sent(registered));
+    assertTrue(failure.getMessage().contains("no worker has joined it; tried for 1 s"), failure.getMessage());
+    assertInstanceOf(FlightShuffleHandle.class, sent(registered));
+  }
+
+  @Test
+  void whileTheServerIsKnownToBeAwayNeverWaitsAtOnce() {
+    start("never", "1s");
+    master.meet("RegisterShuffle", Collections.nCopies(20, Fault.NO_WORKER).toArray(Fault[]::new));
+    assertThrows(UncheckedIOException.class, () -> register(0));
+    assertThrows(UncheckedIOException.class, () -> driver.registerSoon(1, 1, 1));
+  }
+
+  @Test
+  void serverHearsOfTheEndOfAShuffleAfterItsBeginning() throws Exception {
+    start("auto", "60s", "1s");
+    master.calls().clear();
+    master.meet("RegisterShuffle", Fault.SILENCE);
+    driver.registerSoon(0, 1, 1);
+    awaitCall("RegisterShuffle");
+    long asked = System.nanoTime();
+    driver.removeShuffle(0, true);
+    awaitCall("UnregisterShuffle");
+    assertTrue(System.nanoTime() - asked > 500_000_000, "the end was told while the beginning was under way");
   }
 
   private void awaitCall(String name) throws InterruptedException {

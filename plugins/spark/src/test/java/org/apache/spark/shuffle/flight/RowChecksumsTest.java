@@ -34,6 +34,8 @@ class RowChecksumsTest {
     Spark41.omit(checksums);
     assertArrayEquals(new RowBasedChecksum[PARTITIONS], checksums);
     assertEquals(sum(UnsafeRowChecksum.createUnsafeRowChecksums(PARTITIONS)), sum(Spark41.whole(checksums)));
+    Spark41.restore(checksums);
+    assertEquals(sum(UnsafeRowChecksum.createUnsafeRowChecksums(PARTITIONS)), sum(checksums));
   }
 
   @Test
@@ -41,6 +43,7 @@ class RowChecksumsTest {
     RowBasedChecksum[] own = {new UnsafeRowChecksum(), new Own(), new Own()};
     RowBasedChecksum[] before = own.clone();
     Spark41.omit(own);
+    Spark41.restore(own);
     assertArrayEquals(before, own);
     assertSame(own, Spark41.whole(own));
   }
@@ -49,6 +52,7 @@ class RowChecksumsTest {
   void noneStayNone() {
     RowBasedChecksum[] none = {};
     Spark41.omit(none);
+    Spark41.restore(none);
     assertSame(none, Spark41.whole(none));
   }
 

@@ -6,7 +6,6 @@ import io.grpc.CallOptions;
 import io.grpc.ManagedChannel;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
-import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import java.io.IOException;
 import java.io.InputStream;
@@ -14,6 +13,9 @@ import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
 import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
@@ -37,13 +39,14 @@ import org.apache.spark.shuffle.flight.proto.UnregisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
 
 /**
- * Blocking calls of the control service. Each retries while the server cannot be reached and gives up after the connect
- * timeout; whatever goes wrong is a {@link FlightException} that names the address.
+ * Calls of the control service; they block, but for {@link #registerShuffle}. Each retries while the server cannot be reached
+ * and gives up after the connect timeout; whatever goes wrong is a {@link FlightException} that names the address.
  */
 public final class ControlClient {
   private static final int PROTOCOL = 1;
   private static final String SERVICE = "flight_shuffle.v1.ShuffleControl";
   private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
+  private static final Duration LONG_AGO = Duration.ofSeconds(1);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(1);
 
   private static final MethodDescriptor<HelloRequest, HelloReply> HELLO =
@@ -94,8 +97,9 @@ public final class ControlClient {
     call(UNREGISTER_APP, UnregisterAppRequest.newBuilder().setApp(app).build());
   }
 
-  public RegisterShuffleReply registerShuffle(RegisterShuffleRequest request) throws IOException {
-    return call(REGISTER_SHUFFLE, request);
+  /** Sends the request, and does not wait. */
+  public Sent<RegisterShuffleReply> registerShuffle(RegisterShuffleRequest request) {
+    return new SentCall<>(REGISTER_SHUFFLE, request);
   }
 
   /** @param shuffles at least one, at most 10,000 */
@@ -126,26 +130,85 @@ public final class ControlClient {
 
   private <A extends MessageLite, B extends MessageLite> B call(MethodDescriptor<A, B> method, A request)
       throws IOException {
-    long deadline = System.nanoTime() + timeout.toNanos();
-    long pause = FIRST_PAUSE.toNanos();
-    while (true) {
-      long left = Math.max(1, deadline - System.nanoTime());
-      try {
-        CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(left, TimeUnit.NANOSECONDS);
-        return ClientCalls.blockingUnaryCall(channel, method, options, request);
-      } catch (StatusRuntimeException e) {
-        if (Thread.currentThread().isInterrupted()) {
-          throw (IOException) new InterruptedIOException("interrupted while calling " + peer).initCause(e);
-        }
-        boolean retry = e.getStatus().getCode() == Status.Code.UNAVAILABLE && deadline - System.nanoTime() > pause;
-        FlightException failure = FlightException.ended(peer, e.getStatus(), e.getTrailers());
-        if (!retry || failure.code() != null || !failure.passing()) {
-          throw failure;
-        }
+    return new SentCall<>(method, request).await();
+  }
+
+  /** A call that was sent. */
+  public interface Sent<B> {
+    /**
+     * Blocks until it is answered; while the server cannot be reached it is sent again. So it is if it failed long before this
+     * is called, which says nothing of now.
+     *
+     * @throws InterruptedIOException when the caller is interrupted, and the call is given up
+     */
+    B await() throws IOException;
+
+    /** Blocks until nothing of it is under way, whatever has come of it. */
+    void settle();
+  }
+
+  private final class SentCall<A extends MessageLite, B extends MessageLite> implements Sent<B> {
+    private final MethodDescriptor<A, B> method;
+    private final A request;
+    private final long begun = System.nanoTime();
+    private volatile Future<B> sent;
+
+    SentCall(MethodDescriptor<A, B> method, A request) {
+      this.method = method;
+      this.request = request;
+      send(timeout.toNanos());
+    }
+
+    private void send(long left) {
+      CallOptions options = Connections.AT_ONCE.withDeadlineAfter(left, TimeUnit.NANOSECONDS);
+      sent = ClientCalls.futureUnaryCall(channel.newCall(method, options), request);
+    }
+
+    @Override
+    public B await() throws IOException {
+      long deadline = System.nanoTime() + timeout.toNanos();
+      long pause = FIRST_PAUSE.toNanos();
+      if (System.nanoTime() - begun > LONG_AGO.toNanos() && sent.isDone() && !isAnswered()) {
+        send(timeout.toNanos());
       }
-      Pause.before("waiting for " + peer, Duration.ofNanos(pause));
-      pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
-      channel.resetConnectBackoff();
+      while (true) {
+        try {
+          return sent.get();
+        } catch (InterruptedException e) {
+          sent.cancel(true);
+          Thread.currentThread().interrupt();
+          throw (IOException) new InterruptedIOException("interrupted while calling " + peer).initCause(e);
+        } catch (ExecutionException e) {
+          Status status = Status.fromThrowable(e.getCause());
+          boolean retry = status.getCode() == Status.Code.UNAVAILABLE && deadline - System.nanoTime() > pause;
+          FlightException failure = FlightException.ended(peer, status, Status.trailersFromThrowable(e.getCause()));
+          if (!retry || failure.code() != null || !failure.passing()) {
+            throw failure;
+          }
+        }
+        Pause.before("waiting for " + peer, Duration.ofNanos(pause));
+        pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
+        channel.resetConnectBackoff();
+        send(Math.max(1, deadline - System.nanoTime()));
+      }
+    }
+
+    @Override
+    public void settle() {
+      isAnswered();
+    }
+
+    /** Blocks while it is under way. */
+    private boolean isAnswered() {
+      try {
+        sent.get();
+        return true;
+      } catch (InterruptedException e) {
+        Thread.currentThread().interrupt();
+        return false;
+      } catch (ExecutionException | CancellationException e) {
+        return false;
+      }
     }
   }
 
