@@ -197,6 +197,7 @@ class RegistrationTest {
     assertInstanceOf(BaseShuffleHandle.class, sent(registered));
     assertFalse(driver.supportsReliableStorage());
     assertTrue(register(1).isEmpty()); // the shuffles to come know it
+    master.calls().clear();
     awaitCall("Heartbeat");
     awaitCall("Heartbeat");
     assertTrue(register(2).isPresent());
