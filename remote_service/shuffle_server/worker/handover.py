@@ -15,8 +15,6 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from shuffle_api.errors import (
     AttemptSuperseded,
     CommitMismatch,
@@ -32,6 +30,7 @@ from shuffle_server.observe.log_context import add_log_fields
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
+from shuffle_server.worker.ingest import check_partitions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import MAX_SUM, parse_table, totals_of
@@ -120,7 +119,8 @@ class HandOver:
 
     def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)
-        _check_partitions(rows, request.command.partitions)
+        if len(rows):
+            check_partitions(rows, request.command.partitions)
         _check_no_copy(request.command)
         target = self._worker.open_attempt(request.command)
         if isinstance(target, MapOutput):
@@ -191,11 +191,3 @@ def _check_no_copy(command: pb.PutCommand) -> None:
     """What is handed over is not read: a copy of what another worker holds would be taken unseen."""
     if command.copy:
         raise InvalidArgument("a copy of a map output, handed over", remedy="workers push copies; leave `copy` out")
-
-
-def _check_partitions(rows: np.ndarray, partitions: int) -> None:
-    if len(rows) and not (rows["partition"].min() >= 0 and rows["partition"].max() < partitions):
-        raise InvalidArgument(
-            f"a block of a partition outside of the {partitions} of the shuffle",
-            remedy="write only partitions that exist",
-        )

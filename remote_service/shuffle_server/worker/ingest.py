@@ -114,7 +114,7 @@ def take(
     skip, place = place.receive(len(batch.rows))
     kept = _without(batch, skip)
     if len(kept.rows):
-        _check_partitions(kept, command.partitions)
+        check_partitions(kept.rows, command.partitions)
         try:
             staged.append(turn, kept)
         except (StorageFull, StorageFailed, QuotaExceeded):
@@ -190,8 +190,9 @@ def _control(chunk: Any) -> pb.PutControl:
     return messages.parse(pb.PutControl, chunk.app_metadata.to_pybytes())
 
 
-def _check_partitions(batch: BlockBatch, partitions: int) -> None:
-    low, high = int(batch.rows["partition"].min()), int(batch.rows["partition"].max())
+def check_partitions(rows: np.ndarray, partitions: int) -> None:
+    """Raises InvalidArgument for a block, of at least one (`rows`, dtype BLOCK_ROW), of no partition of the shuffle."""
+    low, high = int(rows["partition"].min()), int(rows["partition"].max())
     if low < 0 or high >= partitions:
         raise InvalidArgument(
             f"a block of partition {low if low < 0 else high} of a shuffle with {partitions}",

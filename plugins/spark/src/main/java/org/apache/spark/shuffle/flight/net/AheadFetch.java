@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.RejectedExecutionException;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.slf4j.Logger;
@@ -51,7 +52,12 @@ final class AheadFetch implements BlockFetchingListener {
 
   /** Reads what is at hand on this thread, the rest on others. */
   void start() {
-    fetcher.fetch(worker, blocks, this, null, null);
+    try {
+      fetcher.fetch(worker, blocks, this, null, null);
+    } catch (RejectedExecutionException e) {
+      LOG.debug("nothing is read ahead: this executor stops");
+      drop();
+    }
   }
 
   /**

@@ -104,6 +104,15 @@ class AheadFetchTest {
   }
 
   @Test
+  void whereTheExecutorStopsNothingIsReadAhead() {
+    assertTrue(take("early", FIVE));
+    worker.connections().close();
+    fetch.start();
+    assertEquals(List.of("early fetches its own"), heard);
+    assertTrue(fetch.gone());
+  }
+
+  @Test
   void oneThatFailsFailsAll() {
     assertTrue(take("early", FIVE));
     arrives(BLOCKS.get(0));
