@@ -3,12 +3,11 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from bench.spark_driver import JobFailed, SparkDriver
+from tests.processes import stopped
 from tests.spark import stages
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
@@ -23,16 +22,6 @@ FALLBACK, TIMEOUT = "spark.shuffle.flight.fallback", "spark.shuffle.flight.conne
 def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
     """One that shuffles within a single JVM."""
     return start_driver(flight_conf(server) | {"spark.master": "local[2]"})
-
-
-@contextmanager
-def stopped(server: Server) -> Iterator[None]:
-    """It takes connections and answers nothing."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def test_shuffle_that_the_server_refuses_is_sort_shuffles_from_its_first_map_on(
@@ -63,7 +52,7 @@ def test_never_says_why_the_server_refuses(driver: SparkDriver, adaptive: bool) 
 def test_auto_does_not_wait_for_a_server_that_is_silent(driver: SparkDriver, server: Server) -> None:
     driver.renew({FALLBACK: "auto", TIMEOUT: "2s"})
     expected = driver.call(stages.expected)
-    with stopped(server):
+    with stopped(server.pid):
         assert driver.call(stages.shuffled, adaptive=True) == expected
 
 
@@ -71,7 +60,7 @@ def test_never_waits_for_a_server_that_is_silent_for_a_while(driver: SparkDriver
     driver.renew({FALLBACK: "never", TIMEOUT: "1s"})
     expected = driver.call(stages.expected)
     before = pushed_bytes(server)
-    with stopped(server):
+    with stopped(server.pid):
         timer = threading.Timer(3, os.kill, (server.pid, signal.SIGCONT))
         timer.start()
         assert driver.call(stages.shuffled, adaptive=True) == expected

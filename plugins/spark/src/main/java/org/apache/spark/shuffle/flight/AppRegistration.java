@@ -163,11 +163,10 @@ final class AppRegistration implements AutoCloseable {
             .setContent(CONTENT)
             .setReplicas(conf.replicas())
             .build();
-    return new ShuffleRegistration(this, conf, shuffle, () -> ask(request, pipelined));
+    return new ShuffleRegistration(this, conf, shuffle, () -> ask(shuffle, request, pipelined));
   }
 
-  private ShuffleRegistration.Answer ask(RegisterShuffleRequest request, boolean pipelined) {
-    int shuffle = (int) request.getShuffle().getShuffle();
+  private ShuffleRegistration.Answer ask(int shuffle, RegisterShuffleRequest request, boolean pipelined) {
     ControlClient.Sent<RegisterShuffleReply> sent = connections.control().registerShuffle(request);
     shuffles.put(shuffle, sent); // if the answer is lost, the server knows it all the same
     return () -> {

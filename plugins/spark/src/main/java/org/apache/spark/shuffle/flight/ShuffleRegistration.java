@@ -5,6 +5,7 @@ import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.function.Supplier;
 import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.Pause;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
@@ -26,25 +27,24 @@ final class ShuffleRegistration {
     WorkerAddress await() throws IOException;
   }
 
-  /** Asks the server to register the shuffle; does not block. */
-  interface Question {
-    Answer ask();
-  }
-
   private final AppRegistration app;
   private final FlightConf conf;
   private final int shuffle;
-  private final Question question;
+  private final Supplier<Answer> question;
   private Answer asked; // null: the server is to be asked again
   private Optional<WorkerAddress> settled; // null: not yet
 
-  /** Asks, unless the server is known to be out of use. */
-  ShuffleRegistration(AppRegistration app, FlightConf conf, int shuffle, Question question) {
+  /**
+   * Asks, unless the server is known to be out of use.
+   *
+   * @param question asks the server to register the shuffle; does not block
+   */
+  ShuffleRegistration(AppRegistration app, FlightConf conf, int shuffle, Supplier<Answer> question) {
     this.app = app;
     this.conf = conf;
     this.shuffle = shuffle;
     this.question = question;
-    this.asked = app.isUsable() ? question.ask() : null;
+    this.asked = app.isUsable() ? question.get() : null;
   }
 
   /** Whether the server was asked. If not, all that is left may take long. */
@@ -115,7 +115,7 @@ final class ShuffleRegistration {
 
   private WorkerAddress answer() throws IOException {
     if (asked == null) {
-      asked = question.ask();
+      asked = question.get();
     }
     return asked.await();
   }

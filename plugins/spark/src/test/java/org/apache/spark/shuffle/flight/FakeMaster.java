@@ -70,6 +70,7 @@ final class FakeMaster implements AutoCloseable {
     }
     server =
         NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
+            .directExecutor() // so that what comes over one connection is heard of in its order
             .addService(service.build())
             .build()
             .start();
@@ -84,7 +85,7 @@ final class FakeMaster implements AutoCloseable {
     faults.get(name).addAll(List.of(all));
   }
 
-  /** The names of all calls, as they come. */
+  /** The names of all calls, as they come; "NAME given up" when the client does not wait for an answer any longer. */
   BlockingQueue<String> calls() {
     return calls;
   }
@@ -110,6 +111,11 @@ final class FakeMaster implements AutoCloseable {
           call.sendHeaders(new Metadata());
           call.sendMessage(reply.toByteArray());
           call.close(Status.OK, new Metadata());
+        }
+
+        @Override
+        public void onCancel() {
+          calls.add(name + " given up");
         }
       };
     };

@@ -190,6 +190,7 @@ class RegistrationTest {
     start("auto", "60s", "1s");
     master.calls().clear();
     master.meet("RegisterShuffle", Fault.SILENCE);
+    master.meet("Heartbeat", Fault.SILENCE); // an answered one would bring the server back into use
     BooleanSupplier registered = driver.registerSoon(0, 1, 1);
     assertTrue(driver.supportsReliableStorage()); // not settled yet
     awaitCall("RegisterShuffle");
@@ -197,9 +198,9 @@ class RegistrationTest {
     assertInstanceOf(BaseShuffleHandle.class, sent(registered));
     assertFalse(driver.supportsReliableStorage());
     assertTrue(register(1).isEmpty()); // the shuffles to come know it
-    master.calls().clear();
+    awaitCall("Heartbeat given up");
     awaitCall("Heartbeat");
-    awaitCall("Heartbeat");
+    awaitCall("Heartbeat"); // the one before has been answered
     assertTrue(register(2).isPresent());
     assertInstanceOf(BaseShuffleHandle.class, sent(registered)); // what a shuffle is it stays: the next stage has to find it
   }
@@ -247,7 +248,7 @@ class RegistrationTest {
 
   @Test
   void whileTheServerIsKnownToBeAwayNeverWaitsAtOnce() {
-    start("never", "1s");
+    start("never", "300ms"); // over before the first heartbeat brings the server back into use
     master.meet("RegisterShuffle", Collections.nCopies(20, Fault.NO_WORKER).toArray(Fault[]::new));
     assertThrows(UncheckedIOException.class, () -> register(0));
     assertThrows(UncheckedIOException.class, () -> driver.registerSoon(1, 1, 1));
@@ -260,10 +261,9 @@ class RegistrationTest {
     master.meet("RegisterShuffle", Fault.SILENCE);
     driver.registerSoon(0, 1, 1);
     awaitCall("RegisterShuffle");
-    long asked = System.nanoTime();
     driver.removeShuffle(0, true);
+    awaitCall("RegisterShuffle given up");
     awaitCall("UnregisterShuffle");
-    assertTrue(System.nanoTime() - asked > 500_000_000, "the end was told while the beginning was under way");
   }
 
   private void awaitCall(String name) throws InterruptedException {
