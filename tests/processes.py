@@ -1,4 +1,4 @@
-"""What tests do to processes that are not their own."""
+"""What tests do to processes that are not their own, and see of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 @contextmanager
@@ -31,3 +32,14 @@ def run_apart(program: str, *without: str, **variables: str) -> subprocess.Compl
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def event_engine_switches(pid: int) -> int:
+    """How often the threads of gRPC's event engine in a process have waited: in each call, when they take part."""
+    count = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it may end just now
+            if (thread / "comm").read_text().startswith("event_engine"):
+                status = (thread / "status").read_text().splitlines()
+                count += sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
+    return count

@@ -12,8 +12,8 @@ CALLS = 300
 # What switches how often says who has taken part in the calls: with gRPC's event engine its threads do, in each.
 PROGRAM = f"""
 import os
-from pathlib import Path
 import pyarrow.flight as fl
+from tests.processes import event_engine_switches
 
 class Server(fl.FlightServerBase):
     def do_action(self, context, action):
@@ -23,12 +23,7 @@ server = Server("grpc+tcp://127.0.0.1:0")
 client = fl.connect(f"grpc+tcp://127.0.0.1:{{server.port}}")
 for _ in range({CALLS}):
     list(client.do_action(fl.Action("", b"")))
-switches = 0
-for thread in Path("/proc/self/task").iterdir():
-    if (thread / "comm").read_text().startswith("event_engine"):
-        status = (thread / "status").read_text().splitlines()
-        switches += sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
-print(switches, os.environ.get("GRPC_EXPERIMENTS"), flush=True)
+print(event_engine_switches(os.getpid()), os.environ.get("GRPC_EXPERIMENTS"), flush=True)
 os._exit(0)  # threads of the server
 """
 

@@ -155,7 +155,7 @@ class Registry:
             for id, outputs in list(self._shuffles.items())
             for attempt in outputs.held_by(op.worker)
         ]
-        return (*(event for event in lost if event is not None), WorkerLost(info, op.reason))
+        return (WorkerLost(info, op.reason), *(event for event in lost if event is not None))
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
         ids = [id for id in self._shuffles if id.app == app]

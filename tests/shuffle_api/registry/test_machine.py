@@ -187,8 +187,12 @@ class RegistryMachine(RuleBasedStateMachine):
             self.expired.discard(operation.app)
         if isinstance(operation, RegisterShuffle):
             self.shuffles.setdefault(operation.spec.id, History())
+        lost = [event.worker.id for event in events if isinstance(event, WorkerLost)]
+        assert all(isinstance(event, WorkerLost) for event in events[: len(lost)])  # before its outputs
         for event in events:
             self.note(event)
+        living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
+        assert not {holder for output in living if output for holder in output.workers} & set(lost)
         self.check_repeating(operation)
 
     def note(self, event: Event) -> None:
@@ -211,9 +215,6 @@ class RegistryMachine(RuleBasedStateMachine):
                 assert not [id for id in self.shuffles if id.app == app]
                 if reason == "expired":
                     self.expired.add(app)
-            case WorkerLost(worker, _):
-                living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
-                assert worker.id not in {holder for output in living if output for holder in output.workers}
 
     def check_repeating(self, operation: Operation) -> None:
         after = copy.deepcopy(self.registry)

@@ -126,7 +126,7 @@ def test_losing_a_worker_loses_what_it_holds_and_nothing_else(registry: Registry
     registry.apply(CommitMapOutput(ID, output(1, worker="w2")))
     registry.apply(CommitMapOutput(ID, output(2)))
     lost = (LostOutput(ID, output(0), "power cut"), LostOutput(ID, output(2), "power cut"))
-    assert registry.apply(LoseWorker("w1", "power cut")) == (*lost, WorkerLost(W1, "power cut"))
+    assert registry.apply(LoseWorker("w1", "power cut")) == (WorkerLost(W1, "power cut"), *lost)
     assert registry.map_outputs(ID) == ([output(1, worker="w2")], None)
     assert registry.workers() == [W2]
     assert registry.apply(LoseWorker("w1", "power cut")) == ()
