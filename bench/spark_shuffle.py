@@ -169,8 +169,9 @@ def start_side(running: ExitStack, name: str, conf: dict[str, str], options: arg
     own.mkdir()
     base = local_conf(own, memory=options.memory, partitions=options.partitions)
     base["spark.sql.adaptive.enabled"] = "false"
-    # The full collections after a run would leave the next one with a small heap, which G1 then marks all the time.
-    base["spark.driver.extraJavaOptions"] += " -XX:MaxHeapFreeRatio=100"
+    # The full collections after a run would leave the next one with a small heap, which G1 then marks all the time; and
+    # one that still grows has a page fault for each 4 KiB, in some runs and not in others.
+    base["spark.driver.extraJavaOptions"] += f" -Xms{options.memory} -XX:+AlwaysPreTouch"
     if options.codec == "none":
         base["spark.shuffle.compress"] = "false"
     else:

@@ -62,7 +62,8 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   synchronized void watch(SparkContext context) {
     if (tracker == null && context.env().mapOutputTracker() instanceof MapOutputTrackerMaster master) {
       tracker = master;
-      context.addSparkListener(this);
+      // Beside Spark's own: a queue of its own is a thread that each event of each job wakes.
+      context.listenerBus().addToManagementQueue(this);
     }
   }
 
