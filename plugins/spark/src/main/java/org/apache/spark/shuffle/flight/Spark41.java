@@ -42,18 +42,15 @@ final class Spark41 extends SparkVersion {
 
   /** Puts new ones in their place if {@link #omit} has been at {@code checksums}. */
   static void restore(RowBasedChecksum[] checksums) {
-    if (omitted(checksums)) {
-      Arrays.setAll(checksums, partition -> new UnsafeRowChecksum());
-    }
+    RowBasedChecksum[] whole = whole(checksums);
+    System.arraycopy(whole, 0, checksums, 0, whole.length);
   }
 
   /** New ones if {@link #omit} has been at {@code checksums}, else those. */
   static RowBasedChecksum[] whole(RowBasedChecksum[] checksums) {
-    return omitted(checksums) ? UnsafeRowChecksum.createUnsafeRowChecksums(checksums.length) : checksums;
-  }
-
-  private static boolean omitted(RowBasedChecksum[] checksums) {
-    return checksums.length > 0 && checksums[0] == null;
+    return checksums.length > 0 && checksums[0] == null
+        ? UnsafeRowChecksum.createUnsafeRowChecksums(checksums.length)
+        : checksums;
   }
 
   @Override
