@@ -110,8 +110,8 @@ def test_demo_that_is_interrupted_leaves_nothing(own_input: Path, scratch: Path)
         if line.startswith("starting two Spark sessions") or time.monotonic() > deadline:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=300)
-    assert process.returncode == 130
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 130, said
     assert list(scratch.iterdir()) == []
     # A JVM that was killed is gone from the process table a moment later.
     wait_until(lambda: processes_that_mention(scratch) == [], "its processes are gone")
