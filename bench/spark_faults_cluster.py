@@ -55,6 +55,9 @@ class ClusterScene:
         right = self.driver.result(DEADLINE_S) == EXPECTED
         if fault == "worker for good":
             wait_until(lambda: victim.worker not in self.cluster.worker_ids(), "the worker is given up")
+            # Spark, too: else an executor that has read ahead might not miss what is lost.
+            said = f"Flight Shuffle worker {victim.worker} is gone"
+            wait_until(lambda: said in self.driver.log.read_text(errors="replace"), "Spark has given up the worker")
         right &= self.driver.call(spark_faults_job.read, timeout=DEADLINE_S, group=group) == EXPECTED
         written = self.driver.call(spark_faults_job.written_maps, group=group)
         lost, rerun = [index for task, index in written if task in gone], reruns(written)
