@@ -191,8 +191,9 @@ class RegistryMachine(RuleBasedStateMachine):
         assert all(isinstance(event, WorkerLost) for event in events[: len(lost)])  # before its outputs
         for event in events:
             self.note(event)
-        living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
-        assert not {holder for output in living if output for holder in output.workers} & set(lost)
+        if lost:
+            living = [h.winner(map) for h in self.shuffles.values() for map in h.committed]
+            assert not {holder for output in living if output for holder in output.workers} & set(lost)
         self.check_repeating(operation)
 
     def note(self, event: Event) -> None:
