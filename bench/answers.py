@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench import compare, spark_queries, tpcds, tpch
 from bench.cluster import wait_until
+from bench.ending import unwind_when_told_to_end
 from bench.files import files_below, once, opened_by
 from bench.server import ServerProcess
 from bench.spark import local_conf
@@ -134,4 +135,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

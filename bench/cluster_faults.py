@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.cluster import ClusterProcesses, wait_until
 from bench.cluster_writers import write_all
+from bench.ending import unwind_when_told_to_end
 from bench.files import files_below
 from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputNotWritten
@@ -199,4 +200,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     raise SystemExit(main())

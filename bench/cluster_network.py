@@ -25,6 +25,7 @@ from pathlib import Path
 from bench import network
 from bench.cluster import end, wait_until
 from bench.cluster_writers import write_all
+from bench.ending import unwind_when_told_to_end
 from bench.fault_proxy import FaultProxy
 from bench.server import ServerProcess
 from shuffle_api.ids import MapAttempt
@@ -245,4 +246,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     raise SystemExit(main())

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import wait_until
+from bench.ending import unwind_when_told_to_end
 from bench.ingest_by_file import read_outputs
 from bench.ingest_plain import flight_of_files, receive_files
 from bench.ingest_writers import TIMEOUT, Target, Work, Writers, push, random_blocks
@@ -252,4 +253,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     main()

@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from bench import machine, process, python_shuffle_spark
 from bench import spark_shuffle_job as job
+from bench.ending import unwind_when_told_to_end
 from bench.python_shuffle_dask import DaskSide
 from bench.python_shuffle_input import files_of, prepare_arrow
 from bench.python_shuffle_tasks import Digest, FlightSide
@@ -252,4 +253,5 @@ def _cpu(pids: list[int]) -> float:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry_recovery
+from bench.ending import unwind_when_told_to_end
 from bench.parts import measure
 from bench.process import cpu_seconds
 from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, commit_for, load_from_processes, output
@@ -191,4 +192,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     main()

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench import machine, spark_faults_cluster, spark_faults_server
+from bench.ending import unwind_when_told_to_end
 from bench.spark_faults_run import Run
 from bench.spark_shuffle import say
 from tests.spark import observe
@@ -101,4 +102,5 @@ def _runs(scene: Scene, numbers: Iterable[int], dice: random.Random) -> Iterator
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

@@ -24,6 +24,7 @@ from typing import Any
 
 from bench import machine, process
 from bench import spark_shuffle_job as job
+from bench.ending import unwind_when_told_to_end
 from bench.files import once
 from bench.server import ServerProcess
 from bench.spark import local_conf
@@ -211,4 +212,5 @@ def _mean_stage(stages: tuple[job.Stage, ...]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

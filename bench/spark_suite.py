@@ -23,6 +23,7 @@ from typing import Any
 
 from bench import compare, machine, process, spark_suite_report
 from bench import spark_shuffle_job as job
+from bench.ending import unwind_when_told_to_end
 from bench.server import ServerProcess
 from bench.spark_driver import ROOT
 from bench.spark_shuffle import FLIGHT, RUN_TIMEOUT_S, SORT, Side, say, start_side
@@ -185,4 +186,5 @@ def _cpu(side: Side) -> float:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

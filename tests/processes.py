@@ -43,3 +43,17 @@ def event_engine_switches(pid: int) -> int:
                 status = (thread / "status").read_text().splitlines()
                 count += sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
     return count
+
+
+def processes_that_mention(directory: Path) -> list[str]:
+    """The command lines, but for this process's, in which a directory occurs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:  # it ended meanwhile
+                continue
+            if str(directory) in command and int(entry.name) != os.getpid():
+                found.append(command)
+    return found

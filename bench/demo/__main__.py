@@ -3,7 +3,6 @@
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from bench.demo.folder import BadInput, find_tables
 from bench.demo.report import Line, Report
 from bench.demo.results import compare, count_rows
 from bench.demo.worker import Side, SideFailed
+from bench.ending import INTERRUPTED, unwind_when_told_to_end
 from bench.server import ServerFailed, ServerProcess
 from bench.spark import local_conf
 from shuffle_api.errors import ShuffleError
@@ -31,14 +31,13 @@ def main() -> int:
     """0: all results equal; 1: a difference or a failed query; 2: it could not be run."""
     arguments = parse()
     report = Report(as_json=arguments.json)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(130))  # unwinds, and so cleans up
+    unwind_when_told_to_end()
     scratch = Path(tempfile.mkdtemp(prefix="flight-shuffle-demo-", dir=arguments.scratch))
     try:
         return run(arguments, scratch, report)
     except KeyboardInterrupt:
         print("\nscripts/demo: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except (BadInput, SideFailed, ServerFailed, ShuffleError, FileNotFoundError) as error:
         print(f"\nscripts/demo: {error}", file=sys.stderr)
         return 2

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
+from bench.ending import unwind_when_told_to_end
 from bench.streaming import cases, flink, table
 from bench.streaming.cases import Point
 from bench.streaming.plan import GUARANTEES
@@ -144,4 +145,5 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

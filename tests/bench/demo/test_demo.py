@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from bench.cluster import wait_until
+from tests.processes import processes_that_mention
 
 ROOT = Path(__file__).parents[3]
 ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
@@ -35,19 +36,6 @@ def demo(*arguments: str | Path) -> subprocess.Popen[str]:
 def heed_interrupts() -> None:
     """A shell has what it runs in the background ignore them, and so would the demo."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def processes_that_mention(directory: Path) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:  # it ended meanwhile
-                continue
-            if str(directory) in command and int(entry.name) != os.getpid():
-                found.append(command)
-    return found
 
 
 @pytest.fixture
