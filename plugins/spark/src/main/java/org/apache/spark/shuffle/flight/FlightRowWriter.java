@@ -44,6 +44,12 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     this.metrics = metrics;
     this.lengths = new long[partitioner.numPartitions()];
     this.buffers = new RowBuffers(context.taskMemoryManager(), lengths.length, path.bufferSize(), this::push);
+    buffers.handOnAt(enough());
+  }
+
+  /** Where little repeats, more rows do not compress better, and few of them are still in the processor's cache. */
+  private int enough() {
+    return codec.littleRepeats() ? path.shortBuffer(lengths.length) : path.bufferSize();
   }
 
   @Override
@@ -104,6 +110,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     int size = RowReader.HEADER_BYTES + packed;
     metrics.incBytesWritten(size);
     lengths[partition] += size;
+    buffers.handOnAt(enough());
   }
 
   @Override

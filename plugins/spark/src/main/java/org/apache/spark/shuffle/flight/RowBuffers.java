@@ -29,6 +29,7 @@ final class RowBuffers extends MemoryConsumer {
   private final Sink sink;
   private final byte[][] buffers;
   private final int[] used;
+  private int limit;
 
   RowBuffers(TaskMemoryManager memory, int partitions, int bufferSize, Sink sink) {
     super(memory, bufferSize, MemoryMode.ON_HEAP);
@@ -36,12 +37,18 @@ final class RowBuffers extends MemoryConsumer {
     this.sink = sink;
     this.buffers = new byte[partitions][];
     this.used = new int[partitions];
+    this.limit = bufferSize;
+  }
+
+  /** From now on the rows of a partition are handed on before they are more than {@code bytes}, and not than a buffer. */
+  void handOnAt(int bytes) {
+    limit = Math.min(bytes, bufferSize);
   }
 
   /** Copies a row behind those of its partition. */
   void append(int partition, UnsafeRow row) throws IOException {
     int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
-    if (buffers[partition] != null && needed > bufferSize - used[partition]) {
+    if (buffers[partition] != null && needed > limit - used[partition]) {
       handOn(partition);
     }
     if (needed > bufferSize) {
@@ -93,8 +100,8 @@ final class RowBuffers extends MemoryConsumer {
   /** What Spark granted is a whole buffer. The array begins smaller, because clearing it costs more than a few rows do. */
   private void grow(int partition, int needed) {
     byte[] buffer = buffers[partition];
-    long size = Math.max(4L * buffer.length, (long) used[partition] + needed);
-    buffers[partition] = Arrays.copyOf(buffer, (int) Math.min(bufferSize, size));
+    int size = Math.max(Math.min(4 * buffer.length, limit), used[partition] + needed);
+    buffers[partition] = Arrays.copyOf(buffer, size);
   }
 
   private boolean acquired() {

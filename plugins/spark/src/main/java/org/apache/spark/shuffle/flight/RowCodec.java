@@ -40,6 +40,7 @@ abstract class RowCodec implements AutoCloseable {
   private final int id;
   private byte[] packed = new byte[0];
   private final Untried stored = new Untried(MOST_UNTRIED);
+  private boolean littleRepeats = true;
 
   private RowCodec(int id) {
     this.id = id;
@@ -109,7 +110,20 @@ abstract class RowCodec implements AutoCloseable {
   /** A try has come to {@code size}: what is said of the buffer, and what it means for those after it. */
   private int tried(int length, int size) {
     stored.tried(size > length - length / LEAST_GAIN);
+    littleRepeats = hardlyShrinks(length, size);
     return Math.min(length, size);
+  }
+
+  private static boolean hardlyShrinks(int length, int size) {
+    return size > length / 3 * 2;
+  }
+
+  /**
+   * Whether a longer buffer would hardly shrink more than the last one that was tried: too little repeats in it. True as
+   * long as none was.
+   */
+  boolean littleRepeats() {
+    return littleRepeats;
   }
 
   /** The room that {@code length} bytes need while they are packed. */
@@ -236,11 +250,11 @@ abstract class RowCodec implements AutoCloseable {
         return skimming.compress(source, 0, length, target, at, target.length - at);
       }
       int size = compressor.compress(source, 0, length, target, at, target.length - at);
-      boolean hardlyShrinks = size > length / 3 * 2 && LargeSteps.KNOWN;
-      if (hardlyShrinks && skimming == null) {
+      boolean skims = hardlyShrinks(length, size) && LargeSteps.KNOWN;
+      if (skims && skimming == null) {
         skimming = LargeSteps.compressor();
       }
-      skimmed.tried(hardlyShrinks);
+      skimmed.tried(skims);
       return size;
     }
 

@@ -17,7 +17,7 @@ import org.apache.spark.unsafe.Platform;
  * @param dataSize the exchange's metric of that name, or null
  */
 record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
-  /** Larger ones leave the processor's cache and gain nothing. */
+  /** Larger ones gain nothing. */
   private static final int LARGEST_BUFFER = 128 << 10;
 
   /** Bytes of all buffers of a task together as long as they need not be smaller than {@link #SMALLEST_BUFFER} for it. */
@@ -25,6 +25,9 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
 
   /** Smaller ones compress badly and make many blocks: Spark's serialized writer, which sorts, is better then. */
   private static final int SMALLEST_BUFFER = 16 << 10;
+
+  /** Bytes that a core's second-level cache holds, as a rule. */
+  private static final int CACHED = 2 << 20;
 
   private static final package$ CONFIG = package$.MODULE$;
 
@@ -80,6 +83,11 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException("this Spark's UnsafeRowSerializer has no field " + name, e);
     }
+  }
+
+  /** Bytes at which a buffer is handed on where longer ones gain little: those of all partitions then stay in a core's cache. */
+  int shortBuffer(int partitions) {
+    return Math.min(bufferSize, Math.max(SMALLEST_BUFFER, CACHED / Math.max(1, partitions)));
   }
 
   void addDataSize(long bytes) {

@@ -110,6 +110,39 @@ class RowBuffersTest {
   }
 
   @Test
+  void rowsAreHandedOnWhenTheyAreToBeFromThenOn() throws IOException {
+    int size = 50_000;
+    TaskMemoryManager memory = memory(1 << 20);
+    RowBuffers buffers = buffers(memory, size);
+    for (int limit : new int[] {BUFFER, 2 * size, 10 * BUFFER, 40}) {
+      buffers.handOnAt(limit);
+      written.clear();
+      lengths.clear();
+      Map<Integer, ByteArrayOutputStream> expected = append(buffers, 4000, 100);
+      buffers.handOnAll();
+      assertWritten(expected);
+      int most = Math.max(4 + 8 + 8 * 100, Math.min(limit, size)); // a row is not cut
+      assertTrue(lengths.stream().allMatch(length -> length <= most), "at most " + limit);
+      assertTrue(lengths.stream().anyMatch(length -> length > most * 8 / 10), "they are filled to " + limit);
+    }
+    buffers.free();
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void fullerBuffersThanFromNowOnAreHandedOnWithTheNextRow() throws IOException {
+    RowBuffers buffers = buffers(memory(1 << 20), 50_000);
+    for (int i = 0; i < 100; i++) {
+      buffers.append(0, row(5, i));
+    }
+    buffers.handOnAt(BUFFER);
+    assertEquals(List.of(), lengths);
+    buffers.append(0, row(5, 100));
+    assertEquals(List.of(100 * (4 + 8 + 8 * 5)), lengths);
+    buffers.free();
+  }
+
+  @Test
   void rowLargerThanABufferGoesAloneAndInOrder() throws IOException {
     TaskMemoryManager memory = memory(1 << 20);
     RowBuffers buffers = buffers(memory);

@@ -38,6 +38,15 @@ class RowPathTest {
   }
 
   @Test
+  void shortBuffersFitACacheTogetherAsLongAsTheyHave16KiB() {
+    assertEquals(128 << 10, RowPath.of(ROWS, 1, conf(), MEMORY).shortBuffer(1));
+    assertEquals(128 << 10, RowPath.of(ROWS, 16, conf(), MEMORY).shortBuffer(16));
+    assertEquals(32 << 10, RowPath.of(ROWS, 64, conf(), MEMORY).shortBuffer(64));
+    assertEquals(16 << 10, RowPath.of(ROWS, 500, conf(), MEMORY).shortBuffer(500));
+    assertEquals(20 << 10, RowPath.of(ROWS, 8, conf(), 160 << 10).shortBuffer(8), "no more than a buffer");
+  }
+
+  @Test
   void buffersStayWithinTheMemoryOfATask() {
     assertEquals(20 << 10, RowPath.of(ROWS, 8, conf(), 160 << 10).bufferSize());
     assertEquals(16 << 10, RowPath.of(ROWS, 8, conf(), 128 << 10).bufferSize());

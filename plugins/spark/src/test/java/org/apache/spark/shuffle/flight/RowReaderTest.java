@@ -188,6 +188,23 @@ class RowReaderTest {
     }
   }
 
+  @ParameterizedTest
+  @ValueSource(strings = {"none", "lz4", "zstd"})
+  void longBuffersAreWorthwhileAfterOneThatShrank(String name) throws IOException {
+    byte[] zeros = new byte[10_000];
+    byte[] random = new byte[10_000];
+    new java.util.Random(5).nextBytes(random);
+    try (RowCodec codec = codec(name)) {
+      assertTrue(codec.littleRepeats(), "nothing is known");
+      codec.pack(zeros, zeros.length);
+      assertEquals(name.equals("none"), codec.littleRepeats());
+      codec.pack(random, random.length);
+      assertTrue(codec.littleRepeats());
+      codec.pack(zeros, zeros.length);
+      assertTrue(codec.littleRepeats(), "it was stored untried");
+    }
+  }
+
   @Test
   void whatShrinksALittleIsNotGivenUp() throws IOException {
     byte[] rows = new byte[16_000]; // a tenth zeros
