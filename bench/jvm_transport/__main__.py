@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine, process
+from bench.ending import unwind_when_told_to_end
 from bench.jvm_transport.jvm import FLAGS, UNCHECKED, ZERO_COPY, Worker, compile_core, compile_ours
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -138,4 +139,5 @@ def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     main()

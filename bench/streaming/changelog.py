@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import parts
+from bench.ending import unwind_when_told_to_end
 from bench.streaming.plan import IDENTITY, WORDCOUNT, Case
 from bench.streaming.run import Outcome, run
 
@@ -151,4 +152,5 @@ def cpu(outcome: Outcome) -> float:
 PARTS = {"cost": cost, "state": state}
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

@@ -30,6 +30,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from bench.ending import unwind_when_told_to_end
 from bench.streaming.faults_plan import CASES, CONSUMERS, PARTITIONS, PRODUCERS, Fault, case_of, faults_of
 from bench.streaming.faults_task import RECORD, Task, run_task
 from bench.streaming.relay_process import RelayProcess
@@ -345,4 +346,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bench import machine
+from bench.ending import unwind_when_told_to_end
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
@@ -106,4 +107,5 @@ def _report(sides: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     raise SystemExit(main())

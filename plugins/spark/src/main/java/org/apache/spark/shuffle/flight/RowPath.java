@@ -87,7 +87,7 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
 
   /** Bytes at which a buffer is handed on where longer ones gain little: those of all partitions then stay in a core's cache. */
   int shortBuffer(int partitions) {
-    return Math.min(bufferSize, Math.max(SMALLEST_BUFFER, CACHED / Math.max(1, partitions)));
+    return Math.min(bufferSize, Math.max(SMALLEST_BUFFER, share(partitions, CACHED)));
   }
 
   void addDataSize(long bytes) {
