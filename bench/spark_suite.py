@@ -5,6 +5,9 @@ bytes (where sort shuffle runs with ``spark.shuffle.compress=false``, its best s
 process that lives through all of it; only one works at a time, A B C A B C ..., and each case is checked first: all
 sides have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
 
+Two drivers that run the same code differ by some hundredths for as long as they live, because their compilers have not
+decided alike. ``--forks N`` does all of it N times, each with new drivers and a new server, as JMH does.
+
 A table goes to standard error, the JSON to standard output. docs/benchmarks/README.md explains the fields.
 """
 
@@ -70,16 +73,19 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tiny", type=int, default=50, help="shuffles of next to nothing (default: 50)")
     parser.add_argument("--rounds", type=int, default=3, help="timed runs of each case and side (default: 3)")
     parser.add_argument("--warm-up", type=int, default=0, metavar="N", help="runs before those, not timed (default: 0)")
+    parser.add_argument("--forks", type=int, default=1, help="times that all is done, with new processes (default: 1)")
     parser.add_argument("--memory", default="4g", help="heap of each driver (default: 4g)")
     parser.add_argument("--codec", default="lz4", help="spark.io.compression.codec of both sides (default: lz4)")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting of all sides")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
     parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too, after each case")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios; needs matplotlib")
-    parser.add_argument("--jfr", metavar="DIR", help="record each driver with Java Flight Recorder into DIR/SIDE.jfr")
+    parser.add_argument("--jfr", metavar="DIR", help="record each driver (of the last fork) into DIR/SIDE.jfr")
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
     parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
     options = parser.parse_args(arguments)
+    if min(options.rounds, options.forks) < 1:
+        parser.error("--rounds and --forks: at least 1")
     options.only = known(parser, "--only", "group", options.only, GROUPS)
     options.sides = known(parser, "--sides", "side", options.sides, ALL_SIDES)
     return options
@@ -116,17 +122,23 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
         "machine": machine.facts() | {"load_before": round(machine.load(), 2)},
         "parameters": {name: value for name, value in vars(options).items() if name not in PLACES},
     }
-    with ExitStack() as running:
-        server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
-        sides = [start(running, name, server, options, scratch) for name in options.sides]
-        timings: list[Timing] = []
-        for timing in time_all(cases, sides, options.rounds, options.warm_up):
-            timings.append(timing)
-            yield about | {
-                "bytes_pushed": server.status().bytes_pushed,
-                "groups": spark_suite_report.groups(timings),
-                "cases": [timed.report() for timed in timings],
-            }
+    timings: dict[str, Timing] = {}
+    pushed = 0
+    for number in range(1, options.forks + 1):
+        own = scratch / str(number)
+        own.mkdir()
+        with ExitStack() as running:
+            server = running.enter_context(ServerProcess(own / "data", own / "server.log"))
+            sides = [start(running, name, server, options, own) for name in options.sides]
+            for case in in_turn(cases, sides):
+                timing = timings.setdefault(case.name, Timing(case.name, case.group))
+                time_case(case, sides, options.rounds, options.warm_up, timing)
+                yield about | {
+                    "bytes_pushed": pushed + server.status().bytes_pushed,
+                    "groups": spark_suite_report.groups(timings.values()),
+                    "cases": [timed.report(options.rounds) for timed in timings.values()],
+                }
+            pushed += server.status().bytes_pushed
 
 
 def start(running: ExitStack, name: str, server: ServerProcess, options: argparse.Namespace, scratch: Path) -> Side:
@@ -144,23 +156,22 @@ def start(running: ExitStack, name: str, server: ServerProcess, options: argpars
     return side
 
 
-def time_all(cases: list[Case], sides: list[Side], rounds: int, warm_up: int) -> Iterator[Timing]:
-    """All sides' times of every case. Raises SystemExit if their answers differ."""
+def in_turn(cases: list[Case], sides: list[Side]) -> Iterator[Case]:
+    """Each case, when sort shuffle has the settings that are best for it."""
     for conf, same in groupby(cases, key=lambda case: case.sort_conf):
         for side in sides:
             if side.name == SORT:
                 side.driver.renew(conf)
                 side.processes["jvm"] = side.driver.call(job.jvm_pid)
-        for case in same:
-            yield time_case(case, sides, rounds, warm_up)
+        yield from same
 
 
-def time_case(case: Case, sides: list[Side], rounds: int, warm_up: int) -> Timing:
+def time_case(case: Case, sides: list[Side], rounds: int, warm_up: int, timing: Timing) -> None:
+    """Add the times of all sides to ``timing``. Raises SystemExit if their answers differ."""
     first, *others = ((side, side.driver.call(case.check, timeout=RUN_TIMEOUT_S, **case.arguments)) for side in sides)
     for side, rows in others:
         if difference := compare.rows_equal(first[1], rows, ordered=False):
             raise SystemExit(f"{case.name}: {first[0].name} and {side.name} differ: {difference}")
-    timing = Timing(case.name, case.group)
     for _ in range(warm_up):
         for side in sides:
             _run(case, side)
@@ -169,7 +180,6 @@ def time_case(case: Case, sides: list[Side], rounds: int, warm_up: int) -> Timin
             timing.add(side.name, *_run(case, side))
         times = (f"{side.name} {timing.seconds[side.name][-1]:.2f} s" for side in sides)
         say(f"{case.name}, round {number}: {', '.join(times)}")
-    return timing
 
 
 def _run(case: Case, side: Side) -> tuple[float, float]:

@@ -29,7 +29,16 @@ class Timing:
     def median_cpu_s(self, side: str) -> float:
         return statistics.median(self.cpu_s[side])
 
-    def report(self) -> dict[str, Any]:
+    def fork_ratios(self, rounds: int) -> dict[str, list[float]]:
+        """By side: what its ratio would be in each fork alone. A fork has so many rounds."""
+        forks = range(0, max(map(len, self.seconds.values())), rounds)
+        alone = [
+            ratios({side: statistics.median(times[at : at + rounds]) for side, times in self.seconds.items()})
+            for at in forks
+        ]
+        return {side: [each[side] for each in alone] for side in alone[0]}
+
+    def report(self, rounds: int) -> dict[str, Any]:
         """The case's part of the JSON."""
         wall_s = {side: self.median_s(side) for side in self.seconds}
         cpu_s = {side: self.median_cpu_s(side) for side in self.cpu_s}
@@ -38,6 +47,7 @@ class Timing:
             "group": self.group,
             "ratio": ratios(wall_s),
             "cpu_ratio": ratios(cpu_s),
+            "fork_ratios": self.fork_ratios(rounds),
             "median_s": {side: round(taken, 3) for side, taken in wall_s.items()},
             "median_cpu_s": {side: round(spent, 2) for side, spent in cpu_s.items()},
             "seconds": {side: [round(taken, 3) for taken in times] for side, times in self.seconds.items()},

@@ -28,6 +28,12 @@ def test_unknown_side_is_refused_with_the_known_ones(capsys: pytest.CaptureFixtu
     assert "no such side: hash; there are sort, flight, wire" in capsys.readouterr().err
 
 
+def test_no_fork_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        spark_suite.parse_arguments(["--forks=0"])
+    assert "at least 1" in capsys.readouterr().err
+
+
 def test_ratio_of_a_group_is_that_of_its_sums() -> None:
     timings = [Timing("a", "g"), Timing("b", "g")]
     for timing, sort, flight, wire in zip(timings, (1.0, 3.0), (2.0, 1.0), (3.0, 3.0), strict=True):
@@ -42,6 +48,31 @@ def test_ratio_of_a_group_is_that_of_its_sums() -> None:
             "cpu_s": {"sort": 2.0, "flight": 4.0, "wire": 1.0},
         }
     }
+
+
+def test_forks_have_ratios_of_their_own() -> None:
+    timing = Timing("a", "g")
+    for sort, flight in ((2.0, 1.0), (2.0, 1.0), (2.0, 8.0), (4.0, 3.0), (4.0, 3.0), (4.0, 3.0)):
+        timing.add("sort", sort, 1.0)
+        timing.add("flight", flight, 1.0)
+    report = timing.report(rounds=3)
+    assert report["fork_ratios"] == {"flight": [0.5, 0.75]}
+    assert report["ratio"] == {"flight": 1.0}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
+def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
+    work = ["--only=tiny", "--sides=sort,wire", "--tiny=2", "--rounds=2", "--forks=2", "--memory=1g"]
+    command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={tmp_path}", f"--scratch={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
+    report = json.loads(done.stdout)
+    (case,) = report["cases"]
+    assert len(case["seconds"]["wire"]) == 4
+    assert len(case["fork_ratios"]["wire"]) == 2
+    assert done.stderr.count("2 tiny, round 1:") == 2
+    assert report["bytes_pushed"] > 0
+    assert not list(tmp_path.glob("spark-suite-*"))
 
 
 @pytest.mark.spark
