@@ -5,8 +5,8 @@ bytes (where sort shuffle runs with ``spark.shuffle.compress=false``, its best s
 process that lives through all of it; only one works at a time, A B C A B C ..., and each case is checked first: all
 sides have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
 
-Two drivers that run the same code differ by some hundredths for as long as they live, because their compilers have not
-decided alike. ``--forks N`` does all of it N times, each with new drivers and a new server, as JMH does.
+The ratios of two such runs can differ by some hundredths. ``--forks N`` does all of it N times, each with new drivers
+and a new server, as JMH does.
 
 A table goes to standard error, the JSON to standard output. docs/benchmarks/README.md explains the fields.
 """
@@ -80,7 +80,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
     parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too, after each case")
     parser.add_argument("--plot", metavar="FILE.png", help="draw the ratios; needs matplotlib")
-    parser.add_argument("--jfr", metavar="DIR", help="record each driver (of the last fork) into DIR/SIDE.jfr")
+    parser.add_argument(
+        "--jfr", metavar="DIR", help="record each driver with Java Flight Recorder into DIR/SIDE.jfr; of the last fork"
+    )
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
     parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
     options = parser.parse_args(arguments)
