@@ -166,12 +166,27 @@ def test_control_messages_are_limited_while_they_wait(account: Account) -> None:
     account.control(size)
 
 
+@pytest.mark.parametrize("announces", [True, False])
+def test_a_sender_that_waits_when_the_account_closes_gets_credit_to_send_on(account: Account, announces: bool) -> None:
+    spent = INITIAL_CREDIT - 1024
+    for _ in range(33):
+        account.arrived(spent // 33)
+    account.took(1000, 2000)
+    if announces:
+        assert account.announced(5000, spent, hungry=False) is None
+    assert account.close() == INITIAL_CREDIT + spent
+    assert account.close() is None
+
+
 def test_a_closed_account_takes_nothing_and_gives_nothing(account: Account) -> None:
     account.arrived(5000)
     account.took(4000, 5000)
-    account.close()
+    assert account.close() is None
     assert account.consumed(4000) is None
-    assert account.announced(10, 0, hungry=False) is None
+    assert account.statistics().held == 0
+    assert account.announced(0, 5000, hungry=False) is None
+    with pytest.raises(StreamBroken, match="nobody receives"):
+        account.announced(10, 5000, hungry=False)
     with pytest.raises(StreamBroken, match="nobody receives"):
         account.arrived(1)
     with pytest.raises(StreamBroken, match="nobody receives"):

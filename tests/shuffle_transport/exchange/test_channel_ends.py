@@ -103,6 +103,32 @@ def test_a_handler_that_returns_while_data_comes_is_told_to_the_sender() -> None
                 channel.send(*numbered(0, 100_000), TIMEOUT)
 
 
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize("size", [20_000, 100_000, 3_000_000])
+def test_a_handler_that_returns_while_the_sender_waits_is_told_to_it(size: int, taken: int, resume: bool) -> None:
+    # A sender may wait without announcing it (20,000 bytes), or with more than its window holds (3,000,000).
+    returns = threading.Event()
+
+    def handler(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        for _ in range(taken):
+            channel.receive(TIMEOUT)
+        returns.wait(TIMEOUT)
+
+    def send_on(channel: BlockChannel) -> None:
+        while True:
+            channel.send(*numbered(0, size), TIMEOUT)
+
+    options = ChannelOptions(resume=resume)
+    with connected(handler, options=options) as (client, _), client.open("deaf") as channel:
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(send_on, channel)
+            eventually(lambda: channel.statistics().backlog > 0)
+            returns.set()
+            with pytest.raises(StreamBroken, match="nobody receives any more"):
+                sending.result(TIMEOUT)
+
+
 def test_sending_after_the_end_is_refused() -> None:
     with connected(echo) as (client, _), client.open("echo") as channel:
         channel.half_close(TIMEOUT)

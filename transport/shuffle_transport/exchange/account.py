@@ -84,8 +84,11 @@ class Account:
         """The sender has spent so much credit and waits with so much more to spend, or (0) with nothing.
 
         :param hungry: this end waited for what came.
+        :raises StreamBroken: it waits, and nobody will take it.
         """
         with self._lock:
+            if backlog:
+                self._check_open()
             if self._closed:
                 return None
             earlier = self._settle(self._owed)
@@ -129,11 +132,19 @@ class Account:
                 known, received=known.received + self._arrived, consumed=known.consumed + self._owed, held=held
             )
 
-    def close(self) -> None:
-        """Nobody will take any more: gives the reservation back. Idempotent."""
+    def close(self) -> int | None:
+        """Nobody will take any more: gives the reservation back. Idempotent.
+
+        And the credit of all that is held: a sender that waits for some shall send, and be told so.
+        """
         with self._lock:
+            if self._closed:
+                return None
             self._closed = True
+            self._owed = self._granter.statistics().held + self._arrived
+            grant = self._settle(self._owed)
             self._granter.close()
+            return grant
 
     # With the lock held.
 
@@ -142,8 +153,10 @@ class Account:
             raise StreamBroken("nobody receives any more", remedy="the other end has closed, or its handler returned")
 
     def _give(self, n: int) -> int | None:
+        if self._closed:
+            return None  # all of it has been given back
         self._owed += n
-        if self._closed or (self._owed < self._gather and not self._waiting):
+        if self._owed < self._gather and not self._waiting:
             return None
         return self._settle(self._owed)
 

@@ -143,12 +143,13 @@ class Inbox:
             raise self._error
         return None, None
 
-    def close(self) -> None:
-        """Nobody will take any more: frees the memory and its reservation. Idempotent.
+    def close(self) -> int | None:
+        """Nobody will take any more: frees the memory and its reservation. Returns a grant to send, if one is due.
+        Idempotent.
 
         Who takes all the same gets StreamBroken, after the end too if items before it were dropped here.
         """
-        self.account.close()
+        grant = self.account.close()
         closed = StreamBroken(f"{self._where}: this end is closed")
         if self._arrivals:
             self._error = self._error or closed
@@ -156,6 +157,7 @@ class Inbox:
         while not self._queue.empty():
             self._queue.get()
         self._queue.put(_MARK)
+        return grant
 
     # ------------------------------------------------------------------------------------------------------
 

@@ -209,7 +209,8 @@ class Session:
 
     def close(self) -> None:
         """Nobody uses this end any more: free the memory."""
-        self.inbox.close()
+        if self.inbox.close() is not None and not self._over:
+            self.outbox.tell()
         self.outbox.close()
 
     # --------------------------------------------------------------------- what the keeper and the scribe do
