@@ -72,8 +72,13 @@ final class RowBuffers extends MemoryConsumer {
     target[at + 1] = (byte) (size >>> 16);
     target[at + 2] = (byte) (size >>> 8);
     target[at + 3] = (byte) size;
-    Platform.copyMemory(
-        row.getBaseObject(), row.getBaseOffset(), target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
+    Object base = row.getBaseObject();
+    long offset = row.getBaseOffset();
+    if (base instanceof byte[] bytes) { // as projections make them; copied with less around it than by Platform
+      System.arraycopy(bytes, (int) (offset - Platform.BYTE_ARRAY_OFFSET), target, at + LENGTH_BYTES, size);
+    } else {
+      Platform.copyMemory(base, offset, target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
+    }
   }
 
   /** A row that no buffer holds: it is larger than one, or there is no memory for one. */

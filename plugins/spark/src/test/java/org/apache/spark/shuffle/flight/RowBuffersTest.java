@@ -46,11 +46,19 @@ class RowBuffersTest {
         });
   }
 
+  /** One of random bytes, behind another in an array, or, as a sort has it, in a page of words. */
   private static UnsafeRow row(int words, long seed) {
-    byte[] bytes = new byte[8 + 8 * words];
+    int size = 8 + 8 * words;
+    byte[] bytes = new byte[2 * size];
     new Random(seed).nextBytes(bytes);
     UnsafeRow row = new UnsafeRow(words);
-    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
+    if (seed % 2 == 0) {
+      row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET + size, size);
+    } else {
+      long[] page = new long[bytes.length / 8];
+      Platform.copyMemory(bytes, Platform.BYTE_ARRAY_OFFSET, page, Platform.LONG_ARRAY_OFFSET, bytes.length);
+      row.pointTo(page, Platform.LONG_ARRAY_OFFSET + size, size);
+    }
     return row;
   }
 
