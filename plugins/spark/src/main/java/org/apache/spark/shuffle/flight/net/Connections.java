@@ -41,7 +41,7 @@ public final class Connections implements AutoCloseable {
   /**
    * Bytes that netty takes from the streams at a time, to write them to the socket. Its own 64 KiB are one write each, which
    * wakes the worker, and there a thread to poll in the place of the one that reads. With four times as much a worker switches
-   * threads half as often (`perf stat -e context-switches`); a megabyte gains no more.
+   * threads half as often ({@code perf stat -e context-switches}); larger writes gained no more.
    */
   private static final WriteBufferWaterMark UNWRITTEN = new WriteBufferWaterMark(128 << 10, 256 << 10);
 
