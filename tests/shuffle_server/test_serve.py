@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ from hypothesis import strategies as st
 
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
+from shuffle_server.store import kept as kept_module
+from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS
+from shuffle_server.worker import serve as serve_module
+from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS, MOST_FILES
 from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
@@ -108,3 +113,59 @@ def test_a_file_that_is_gone_or_cut_is_named_in_its_place(tmp_path: Path) -> Non
     assert [payload for _, _, payload in blocks] == [b"0", b"3"]
     assert [type(error) for error in errors] == [MapOutputLost, MapOutputLost]
     assert [error.output for error in errors] == outputs[1:3]
+
+
+def open_files(root: Path) -> int:
+    """Descriptors that this process has of files of a store at `root`."""
+    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sum(link.startswith(f"{root}/") and ".out" in link for link in links)
+
+
+def test_an_output_that_cannot_be_read_in_the_middle_is_named_there_and_the_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    outputs = [write(store, map_id, [(p, b"%d of %d" % (p, map_id)) for p in (0, 2, 1)]) for map_id in range(40)]
+    ranges = [OutputRange(output, 0, 8) for output in outputs]
+    expected, _, sizes = pull(store, ranges)
+    assert len(expected) == 3 * len(outputs)
+    assert len(sizes) == 1
+    bad = {7, 8, 21, 39}
+
+    def fail(fds: list[int], *arguments: Any) -> None:
+        if any(os.readlink(f"/proc/self/fd/{fd}").endswith(tuple(f"/{n}.out" for n in bad)) for fd in fds):
+            raise OSError(errno.EIO, "Input/output error")
+        read_ranges(fds, *arguments)
+
+    monkeypatch.setattr(serve_module, "read_ranges", fail)
+    said: list[tuple[int, str]] = []
+    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _, __: None, lambda _: None):
+        said += [(output.map, "served") for output in parse_batch(data, GET_SCHEMA).outputs]
+        control = pb.GetControl.FromString(metadata)
+        if control.HasField("error"):
+            said.append((control.error.output.map, "lost"))
+    assert said == [each for n in range(40) for each in ([(n, "lost")] if n in bad else [(n, "served")] * 3)]
+    monkeypatch.undo()
+    assert pull(store, ranges)[0] == expected
+    store.close()
+    assert open_files(tmp_path) == 0
+
+
+def test_few_of_the_files_that_go_into_a_message_are_open_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_module, "MOST_KEPT", 0)
+    store = Store(tmp_path)
+    outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3 * MOST_FILES)]
+    counts: list[int] = []
+
+    def count(*arguments: Any) -> None:
+        counts.append(open_files(tmp_path))
+        read_ranges(*arguments)
+
+    monkeypatch.setattr(serve_module, "read_ranges", count)
+    blocks, _, sizes = pull(store, [OutputRange(output, 0, 1) for output in outputs])
+    assert [payload for _, _, payload in blocks] == [b"%d" % n for n in range(3 * MOST_FILES)]
+    assert len(sizes) == 1
+    assert max(counts) <= MOST_FILES + 1
+    assert open_files(tmp_path) == 0

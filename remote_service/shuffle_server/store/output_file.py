@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from shuffle_server.store import linux_aio
 from shuffle_server.store.format import TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.file_identity import FileIdentity
 from shuffle_transport.read_fully import read_fully
+
+MANY_RANGES = 16  # are read with one call of the kernel, which takes as long as some ten small ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,16 @@ def read_into(fd: int, offset: int, target: memoryview) -> None:
     done = read_fully(fd, offset, target)
     if done < len(target):
         raise TornFile(f"it ends at {offset + done}, {len(target) - done} bytes early")
+
+
+def read_ranges(fds: Sequence[int], offsets: Sequence[int], lengths: Sequence[int], target: memoryview) -> None:
+    """Fill `target` with ranges of files, one behind the other. Raises as `read_into`."""
+    if len(fds) >= MANY_RANGES and linux_aio.read_ranges(fds, offsets, lengths, target):
+        return
+    at = 0
+    for fd, offset, length in zip(fds, offsets, lengths, strict=True):
+        read_into(fd, offset, target[at : at + length])
+        at += length
 
 
 def table_of(entries: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a pull asks for, read piece by piece out of files and merged regions, in the order of its ticket."""
+"""What a pull asks for, piece by piece out of files and merged regions, in the order of its ticket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import logging
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,33 +16,59 @@ from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageF
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.directory import busy
 from shuffle_server.store.format import PACKED_ROW, TornFile
+from shuffle_server.store.kept import OpenOutput
 from shuffle_server.store.output_file import OutputFile, encoded_table
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.region import REGION_ROW
+from shuffle_server.store.region import REGION_ROW, Region
 from shuffle_server.store.regions import LITTLE_BYTES, Run
 from shuffle_server.store.store import Store
 from shuffle_transport.blocks import BATCH_BYTES
 from shuffle_transport.checksum import BLOCK_ROW
 
 MAX_BATCH_ROWS = 4096
+MOST_FILES = 64  # from which is read at once: they are open until then
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
 
+Source = OpenOutput | Region  # whose descriptor is open as long as there is a reference
 
-class Piece(NamedTuple):
-    """Blocks of one file: how many, their payload bytes, their block table rows, and offset and length of the stretches
-    of the file in which the payloads lie, neighbours joined."""
 
-    blocks: int
+class Blocks(NamedTuple):
+    """Blocks of one file: how many, their payload bytes, their block table rows, and offsets and lengths of the
+    stretches of the file in which the payloads lie, neighbours joined."""
+
+    number: int
     size: int
     table: bytes | memoryview
-    stretches: Iterable[tuple[int, int]]
+    offsets: list[int]
+    lengths: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What is read of one file for one range of a ticket, or for one run of ranges; `failed` ends it."""
+
+    source: Source
+    failed: bool = False
+
+
+class Piece(NamedTuple):
+    """Blocks of a part, and block by block the id of their map and its attempt, int64.
+
+    `instead` is what the pull has from there on when they cannot be read.
+    """
+
+    part: Part
+    maps: bytes
+    attempts: bytes
+    blocks: Blocks
+    instead: Callable[[Exception], Iterator[Any]]
 
 
 class Gathered(ABC):
-    """What the next message is made of: pieces of files. Where their payloads go is a subclass's.
+    """What the next message is made of: pieces, whose payloads have been read. Where they go is a subclass's.
 
     Ids and table rows are gathered as bytes: most pieces are of a block or two, for which arrays cost more than
     reading. `last` says that no more follows.
@@ -49,7 +77,7 @@ class Gathered(ABC):
     def __init__(self) -> None:
         self._maps: list[bytes] = []
         self._attempts: list[bytes] = []
-        self._rows: list[bytes | memoryview] = []
+        self._tables: list[bytes | memoryview] = []
         self.blocks = self.bytes = 0
         self.last = False
 
@@ -61,20 +89,19 @@ class Gathered(ABC):
         """
 
     @abstractmethod
-    def _read(self, fd: int, piece: Piece) -> None:
-        """Read the payloads of a piece. Raises TornFile, OSError; then all is as it was."""
+    def _read(self, pieces: Sequence[Piece], size: int) -> None:
+        """Read the payloads of pieces, `size` bytes. Raises TornFile, OSError; then all is as it was."""
 
-    def read(self, maps: bytes, attempts: bytes, fd: int, piece: Piece) -> None:
-        """Read a piece, whose outputs are given block by block (int64).
-
-        Raises TornFile, OSError; then what was gathered is as it was.
-        """
-        self._read(fd, piece)
-        self._maps.append(maps)
-        self._attempts.append(attempts)
-        self._rows.append(piece.table)
-        self.bytes += piece.size
-        self.blocks += piece.blocks
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Read pieces. Raises TornFile, OSError; then what was gathered is as it was."""
+        size = sum([piece.blocks.size for piece in pieces])
+        self._read(pieces, size)
+        for _, maps, attempts, blocks, _ in pieces:  # which are not kept: their files may be closed
+            self._maps.append(maps)
+            self._attempts.append(attempts)
+            self._tables.append(blocks.table)
+            self.blocks += blocks.number
+        self.bytes += size
 
     @property
     def maps(self) -> bytes:
@@ -89,7 +116,7 @@ class Gathered(ABC):
     @property
     def table(self) -> bytes:
         """The block table, rows of BLOCK_ROW."""
-        return b"".join(self._rows)
+        return b"".join(self._tables)
 
 
 G = TypeVar("G", bound=Gathered)
@@ -97,40 +124,51 @@ G = TypeVar("G", bound=Gathered)
 
 class Gatherer(Generic[G]):
     """Reads one pull: what was gathered, in objects that `new` makes, and in their place in the order the errors of
-    outputs that cannot be served."""
+    outputs that cannot be served.
+
+    Pieces are noted, and read several at a time: as many as go into a message, of as many files as may be open for it.
+    """
 
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
         self._store, self._shuffle, self._new = store, shuffle, new
         self._kept = store.kept(shuffle)
         self._gathered = new()
+        self._noted: list[Piece] = []
+        self._blocks = self._bytes = self._parts = 0  # of what is noted
         self._little: list[MapAttempt] = []  # outputs of which little was read, file by file
 
     def gathered(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
         """Those of one pull; call once."""
-        for piece in self._store.merged(self._shuffle, ranges):
-            yield from self._of_region(piece) if isinstance(piece, Run) else self._of_file(piece)
+        for part in self._store.merged(self._shuffle, ranges):
+            yield from self._of_region(part) if isinstance(part, Run) else self._of_file(part)
+        yield from self._read()
         self._store.regions.note(self._shuffle, self._little)
         self._gathered.last = True
         yield from self._sent()
 
     def _of_region(self, run: Run) -> Iterator[G | ShuffleError]:
         region, wanted = run.region, run.ranges[0]
-        served = 0
-        rows = np.empty(0, REGION_ROW)
         try:
             rows = region.rows(wanted.first, wanted.end, run.places)
-            for entries, size in _slices(rows):
-                if not self._gathered.takes(len(entries), size):
-                    yield from self._sent()
-                places = entries["output"]
-                maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
-                self._gathered.read(maps, attempts, region.fd, _piece(entries, size))
-                served += len(entries)
         except (TornFile, OSError) as error:
-            log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
-            self._store.regions.forget(lambda shuffle: shuffle == self._shuffle)
-            for place, each in zip(run.places.tolist(), run.ranges, strict=True):
-                yield from self._of_file(each, int(np.count_nonzero(rows["output"][:served] == place)))
+            yield from self._without(run, np.empty(0, REGION_ROW), error)
+            return
+        part, served = Part(region), 0
+        for entries, size in _slices(rows):
+            places = entries["output"]
+            maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
+            instead = partial(self._without, run, rows[:served])
+            yield from self._note(Piece(part, maps, attempts, _blocks(entries, size), instead))
+            if part.failed:
+                return
+            served += len(entries)
+
+    def _without(self, run: Run, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
+        """The outputs of a region that cannot be read, but for the rows of it that have been `served`."""
+        log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
+        self._store.regions.forget(lambda shuffle: shuffle == self._shuffle)
+        for place, each in zip(run.places.tolist(), run.ranges, strict=True):
+            yield from self._of_file(each, int(np.count_nonzero(served["output"] == place)))
 
     def _of_file(self, wanted: OutputRange, skip: int = 0) -> Iterator[G | ShuffleError]:
         """The blocks of a range but for the first `skip`."""
@@ -141,61 +179,106 @@ class Gatherer(Generic[G]):
             yield from self._sent()
             yield error
             return
-        file, total = opened.file, 0
+        part, total = Part(opened), 0
         map_id, attempt = _INT64.pack(wanted.output.map), _INT64.pack(wanted.output.attempt)
-        try:
-            low, high = file.span(wanted.first, wanted.end)
-            for piece in _pieces(file, low + skip, high):
-                if not self._gathered.takes(piece.blocks, piece.size):
-                    yield from self._sent()
-                self._gathered.read(map_id * piece.blocks, attempt * piece.blocks, opened.fd, piece)
-                total += piece.size
-            if total <= LITTLE_BYTES:
-                self._little.append(wanted.output)
-        except (TornFile, OSError) as error:
+        instead = partial(self._lost, wanted.output, opened.file)
+        low, high = opened.file.span(wanted.first, wanted.end)
+        for blocks in _pieces(opened.file, low + skip, high):
+            yield from self._note(Piece(part, map_id * blocks.number, attempt * blocks.number, blocks, instead))
+            if part.failed:
+                return
+            total += blocks.size
+        if total <= LITTLE_BYTES:
+            self._little.append(wanted.output)
+
+    def _lost(self, output: MapAttempt, file: OutputFile, error: Exception) -> Iterator[ShuffleError]:
+        yield busy(error, self._shuffle, output) or MapOutputLost(
+            f"{file.path}: {error}", remedy="run this map again", shuffle=self._shuffle, output=output
+        )
+
+    def _note(self, piece: Piece) -> Iterator[G | ShuffleError]:
+        """Have a piece read with the next ones, unless its part turns out to have failed meanwhile."""
+        blocks = piece.blocks
+        if not self._gathered.takes(self._blocks + blocks.number, self._bytes + blocks.size):
             yield from self._sent()
-            yield busy(error, self._shuffle, wanted.output) or MapOutputLost(
-                f"{file.path}: {error}", remedy="run this map again", shuffle=self._shuffle, output=wanted.output
-            )
+        elif self._parts == MOST_FILES:
+            yield from self._read()
+        if piece.part.failed:
+            return
+        if not self._noted or self._noted[-1].part is not piece.part:
+            self._parts += 1
+        self._noted.append(piece)
+        self._blocks += blocks.number
+        self._bytes += blocks.size
+
+    def _read(self) -> Iterator[G | ShuffleError]:
+        """Read what is noted, all at once."""
+        if not self._noted:
+            return
+        pieces, self._noted = self._noted, []
+        self._blocks = self._bytes = self._parts = 0
+        try:
+            self._gathered.add(pieces)
+        except (TornFile, OSError):
+            yield from self._one_by_one(pieces)
+
+    def _one_by_one(self, pieces: Sequence[Piece]) -> Iterator[G | ShuffleError]:
+        """Read pieces, to find out which of them it is that cannot be read, and go on without its part."""
+        for piece in pieces:
+            if piece.part.failed:
+                continue
+            if not self._gathered.takes(piece.blocks.number, piece.blocks.size):
+                yield from self._sent()
+            try:
+                self._gathered.add([piece])
+            except (TornFile, OSError) as error:
+                piece.part.failed = True
+                yield from self._sent()
+                yield from piece.instead(error)
+                yield from self._read()
 
     def _sent(self) -> Iterator[G | ShuffleError]:
+        yield from self._read()
         if self._gathered.blocks:
             yield self._gathered
         self._gathered = self._new()
 
 
-def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Piece]:
+def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Blocks]:
     """The blocks of the index rows from `low` on and below `high`."""
     if 0 < high - low <= FEW_BLOCKS:
         # A block or two of each of many files is what a stage with thousands of partitions asks for, and arrays of so
         # few rows take longer than the reading.
-        piece = _small_piece(file.rows[low * PACKED_ROW.size : high * PACKED_ROW.size])
-        if piece.size <= BATCH_BYTES or piece.blocks == 1:
-            return (piece,)
-    return (_piece(entries, size) for entries, size in _slices(file.index[low:high]))
+        few = _few_blocks(file.rows[low * PACKED_ROW.size : high * PACKED_ROW.size])
+        if few.size <= BATCH_BYTES or few.number == 1:
+            return (few,)
+    return (_blocks(entries, size) for entries, size in _slices(file.index[low:high]))
 
 
-def _small_piece(rows: memoryview) -> Piece:
-    """The piece of a few index rows."""
+def _few_blocks(rows: memoryview) -> Blocks:
+    """Those of a few index rows."""
     table: list[memoryview] = []
-    stretches: list[tuple[int, int]] = []
+    offsets: list[int] = []
+    lengths: list[int] = []
     size = begin = end = 0
     for number, (_, _, length, _, _, offset) in enumerate(PACKED_ROW.iter_unpack(rows)):
         at = number * PACKED_ROW.size
         table.append(rows[at : at + BLOCK_ROW.itemsize])
         if offset != end:
             if end > begin:
-                stretches.append((begin, end - begin))
+                offsets.append(begin)
+                lengths.append(end - begin)
             begin = offset
         end = offset + length
         size += length
     if end > begin:
-        stretches.append((begin, end - begin))
-    return Piece(len(table), size, b"".join(table), stretches)
+        offsets.append(begin)
+        lengths.append(end - begin)
+    return Blocks(len(table), size, b"".join(table), offsets, lengths)
 
 
-def _piece(entries: np.ndarray, size: int) -> Piece:
-    return Piece(len(entries), size, encoded_table(entries), _stretches(entries))
+def _blocks(entries: np.ndarray, size: int) -> Blocks:
+    return Blocks(len(entries), size, encoded_table(entries), *_stretches(entries))
 
 
 def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -213,12 +296,13 @@ def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         start, taken = end, last
 
 
-def _stretches(entries: np.ndarray) -> Iterator[tuple[int, int]]:
+def _stretches(entries: np.ndarray) -> tuple[list[int], list[int]]:
+    """Offsets and lengths."""
+    offsets, lengths = entries["offset"], entries["length"]
     if len(entries) == 1:
-        yield int(entries["offset"][0]), int(entries["length"][0])
-        return
-    ends = entries["offset"] + entries["length"]
-    last = np.flatnonzero(entries["offset"][1:] != ends[:-1])
-    starts = entries["offset"][np.concatenate(([0], last + 1))]
+        return offsets.tolist(), lengths.tolist()
+    ends = offsets + lengths
+    last = np.flatnonzero(offsets[1:] != ends[:-1])
+    starts = offsets[np.concatenate(([0], last + 1))]
     stops = ends[np.concatenate((last, [len(entries) - 1]))]
-    yield from zip(starts.tolist(), (stops - starts).tolist(), strict=True)
+    return starts.tolist(), (stops - starts).tolist()

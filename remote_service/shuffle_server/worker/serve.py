@@ -10,7 +10,7 @@ import pyarrow as pa
 from shuffle_api.errors import MapOutputLost, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import Totals
-from shuffle_server.store.output_file import read_into
+from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.gather import MAX_BATCH_ROWS, Gathered, Gatherer, Piece
@@ -26,16 +26,20 @@ class _Batch(Gathered):
     _buffer: pa.Buffer | None = None
 
     def takes(self, blocks: int, size: int) -> bool:
-        return not self.blocks or (self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS)
+        return self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS
 
-    def _read(self, fd: int, piece: Piece) -> None:
+    def _read(self, pieces: Sequence[Piece], size: int) -> None:
         if not self.blocks:  # also after a read that failed, whose buffer may be too small for this one
-            self._buffer = pa.allocate_buffer(max(piece.size, BATCH_BYTES))
+            self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
         assert self._buffer is not None
-        target = memoryview(self._buffer).cast("B")[self.bytes : self.bytes + piece.size]
-        for offset, length in piece.stretches:
-            read_into(fd, offset, target[:length])
-            target = target[length:]
+        fds: list[int] = []
+        offsets: list[int] = []
+        lengths: list[int] = []
+        for part, _, _, blocks, _ in pieces:
+            fds += [part.source.fd] * len(blocks.offsets)
+            offsets += blocks.offsets
+            lengths += blocks.lengths
+        read_ranges(fds, offsets, lengths, memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size])
 
     def message(self, schema: pa.Schema, rows: np.ndarray) -> pa.RecordBatch:
         """`rows` are its own."""

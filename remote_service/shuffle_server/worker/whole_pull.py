@@ -44,8 +44,12 @@ class _Pieces(Gathered):
             raise _TooMuch
         return True
 
-    def _read(self, fd: int, piece: Piece) -> None:
-        self.payloads += [read_range(fd, offset, length) for offset, length in piece.stretches]
+    def _read(self, pieces: Sequence[Piece], size: int) -> None:
+        self.payloads += [
+            read_range(part.source.fd, offset, length)
+            for part, _, _, blocks, _ in pieces
+            for offset, length in zip(blocks.offsets, blocks.lengths, strict=True)
+        ]
 
 
 _NOTHING = _Pieces()
