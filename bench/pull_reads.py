@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -68,14 +67,10 @@ def _written(store: Store, parameters: Parameters, partitions: int) -> list[MapA
 
 def _run(work: Callable[[int], None], threads: int) -> tuple[float, float]:
     """Seconds, and seconds of processor time, that it takes `work` in so many threads."""
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    running = [threading.Thread(target=work, args=(number,), name=f"pull-{number}") for number in range(threads)]
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
-    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu, started = time.process_time(), time.perf_counter()
+    with ThreadPoolExecutor(threads, "pull") as pool:
+        list(pool.map(work, range(threads)))
+    return time.perf_counter() - started, time.process_time() - cpu
 
 
 def _compare(parameters: Parameters, scratch: Path, partitions: int) -> dict[str, Any]:
@@ -92,6 +87,7 @@ def _compare(parameters: Parameters, scratch: Path, partitions: int) -> dict[str
 
             return pull
 
+        size = sum(each.bytes for each in store.catalog.outputs(shuffle))
         found = {}
         for threads in parameters.threads:
             at_once: list[tuple[float, float]] = []
@@ -100,7 +96,6 @@ def _compare(parameters: Parameters, scratch: Path, partitions: int) -> dict[str
                 at_once.append(_run(pulls(threads), threads))
                 with patch.object(output_file, "MANY_RANGES", sys.maxsize):
                     one_by_one.append(_run(pulls(threads), threads))
-            size = sum(each.bytes for each in store.catalog.outputs(shuffle))
             (seconds, cpu), (before, cpu_before) = (
                 [statistics.median(column) for column in zip(*runs[1:], strict=True)] for runs in (at_once, one_by_one)
             )

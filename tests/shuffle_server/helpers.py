@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ def block(partition: int, payload: bytes, records: int = 1) -> Block:
 
 def batch(blocks: Sequence[Block]) -> BlockBatch:
     return BlockBatch(table_rows(blocks), memoryview(b"".join(bytes(memoryview(b.payload)) for b in blocks)))
+
+
+def open_files(root: Path) -> list[str]:
+    """The names of the files below it that this process has open."""
+    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sorted(Path(link).name for link in links if link.startswith(f"{root}/"))
 
 
 def write_map(

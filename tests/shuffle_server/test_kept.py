@@ -15,7 +15,7 @@ from shuffle_server.store.kept import OpenOutput
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
-from tests.shuffle_server.helpers import SPEC, batch, block
+from tests.shuffle_server.helpers import SPEC, batch, block, open_files
 from tests.shuffle_server.test_serve import pull
 
 OUTPUTS = [MapAttempt(map_id, 0) for map_id in range(3)]
@@ -47,12 +47,6 @@ def served(store: Store, *outputs: MapAttempt) -> list[bytes | type[Exception]]:
     """The payload of each, in order, then the errors."""
     blocks, errors, _ = pull(store, [OutputRange(output, 0, 8) for output in outputs])
     return [*(payload for _, _, payload in blocks), *(type(error) for error in errors)]
-
-
-def open_files(root: Path) -> list[str]:
-    """The names of the files below it that this process has open."""
-    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sorted(Path(link).name for link in links if link.startswith(f"{root}/"))
 
 
 def test_a_file_is_opened_once_for_many_pulls(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

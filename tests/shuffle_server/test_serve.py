@@ -19,13 +19,13 @@ from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker import serve as serve_module
-from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS, MOST_FILES
+from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS, MOST_PIECES
 from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.shuffle_server.helpers import SPEC, batch, block
+from tests.shuffle_server.helpers import SPEC, batch, block, open_files
 
 PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=2 * FEW_BLOCKS), max_size=3)
 
@@ -115,10 +115,8 @@ def test_a_file_that_is_gone_or_cut_is_named_in_its_place(tmp_path: Path) -> Non
     assert [error.output for error in errors] == outputs[1:3]
 
 
-def open_files(root: Path) -> int:
-    """Descriptors that this process has of files of a store at `root`."""
-    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return sum(link.startswith(f"{root}/") and ".out" in link for link in links)
+def open_outputs(root: Path) -> int:
+    return sum(".out" in name for name in open_files(root))
 
 
 def test_an_output_that_cannot_be_read_in_the_middle_is_named_there_and_the_others_are_served(
@@ -148,7 +146,7 @@ def test_an_output_that_cannot_be_read_in_the_middle_is_named_there_and_the_othe
     monkeypatch.undo()
     assert pull(store, ranges)[0] == expected
     store.close()
-    assert open_files(tmp_path) == 0
+    assert open_outputs(tmp_path) == 0
 
 
 def test_few_of_the_files_that_go_into_a_message_are_open_at_once(
@@ -156,16 +154,16 @@ def test_few_of_the_files_that_go_into_a_message_are_open_at_once(
 ) -> None:
     monkeypatch.setattr(kept_module, "MOST_KEPT", 0)
     store = Store(tmp_path)
-    outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3 * MOST_FILES)]
+    outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3 * MOST_PIECES)]
     counts: list[int] = []
 
     def count(*arguments: Any) -> None:
-        counts.append(open_files(tmp_path))
+        counts.append(open_outputs(tmp_path))
         read_ranges(*arguments)
 
     monkeypatch.setattr(serve_module, "read_ranges", count)
     blocks, _, sizes = pull(store, [OutputRange(output, 0, 1) for output in outputs])
-    assert [payload for _, _, payload in blocks] == [b"%d" % n for n in range(3 * MOST_FILES)]
+    assert [payload for _, _, payload in blocks] == [b"%d" % n for n in range(3 * MOST_PIECES)]
     assert len(sizes) == 1
-    assert max(counts) <= MOST_FILES + 1
-    assert open_files(tmp_path) == 0
+    assert max(counts) <= MOST_PIECES + 1
+    assert open_outputs(tmp_path) == 0

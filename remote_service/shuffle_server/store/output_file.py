@@ -16,7 +16,7 @@ from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.file_identity import FileIdentity
 from shuffle_transport.read_fully import read_fully
 
-MANY_RANGES = 16  # are read with one call of the kernel, which takes as long as some ten small ones
+MANY_RANGES = 16  # are read with one call of the kernel; to prepare it takes longer than to read a few one by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from shuffle_transport.blocks import BATCH_BYTES
 from shuffle_transport.checksum import BLOCK_ROW
 
 MAX_BATCH_ROWS = 4096
-MOST_FILES = 64  # from which is read at once: they are open until then
+MOST_PIECES = 64  # that are read at once: their files are open until then
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
 _INT64 = struct.Struct("<q")
 
@@ -126,7 +126,7 @@ class Gatherer(Generic[G]):
     """Reads one pull: what was gathered, in objects that `new` makes, and in their place in the order the errors of
     outputs that cannot be served.
 
-    Pieces are noted, and read several at a time: as many as go into a message, of as many files as may be open for it.
+    Pieces are noted, and read several at a time: as many as go into a message, but for no more files than may be open.
     """
 
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
@@ -134,7 +134,7 @@ class Gatherer(Generic[G]):
         self._kept = store.kept(shuffle)
         self._gathered = new()
         self._noted: list[Piece] = []
-        self._blocks = self._bytes = self._parts = 0  # of what is noted
+        self._blocks = self._bytes = 0  # of what is noted
         self._little: list[MapAttempt] = []  # outputs of which little was read, file by file
 
     def gathered(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
@@ -201,12 +201,10 @@ class Gatherer(Generic[G]):
         blocks = piece.blocks
         if not self._gathered.takes(self._blocks + blocks.number, self._bytes + blocks.size):
             yield from self._sent()
-        elif self._parts == MOST_FILES:
+        elif len(self._noted) == MOST_PIECES:
             yield from self._read()
         if piece.part.failed:
             return
-        if not self._noted or self._noted[-1].part is not piece.part:
-            self._parts += 1
         self._noted.append(piece)
         self._blocks += blocks.number
         self._bytes += blocks.size
@@ -216,7 +214,7 @@ class Gatherer(Generic[G]):
         if not self._noted:
             return
         pieces, self._noted = self._noted, []
-        self._blocks = self._bytes = self._parts = 0
+        self._blocks = self._bytes = 0
         try:
             self._gathered.add(pieces)
         except (TornFile, OSError):
