@@ -26,7 +26,7 @@ from shuffle_server.worker import gather as gather_module
 from shuffle_server.worker import serve as serve_module
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
-from tests.shuffle_server.helpers import SPEC, batch, block, output_files, read_all, write_map
+from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, write_map
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.test_serve import pull, write
 
@@ -230,13 +230,7 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
 
 def deleted_files(root: Path) -> int:
     """Files without a name that this process has open, of a store at `root`."""
-    links = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:
-            continue
-    return sum(link.startswith(f"{root}/") and link.endswith("(deleted)") for link in links)
+    return sum(name.endswith("(deleted)") for name in open_files(root))
 
 
 def test_a_shuffle_that_is_removed_while_it_is_merged_leaves_nothing(
