@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,10 @@ def batch(blocks: Sequence[Block]) -> BlockBatch:
 
 def open_files(root: Path) -> list[str]:
     """The names of the files below it that this process has open."""
-    links = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    links = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+            links.append(os.readlink(link))
     return sorted(Path(link).name for link in links if link.startswith(f"{root}/"))
 
 
