@@ -18,24 +18,14 @@ from tests.processes import processes_that_mention
 
 ROOT = Path(__file__).parents[3]
 ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
+# A shell has what it runs in the background ignore them, and so would the demo.
+HEEDS_INTERRUPTS = ("env", "--default-signal=INT")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
 
 
 def demo(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bench.demo", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed_interrupts,
-    )
-
-
-def heed_interrupts() -> None:
-    """A shell has what it runs in the background ignore them, and so would the demo."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    command = [*HEEDS_INTERRUPTS, sys.executable, "-m", "bench.demo", *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture
