@@ -9,6 +9,7 @@ import grpc
 import pyarrow.flight as fl
 
 from shuffle_api.errors import ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.grpc_polling import poll_directly
 from shuffle_transport.security import Credentials, TlsFiles
@@ -21,7 +22,8 @@ _MOST_REPLY_BYTES = 64 << 20
 
 
 def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
-    """A channel to a control endpoint; connects with its first call."""
+    """A channel to a control endpoint; connects with its first call. Raises InvalidArgument as `flight_connection`."""
+    use_grpc()
     options = [("grpc.max_receive_message_length", _MOST_REPLY_BYTES), *_OPTIONS]
     if tls is None:
         return grpc.insecure_channel(address, options=options)
@@ -31,7 +33,11 @@ def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
 
 
 def flight_connection(address: str, tls: TlsFiles | None, options: Sequence[tuple[str, int]] = ()) -> Any:
-    """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call. `options` are gRPC's."""
+    """A `pyarrow.flight.FlightClient` of a data endpoint; connects with its first call. `options` are gRPC's.
+
+    Raises InvalidArgument in a process forked from one that has used gRPC.
+    """
+    use_grpc()
     keep_freed_memory()
     poll_directly()
     generic_options = [*_OPTIONS, *options]

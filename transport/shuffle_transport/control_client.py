@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, ShuffleError
 from shuffle_transport import messages
 from shuffle_transport.connect import grpc_channel, not_connected
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
@@ -64,7 +65,8 @@ class ControlClient:
         """The reply to one request.
 
         Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, ProtocolMismatch when what
-        answers is no Flight Shuffle server, or Unauthenticated when its certificate is not to be trusted.
+        answers is no Flight Shuffle server, Unauthenticated when its certificate is not to be trusted, or
+        InvalidArgument in a process forked from one that has used gRPC.
         """
         return self.attempt(
             method, lambda: getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
@@ -74,12 +76,14 @@ class ControlClient:
         """A stream of `requests`, without a deadline: gRPC's call, to be iterated over for the replies, which raises
         grpc.RpcError where it fails (see `attempt`).
         """
+        use_grpc()
         return getattr(self._stub, method)(requests, metadata=self._headers)
 
     def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
         """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as the server
         cannot be reached, or `ask` raises ServerUnreachable, it is repeated.
         """
+        use_grpc()
         give_up = time.monotonic() + self._retry
         pause = _RETRY_FIRST
         error: ShuffleError
@@ -97,6 +101,7 @@ class ControlClient:
 
     def stream(self, method: str, request: Message) -> ControlStream:
         """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
+        use_grpc()
         call = getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
         return ControlStream(call, functools.partial(self._translate, method=method))
 

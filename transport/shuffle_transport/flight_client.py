@@ -41,6 +41,7 @@ from shuffle_transport.blocks import (
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.connect import flight_connection, flight_options, not_connected
 from shuffle_transport.credits import SendWindow
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials, TlsFiles
 
@@ -330,7 +331,8 @@ class _Translated:
     def __init__(self, address: str, tls: TlsFiles | None) -> None:
         self._address, self._tls = address, tls
 
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        use_grpc()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ShuffleError) or not isinstance(error, pa.ArrowException | OSError):

@@ -27,6 +27,7 @@ from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
 
@@ -212,6 +213,7 @@ class Endpoint:
             return list(self._outputs.values())
 
     def _check_open(self) -> None:
+        use_grpc()
         if self._closed:
             raise InvalidArgument("the plugin is closed", remedy="open a new one")
 

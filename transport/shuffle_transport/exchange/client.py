@@ -32,6 +32,7 @@ from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream, translated
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -85,6 +86,7 @@ class ExchangeClient:
         :raises Overloaded: the pool has no room for the channel's first credit.
         :raises UnknownCodec: `options.codec`.
         :raises ShuttingDown: this client is closed.
+        :raises InvalidArgument: this process was forked after gRPC had been used.
         """
         chosen = options or self._options
         codec = get_codec(chosen.codec)
@@ -97,6 +99,7 @@ class ExchangeClient:
             keepalive_ms=round(chosen.keepalive * 1000),
             relay=self._route(chosen),
         )
+        use_grpc()
         if self._closing.is_set():
             raise self._shutting_down()
         granter = Granter(self._pool, self._timeout, maximum=chosen.window, announced=True)

@@ -30,6 +30,7 @@ from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_auth import principal_of
+from shuffle_transport.forked import use_grpc
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.granter import Granter
 from shuffle_transport.grpc_polling import poll_directly
@@ -55,6 +56,7 @@ class ExchangeService:
     def __init__(
         self, handler: Handler, pool: BufferPool, *, timeout: float = 30.0, options: ChannelOptions = DEFAULT_OPTIONS
     ) -> None:
+        use_grpc()
         keep_freed_memory()
         poll_directly()
         self._handler, self._pool, self._timeout, self._options = handler, pool, timeout, options
