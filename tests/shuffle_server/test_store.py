@@ -111,6 +111,13 @@ def test_removed_shuffle_is_gone_at_once_and_its_writers_are_refused(store: Stor
     store.remove_shuffle(SPEC.id)
 
 
+def test_a_file_that_a_killed_worker_left_in_the_trash_is_deleted(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "trash").mkdir(exist_ok=True)
+    (tmp_path / "trash" / "of a region").touch()
+    store.empty_trash()
+    assert files(tmp_path) == []
+
+
 def test_idle_attempts_are_dropped(store: Store, tmp_path: Path) -> None:
     store.stage(SPEC, MapAttempt(0, 0), "none")
     assert store.drop_idle(3600) == 0

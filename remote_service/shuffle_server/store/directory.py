@@ -218,6 +218,19 @@ class DataDirectory:
             return None
         return removed
 
+    def empty_trash(self) -> None:
+        """Delete what lies there; takes as long as the file system needs."""
+        if not self.paths.trash.exists():
+            return
+        for entry in list(self.paths.trash.iterdir()):
+            try:
+                os.rmdir(entry)  # most are empty: the files of small shuffles became spare files
+            except NotADirectoryError:
+                with suppress(OSError):
+                    entry.unlink()  # a region's file, of a worker that was killed just then
+            except OSError:
+                shutil.rmtree(entry, ignore_errors=True)
+
     def unlink(self, path: str | Path) -> None:
         """Delete a file now, or once the directory is back (`Store.look`), or with the next start."""
         try:

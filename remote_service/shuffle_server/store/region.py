@@ -12,6 +12,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,7 +117,8 @@ def _nameless(home: DataDirectory) -> int:
     """A file that nobody finds: after a crash between the two calls it lies in the trash."""
     path = home.paths.trash / uuid.uuid4().hex
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    os.unlink(path)
+    with suppress(FileNotFoundError):  # the trash was emptied between the two calls
+        os.unlink(path)
     return fd
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -308,12 +307,7 @@ class Store:
         """Really delete what was removed; takes as long as the file system needs."""
         for directory in self._directories:
             directory.spares.drop(idle=SPARE_SECONDS)
-            if directory.paths.trash.exists():
-                for entry in list(directory.paths.trash.iterdir()):
-                    try:
-                        os.rmdir(entry)  # most are empty: the files of small shuffles became spare files
-                    except OSError:
-                        shutil.rmtree(entry, ignore_errors=True)
+            directory.empty_trash()
 
     # ------------------------------------------------------------------ start, look after, stop
 
