@@ -4,6 +4,7 @@ import re
 import zipfile
 from pathlib import Path
 
+import grpc
 import pyspark
 
 from bench import options_doc
@@ -18,12 +19,14 @@ SOURCES = (
     "transport/shuffle_transport",
     "remote_service/shuffle_server",
 )
-OF_SPARK = (
+OF_OTHERS = (
     "ClassNotFoundException: ",
     "Dynamic allocation of",
     "You are enabling both",
     "Task serialization failed",
     "FetchFailed",
+    "JAVA_GATEWAY_EXITED",
+    "Epoll1Poller:",  # gRPC's
 )
 
 
@@ -42,7 +45,7 @@ def source() -> str:
 
 def test_every_message_is_one_of_the_code() -> None:
     code = source()
-    own = [message for message in messages() if not message.startswith(OF_SPARK)]
+    own = [message for message in messages() if not message.startswith(OF_OTHERS)]
     assert len(own) > 35
     pieces = [piece.strip() for message in own for piece in message.split("…")]
     assert [piece for piece in pieces if piece not in code] == []
@@ -57,6 +60,15 @@ def test_messages_of_spark_are_those_of_the_installed_one() -> None:
         scheduler = jar.read("org/apache/spark/scheduler/DAGScheduler.class")
     assert [message for message in said if message.encode() not in allocation] == []
     assert b"Task serialization failed: " in scheduler
+
+
+def test_messages_of_pyspark_and_grpc_are_those_of_the_installed_ones() -> None:
+    [of_grpc] = (message for message in messages() if message.startswith("Epoll1Poller"))
+    [library] = (Path(grpc.__file__).parent / "_cython").glob("cygrpc*.so")
+    code = library.read_bytes()
+    assert [piece for piece in of_grpc.split("…") if piece.encode() not in code] == []
+    assert "JAVA_GATEWAY_EXITED" in messages()
+    assert "JAVA_GATEWAY_EXITED" in (Path(pyspark.__file__).parent / "errors" / "error-conditions.json").read_text()
 
 
 def test_every_option_exists() -> None:
