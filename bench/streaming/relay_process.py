@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,16 +17,17 @@ from bench.server import ServerFailed, ServerProcess
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 
-def lasting_address() -> str:
-    """A free address that nobody is given by the system while the process that has it is down."""
+def lasting_addresses(count: int) -> list[str]:
+    """Free addresses, each another, that nobody is given by the system while the process that has them is down."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        address = ("127.0.0.1", random.randrange(10_000, first))
-        try:
-            socket.create_server(address).close()
-        except OSError:
-            continue  # somebody has it
-        return f"{address[0]}:{address[1]}"
+    taken: list[str] = []
+    with ExitStack() as stack:
+        while len(taken) < count:
+            host, port = "127.0.0.1", random.randrange(10_000, first)
+            with suppress(OSError):  # somebody has it
+                stack.enter_context(socket.create_server((host, port)))
+                taken.append(f"{host}:{port}")
+    return taken
 
 
 class RelayProcess:
@@ -34,7 +36,7 @@ class RelayProcess:
     def __init__(
         self, directory: Path, arguments: Sequence[str] = (), *, credentials: Credentials = NO_CREDENTIALS
     ) -> None:
-        self.address, control = lasting_address(), lasting_address()
+        self.address, control = lasting_addresses(2)
         given = ["--data-listen", self.address, *arguments]
         self._server = ServerProcess(
             directory / "relay", directory / "relay.log", given, credentials=credentials, listen=control
