@@ -26,14 +26,12 @@ class CommitRequest(_message.Message):
     def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("shuffle", "output", "serial")
+    __slots__ = ("shuffle", "output")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
-    SERIAL_FIELD_NUMBER: _ClassVar[int]
     shuffle: _flight_shuffle_pb2.ShuffleKey
     output: _flight_shuffle_pb2.MapOutput
-    serial: int
-    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ..., serial: _Optional[int] = ...) -> None: ...
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ...) -> None: ...
 
 class CommitReply(_message.Message):
     __slots__ = ("results",)
@@ -50,12 +48,16 @@ class CommitResult(_message.Message):
     def __init__(self, winner: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ..., error: _Optional[_Union[_flight_shuffle_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("worker", "incarnation")
+    __slots__ = ("worker", "incarnation", "protocol", "oldest")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
     worker: _flight_shuffle_pb2.Worker
     incarnation: int
-    def __init__(self, worker: _Optional[_Union[_flight_shuffle_pb2.Worker, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    protocol: int
+    oldest: int
+    def __init__(self, worker: _Optional[_Union[_flight_shuffle_pb2.Worker, _Mapping]] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ("epoch", "known", "beat_seconds")
@@ -76,24 +78,16 @@ class BeatRequest(_message.Message):
     identity: Identity
     free_bytes: int
     status: _flight_shuffle_pb2.WorkerStatus
-    shuffles: _containers.RepeatedCompositeFieldContainer[HeldShuffle]
-    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., free_bytes: _Optional[int] = ..., status: _Optional[_Union[_flight_shuffle_pb2.WorkerStatus, _Mapping]] = ..., shuffles: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ...) -> None: ...
-
-class HeldShuffle(_message.Message):
-    __slots__ = ("shuffle", "serial")
-    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
-    SERIAL_FIELD_NUMBER: _ClassVar[int]
-    shuffle: _flight_shuffle_pb2.ShuffleKey
-    serial: int
-    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., serial: _Optional[int] = ...) -> None: ...
+    shuffles: _containers.RepeatedCompositeFieldContainer[_flight_shuffle_pb2.ShuffleKey]
+    def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., free_bytes: _Optional[int] = ..., status: _Optional[_Union[_flight_shuffle_pb2.WorkerStatus, _Mapping]] = ..., shuffles: _Optional[_Iterable[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]]] = ...) -> None: ...
 
 class BeatReply(_message.Message):
     __slots__ = ("gone", "draining")
     GONE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
-    gone: _containers.RepeatedCompositeFieldContainer[HeldShuffle]
+    gone: _containers.RepeatedCompositeFieldContainer[_flight_shuffle_pb2.ShuffleKey]
     draining: bool
-    def __init__(self, gone: _Optional[_Iterable[_Union[HeldShuffle, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
+    def __init__(self, gone: _Optional[_Iterable[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
 
 class HeldRequest(_message.Message):
     __slots__ = ("worker", "first")

@@ -55,12 +55,14 @@ STALE_EPOCH: ErrorCode
 QUOTA_EXCEEDED: ErrorCode
 
 class ShuffleKey(_message.Message):
-    __slots__ = ("app", "shuffle")
+    __slots__ = ("app", "shuffle", "generation")
     APP_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     app: str
     shuffle: int
-    def __init__(self, app: _Optional[str] = ..., shuffle: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, app: _Optional[str] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MapAttempt(_message.Message):
     __slots__ = ("map", "attempt")
@@ -447,12 +449,14 @@ class FileReads(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
-    __slots__ = ("protocol", "client")
+    __slots__ = ("protocol", "client", "oldest")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     client: str
-    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+    oldest: int
+    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ...) -> None: ...
 
 class HelloReply(_message.Message):
     __slots__ = ("protocol", "server", "epoch", "workers")
@@ -543,20 +547,24 @@ class RegisterShuffleRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
-    __slots__ = ("epoch", "workers")
+    __slots__ = ("epoch", "workers", "generation")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    generation: int
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class UnregisterShuffleRequest(_message.Message):
-    __slots__ = ("shuffle", "more")
+    __slots__ = ("shuffle", "more", "generations")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     more: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., more: _Optional[_Iterable[int]] = ...) -> None: ...
+    generations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., more: _Optional[_Iterable[int]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class UnregisterShuffleReply(_message.Message):
     __slots__ = ()
@@ -593,7 +601,7 @@ class LocateRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
 
 class LocateReply(_message.Message):
-    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "serial", "replicas")
+    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "generation", "replicas")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_MAP_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
@@ -603,7 +611,7 @@ class LocateReply(_message.Message):
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
-    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[MapOutput]
     next_map: int
@@ -614,9 +622,9 @@ class LocateReply(_message.Message):
     codec: str
     content: str
     lost: _containers.RepeatedCompositeFieldContainer[MapOutput]
-    serial: int
+    generation: int
     replicas: int
-    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., serial: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
+    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., generation: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class MapOutput(_message.Message):
     __slots__ = ("output", "worker", "totals", "copies")
@@ -653,16 +661,16 @@ class WatchRequest(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ...) -> None: ...
 
 class WatchReply(_message.Message):
-    __slots__ = ("epoch", "serial", "lost", "moved")
+    __slots__ = ("epoch", "generation", "lost", "moved")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    SERIAL_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    serial: int
+    generation: int
     lost: _containers.RepeatedCompositeFieldContainer[LostMapOutput]
     moved: _containers.RepeatedCompositeFieldContainer[MapOutput]
-    def __init__(self, epoch: _Optional[int] = ..., serial: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostMapOutput, _Mapping]]] = ..., moved: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., generation: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostMapOutput, _Mapping]]] = ..., moved: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ...) -> None: ...
 
 class LostMapOutput(_message.Message):
     __slots__ = ("output", "worker", "reason")
