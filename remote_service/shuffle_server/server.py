@@ -27,7 +27,6 @@ from shuffle_server.worker.draining import Drain
 from shuffle_server.worker.member import Member
 from shuffle_server.worker.part import Housekeeper, WorkerPart, data_address
 from shuffle_server.worker.remote_coordinator import RemoteCoordinator
-from shuffle_server.worker.serials import ShuffleSerials
 from shuffle_server.worker.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -149,10 +148,6 @@ class WorkerServer:
             undo.callback(self._observation.close)
             self._data = WorkerPart(options, self._observation.instruments)
             store = self._data.store
-            serials = ShuffleSerials(root / "serials", self._data.remove_shuffle, sync=options.durability == "fsynced")
-            for shuffle in store.shuffles():
-                if serials.get(shuffle) is None:
-                    store.remove_shuffle(shuffle)
             found = list(store.recover())
             self._member = Member(
                 options.master,
@@ -160,15 +155,14 @@ class WorkerServer:
                 lambda: self.worker.info,
                 lambda: self.worker.status(),
                 store.free_bytes,
-                serials,
+                self._data,
                 credentials,
             )
             undo.callback(self._member.close)
-            self._coordinator = RemoteCoordinator(options.master, self._member, serials, credentials)
+            self._coordinator = RemoteCoordinator(options.master, self._member, store.catalog, credentials)
             undo.callback(self._coordinator.close)
             self.worker = self._data.serve(self._coordinator, security, self._coordinator.place)
             undo.callback(self._data.stop)
-            self._serials = serials
             self._when_left: Callable[[], object] = lambda: None
             self._drain = Drain(self.worker, store, self._data.replication, self._member, lambda: self._when_left())
             undo.callback(self._drain.close)
@@ -211,8 +205,8 @@ class WorkerServer:
         self._housekeeper.stop()
         self._observation.close()
         if self._drain.done:
-            for shuffle, serial in self._serials.all():
-                self._serials.end(shuffle, serial)
+            for shuffle in self._data.held_shuffles():
+                self._data.remove_shuffle(shuffle)
         self._member.close()
         self._coordinator.close()
         self._data.close()

@@ -127,7 +127,7 @@ class AppExpired(ShuffleError):
 
 
 class AppExists(ShuffleError):
-    """Another run has registered this application id."""
+    """Another run has registered this application: a server of protocol version 1 takes one at a time."""
 
     code = ErrorCode.APP_EXISTS
     default_remedy = "choose an application id that is unique per run, or close the other master"

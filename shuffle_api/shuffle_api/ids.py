@@ -7,6 +7,7 @@ lets a late message of a dead attempt be told from one of the living.
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 
 from shuffle_api.errors import InvalidArgument
@@ -15,12 +16,13 @@ MAX_ID = 2**63 - 1
 """Largest shuffle, map and attempt number: they travel as int64."""
 
 _APP = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_RUN = re.compile(rf"{_APP.pattern}(~[A-Za-z0-9_-]{{1,64}})?")
 
 
 def check_app(app: str) -> str:
-    """Return `app` if it is a valid application id: 1-128 characters of [A-Za-z0-9._-], the first not a dot.
+    """Return `app` if it is a valid application name: 1-128 characters of [A-Za-z0-9._-], the first not a dot.
 
-    Application ids become directory names and path segments, hence the narrow alphabet.
+    Names become directory names and path segments, hence the narrow alphabet.
 
     :raises InvalidArgument: it is not.
     """
@@ -30,6 +32,36 @@ def check_app(app: str) -> str:
             remedy="use 1 to 128 characters of A-Z a-z 0-9 . _ - and do not begin with a dot",
         )
     return app
+
+
+def check_run(run: str) -> str:
+    """Return `run` if it is a valid run of an application: a name, or `NAME~INSTANCE`.
+
+    :raises InvalidArgument: it is not.
+    """
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise InvalidArgument(
+            f"application id {run!r} is not valid",
+            remedy="use 1 to 128 characters of A-Z a-z 0-9 . _ - and do not begin with a dot;"
+            " for one run of it add ~ and 1 to 64 characters of A-Z a-z 0-9 _ -",
+        )
+    return run
+
+
+def new_run(app: str) -> str:
+    """A run of the application `app` that no other run equals: `NAME~INSTANCE`, the instance random.
+
+    Runs are the namespaces of shuffles: two runs of one application share nothing. Tokens and quotas are those of the
+    application.
+
+    :raises InvalidArgument: the name is not valid.
+    """
+    return f"{check_app(app)}~{secrets.token_hex(8)}"
+
+
+def name_of(run: str) -> str:
+    """The application of which `run` is a run."""
+    return run.partition("~")[0]
 
 
 def check_number(what: str, value: int) -> int:
@@ -46,20 +78,32 @@ def check_number(what: str, value: int) -> int:
 class ShuffleId:
     """One exchange between two stages of one application run.
 
-    `app` is unique per run, so that two applications with the same shuffle number never meet.
+    `app` is the run (`new_run`), so that two runs with the same shuffle number never meet. `generation` tells the
+    registrations of one number apart: the registry draws it, and files, requests and records of another one are
+    refused. 0 is the current one, for clients that do not send it (protocol version 1).
 
-    :raises InvalidArgument: the application id or the number is not valid.
+    :raises InvalidArgument: the run or a number is not valid.
     """
 
     app: str
     shuffle: int
+    generation: int = 0
 
     def __post_init__(self) -> None:
-        check_app(self.app)
+        check_run(self.app)
         check_number("shuffle number", self.shuffle)
+        check_number("shuffle generation", self.generation)
 
     def __str__(self) -> str:
         return f"{self.app}/{self.shuffle}"
+
+    def anew(self) -> ShuffleId:
+        """The id of another registration of this number, with a generation that no other one has."""
+        return ShuffleId(self.app, self.shuffle, secrets.randbits(63) | 1)
+
+    def current(self) -> ShuffleId:
+        """What names the current registration of this number."""
+        return ShuffleId(self.app, self.shuffle)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -54,14 +54,15 @@ class _Closing(ABC):
 
 
 class ShuffleMaster(_Closing):
-    """The driver's side: one application and its shuffles."""
+    """The driver's side: one run of an application and its shuffles."""
 
     @abstractmethod
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         """Create a shuffle in which `maps` tasks write `partitions` partitions.
 
         None for `shuffle` chooses a number that this master has not used before, not even for a shuffle that
-        is gone: so a late task of the old one cannot write into the new one.
+        is gone. A number that is registered again is another shuffle: the `generation` of its id differs, and
+        tasks of the old one cannot write into the new one.
 
         :raises InvalidArgument: partitions < 1, maps < 0, or the master is closed.
         :raises ShuffleExists: the number is taken by a shuffle with other properties. The same again is a no-op.
@@ -81,7 +82,7 @@ class ShuffleMaster(_Closing):
 
     @abstractmethod
     def close(self) -> None:
-        """Unregister the application with all its shuffles. Idempotent."""
+        """Unregister the run with all its shuffles. Idempotent."""
 
 
 class ShuffleWriter(ABC):
@@ -168,10 +169,10 @@ class ShufflePlugin(_Closing):
 
     @abstractmethod
     def master(self, app: str) -> ShuffleMaster:
-        """Register the application `app`, an id that is unique per run.
+        """Begin a run of the application `app`. Any number of runs of one application share nothing.
 
-        :raises AppExists: another run has this id.
-        :raises InvalidArgument: not a valid id.
+        :raises AppExists: the service takes one run of an application at a time, and has one.
+        :raises InvalidArgument: not a valid name.
         """
 
     @abstractmethod

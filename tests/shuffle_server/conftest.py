@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bench.server import ServerProcess
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import ShuffleHandle, ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer
+from shuffle_transport import messages
 from shuffle_transport.credential_files import load_keyring
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
 from tests.shuffle_server.secured import Secured
@@ -46,8 +51,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     arguments += ["--log-level", "debug"]
     with ServerProcess(root / "data", root / "log", arguments, credentials=keys.for_cluster()) as server:
         scene = Secured(server, keys, secret_file, party)
-        with RemoteShuffle(scene.options) as plugin, plugin.master("A") as a, plugin.master("B") as b:
-            for master in (a, b):
-                handle = master.register_shuffle(2, 1, shuffle=1)
+        with RemoteShuffle(scene.options) as plugin:
+            for app in ("A", "B"):
+                handle = ShuffleHandle("remote", ShuffleSpec(ShuffleId(app, 1), 2, 1), server.control)
+                with closing(scene.control(keys.for_app(app))) as control:
+                    control.call("RegisterApp", pb.RegisterAppRequest(app=app, instance="i"))
+                    control.call("RegisterShuffle", messages.spec_message(handle.spec))
                 write_map(plugin, handle, 0)
             yield scene

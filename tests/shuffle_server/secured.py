@@ -35,7 +35,10 @@ from tests.certificates import Party
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A server with a secret and TLS, in which applications A and B have a committed shuffle each, number 1."""
+    """A server with a secret and TLS, in which applications A and B have a committed shuffle each, number 1.
+
+    They are registered as clients of protocol version 1 do it: under their bare names.
+    """
 
     server: ServerProcess
     keys: Keyring

@@ -20,7 +20,7 @@ BLOCKS = [block(3, b"ccc"), block(1, b"a"), block(3, b"dddd"), block(0, b"")]
 
 def write_file(path: Path) -> None:
     rows = table_rows(BLOCKS)
-    description = Description("app", 3, 1, 2, SPEC.partitions, "none", totals_of(rows))
+    description = Description("app", 3, 0, 1, 2, SPEC.partitions, "none", totals_of(rows))
     payload = b"".join(bytes(memoryview(b.payload)) for b in BLOCKS)
     path.write_bytes(payload + encode_tail(build_index([rows[:1], rows[1:]]), description))
 

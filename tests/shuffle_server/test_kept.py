@@ -150,7 +150,7 @@ def test_after_a_while_a_file_is_opened_again_and_closed_if_nobody_asks(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(store, *OUTPUTS)
-    (root / "apps/app/3/1.out").unlink()
+    (root / "apps/app/3.0/1.out").unlink()
     store.close_idle()
     assert len(open_files(root)) == 3
     monkeypatch.setattr(kept_module, "KEPT_SECONDS", 0.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.server import ServerProcess
 from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost, Overloaded
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
 from shuffle_server.store.output_file import OutputFile, load
@@ -83,7 +83,7 @@ def test_all_is_well_and_counted(store: Store) -> None:
 )
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, tmp_path: Path, where: float) -> None:
-    path = tmp_path / "apps/app/3/1.out"
+    path = tmp_path / "apps/app/3.0/1.out"
     bit = int(where * path.stat().st_size * 8)
     flip(path, bit)
     try:
@@ -103,7 +103,7 @@ def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, t
 
 @pytest.mark.parametrize("kept", [0, 1, 31, 32, 200, 287, 288, -1])
 def test_a_torn_tail_is_found_and_never_served(store: Store, tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "apps/app/3/1.out"
+    path = tmp_path / "apps/app/3.0/1.out"
     os.truncate(path, kept if kept >= 0 else path.stat().st_size - 1)
     assert str(path) in findings(store)[1]
     with pytest.raises(MapOutputLost):
@@ -112,7 +112,7 @@ def test_a_torn_tail_is_found_and_never_served(store: Store, tmp_path: Path, kep
 
 
 def test_a_file_that_is_another_maps_is_found(store: Store, tmp_path: Path) -> None:
-    root = tmp_path / "apps/app/3"
+    root = tmp_path / "apps/app/3.0"
     (root / "1.out").write_bytes((root / "0.out").read_bytes())
     assert "holds" in findings(store)[1]
     (root / "2.out").unlink()
@@ -188,7 +188,7 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
         [worker] = report["workers"]
         assert (report["found"], worker["outputs"]) == (1, 3)
         [finding] = worker["findings"]
-        assert (finding["app"], finding["map"], finding["attempt"]) == ("app", 1, 0)
+        assert (name_of(finding["app"]), finding["map"], finding["attempt"]) == ("app", 1, 0)
         assert str(path) in finding["reason"]
         with pytest.raises(MapOutputLost, match="map 1 attempt 0"):
             read_all(plugin, handle)

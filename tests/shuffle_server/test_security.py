@@ -57,9 +57,10 @@ def test_with_a_wrong_token_every_verb_is_refused(secured: Secured, verb: str) -
         assert credentials.token not in text
 
 
+@pytest.mark.parametrize("app", ["A", "A~B"])
 @pytest.mark.parametrize("verb", ABOUT_AN_APP)
-def test_another_applications_token_is_denied(secured: Secured, verb: str) -> None:
-    code, text = refusal(verb, secured, secured.keys.for_app("B"), "A")
+def test_another_applications_token_is_denied(secured: Secured, verb: str, app: str) -> None:
+    code, text = refusal(verb, secured, secured.keys.for_app("B"), app)
     # Arrow's Python server answers every exception of this one method with UNKNOWN; the text is ours all the same.
     assert code is (None if verb == "GetSchema" else ErrorCode.PERMISSION_DENIED)
     assert "token of application 'B'" in text
@@ -69,7 +70,7 @@ def test_another_applications_token_is_denied(secured: Secured, verb: str) -> No
 @pytest.mark.parametrize("whose", ["the application's", "the cluster's"])
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_right_token_gets_as_far_as_without_tokens(secured: Secured, verb: str, whose: str) -> None:
-    app = f"app-{verb}-{whose[4:7]}"  # unregistering must not harm the other tests
+    app = f"app-{verb}-{whose[4:7]}~run"  # unregistering must not harm the other tests
     credentials = secured.keys.for_app(app) if whose == "the application's" else secured.keys.for_cluster()
     with closing(secured.control(credentials)) as control:
         control.call("RegisterApp", pb.RegisterAppRequest(app=app, instance="i"))

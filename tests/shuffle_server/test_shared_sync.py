@@ -105,11 +105,11 @@ def test_a_published_output_is_synced_with_its_name_and_the_directories_above_on
         staged.append(turn, batch([block(0, b"x")]))
         assert store.publish(staged, turn) is not None
     apps = tmp_path / "apps"
-    assert synced == [apps, apps / "app", apps / "app/3", apps / "app/3"]
+    assert synced == [apps, apps / "app", apps / "app/3.0", apps / "app/3.0"]
     store.remove_shuffle(SPEC.id)
     store.add_shuffle(SPEC.id)
     staged = store.stage(SPEC, MapAttempt(0, 0), "none")
     turn = staged.take_turn()
     staged.append(turn, batch([block(0, b"x")]))
     assert store.publish(staged, turn) is not None
-    assert synced[4:] == [apps, apps / "app", apps / "app/3"]
+    assert synced[4:] == [apps, apps / "app", apps / "app/3.0"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.server import ServerProcess
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.status import plain, render
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -34,11 +34,12 @@ def test_json_says_what_the_server_holds_and_does(server: ServerProcess, plugin:
             shown = status(server.control)
         [output] = master.map_outputs(handle)
     [shuffle] = shown["shuffles"]
-    assert shuffle["shuffle"] == {"app": "app", "shuffle": handle.spec.id.shuffle}
+    id = handle.spec.id
+    assert shuffle["shuffle"] == {"app": id.app, "shuffle": id.shuffle, "generation": id.generation}
     assert (shuffle["partitions"], shuffle["maps"], shuffle["committed"]) == (8, 2, 1)
     assert (shuffle["totals"]["records"], shuffle["totals"]["bytes"]) == (len(written), output.totals.bytes)
     [app] = shown["apps"]
-    assert (app["app"], app["shuffles"], app["bytes"]) == ("app", 1, output.totals.bytes)
+    assert (app["app"], app["shuffles"], app["bytes"]) == (id.app, 1, output.totals.bytes)
     [worker], [state] = shown["workers"], shown["states"]
     assert state["worker"] == worker["id"]
     assert f"{worker['host']}:{worker['port']}" == server.data
@@ -58,11 +59,20 @@ def sizes_out(shown: str) -> list[str]:
 
 def test_tables_show_workers_disks_applications_and_shuffles(server: ServerProcess, plugin: RemoteShuffle) -> None:
     with plugin.master("app") as master:
-        write_map(plugin, master.register_shuffle(8, 2), 0)
+        handle = master.register_shuffle(8, 2)
+        write_map(plugin, handle, 0)
         shown = run_cli("status", server.control).stdout
         again = run_cli("status", "--server", server.control).stdout
         assert sizes_out(again) == sizes_out(shown) != []
-    for text in ("WORKER", "MEMORY IN USE", "0 B of 1.0 GiB", "DIRECTORY", str(server.data_dir), "app/0", server.data):
+    for text in (
+        "WORKER",
+        "MEMORY IN USE",
+        "0 B of 1.0 GiB",
+        "DIRECTORY",
+        str(server.data_dir),
+        str(handle.spec.id),
+        server.data,
+    ):
         assert text in shown
     empty = run_cli("status", server.control, "--app", "nobody").stdout
     assert empty.count("(none)") == 2
@@ -73,8 +83,10 @@ def test_only_one_application_is_shown_when_it_is_named(server: ServerProcess, p
         one.register_shuffle(1, 1)
         two.register_shuffle(1, 1)
         shown = status(server.control, "--app", "one")
-        assert [app["app"] for app in shown["apps"]] == ["one"]
-        assert {shuffle["shuffle"]["app"] for shuffle in shown["shuffles"]} == {"one"}
+        assert [name_of(app["app"]) for app in shown["apps"]] == ["one"]
+        [run] = {shuffle["shuffle"]["app"] for shuffle in shown["shuffles"]}
+        assert status(server.control, "--app", run)["shuffles"] == shown["shuffles"]
+        assert status(server.control, "--app", "on")["apps"] == []
 
 
 def test_an_unreachable_server_is_named_with_what_to_check() -> None:

@@ -75,7 +75,7 @@ def test_recovery_keeps_committed_drops_partial_and_sets_torn_files_aside(store:
     commit(store, MapAttempt(0, 0), b"kept")
     commit(store, MapAttempt(1, 0), b"torn")
     store.stage(SPEC, MapAttempt(2, 0), "none").close()
-    torn = tmp_path / "apps/app/3/1.out"
+    torn = tmp_path / "apps/app/3.0/1.out"
     os.truncate(torn, torn.stat().st_size - 3)
     recovered = list(Store(tmp_path).recover())
     assert [d.output for d in recovered] == [MapAttempt(0, 0)]
@@ -84,7 +84,7 @@ def test_recovery_keeps_committed_drops_partial_and_sets_torn_files_aside(store:
 
 def test_a_crash_between_publishing_and_dropping_the_partial_name_is_harmless(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"kept")
-    os.link(tmp_path / "apps/app/3/0.out", tmp_path / "apps/app/3/0.0.partial")
+    os.link(tmp_path / "apps/app/3.0/0.out", tmp_path / "apps/app/3.0/0.0.partial")
     assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
     assert files(tmp_path) == ["0.out"]
 
@@ -92,7 +92,7 @@ def test_a_crash_between_publishing_and_dropping_the_partial_name_is_harmless(st
 def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"x")
     os.close(store.open_output(SPEC.id, MapAttempt(0, 0))[1])
-    (tmp_path / "apps/app/3/0.out").unlink()
+    (tmp_path / "apps/app/3.0/0.out").unlink()
     with pytest.raises(MapOutputLost, match="No such file"):
         store.open_output(SPEC.id, MapAttempt(0, 0))
 

@@ -258,7 +258,7 @@ def test_an_output_that_cannot_be_written_when_it_comes_back_is_not_lost(mount: 
     store = Store(tmp_path / "data", tier=Tier(f"file://{mount}", "w"))
     write(store, 0)
     assert store.move_cold(0) == 1
-    directory = tmp_path / "data" / "apps" / "app" / "3"
+    directory = tmp_path / "data" / "apps" / "app" / "3.0"
     directory.rename(tmp_path / "aside")
     with pytest.raises(UnknownShuffle):
         read(store, 0)
@@ -295,14 +295,21 @@ def test_what_others_put_into_the_tier_stays_and_stops_no_sweep(mount: Path, tmp
     list(store.recover())
     write(store, 0)
     assert store.move_cold(0) == 1
-    strange = ["app/3/readme", "app/3/1.x", "app/three/1.0", ".hidden/3/1.0", f"app/3/{10**18 * 99}.0", "readme"]
+    strange = [
+        "app/3.0/readme",
+        "app/3.0/1.x",
+        "app/three/1.0",
+        ".hidden/3.0/1.0",
+        f"app/3.0/{10**18 * 99}.0",
+        "readme",
+    ]
     for name in strange:
         path = mount / "w" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     store.remove_shuffle(SPEC.id)
     assert store.move_cold(0) == 0
-    assert not (mount / "w" / "app" / "3" / "0.0").exists()
+    assert not (mount / "w" / "app" / "3.0" / "0.0").exists()
     assert all((mount / "w" / name).exists() for name in strange)
 
 

@@ -135,7 +135,7 @@ def test_watches_leave_the_threads_of_other_calls_alone_and_too_many_are_refused
         streams = [client.stream("Watch", request) for _ in range(40)]  # the server has 16 threads
         replies = [iter(stream) for stream in streams]
         for each in replies:
-            assert next(each).serial == scene.master.registry.serial(SHUFFLE)
+            assert next(each).generation == scene.master.registry.spec(SHUFFLE).id.generation
         client.hello()
         assert not is_served(client, request)
         for stream in streams:

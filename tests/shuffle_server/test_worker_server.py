@@ -77,13 +77,13 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
     master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[Exception] = []
-    member, serials = worker._member, worker._member._serials
-    known = serials.all
+    member, holdings = worker._member, worker._member._holdings
+    known = holdings.held_shuffles
     with plugin.master("job") as job:
         handle = job.register_shuffle(4, 2)
         write_map(plugin, handle, 0)
 
-        def all_and_write() -> list[tuple[ShuffleId, int]]:
+        def list_and_write() -> list[ShuffleId]:
             if member._joining.locked() and not refused:
                 with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 0}) as hasty:
                     try:
@@ -93,7 +93,7 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
                         refused.append(error)
             return known()
 
-        monkeypatch.setattr(serials, "all", all_and_write)
+        monkeypatch.setattr(holdings, "held_shuffles", list_and_write)
         master._control.membership.leave(worker.worker.info.id, "a test")
         member._wake.set()
         wait_until(lambda: bool(refused), "the worker drops what it held")

@@ -56,9 +56,23 @@ class ControlClient:
         self._stub = stub(self._channel)
 
     def hello(self) -> pb.HelloReply:
-        """Greet the server. Raises ServerUnreachable, ProtocolMismatch (also when something else listens there)."""
-        reply: pb.HelloReply = self.call("Hello", pb.HelloRequest(protocol=messages.PROTOCOL, client=self._client))
+        """Greet the server; its reply has the protocol version to use.
+
+        Raises ServerUnreachable, ProtocolMismatch (also when something else listens there).
+        """
+        reply = self._greet(messages.PROTOCOL)
         messages.check_protocol(reply.protocol, f"the server at {self.address}")
+        return reply
+
+    def _greet(self, version: int) -> pb.HelloReply:
+        """A server of version 1 takes no range: it refuses every version but its own."""
+        request = pb.HelloRequest(protocol=version, client=self._client, oldest=messages.OLDEST_PROTOCOL)
+        try:
+            reply: pb.HelloReply = self.call("Hello", request)
+        except ProtocolMismatch:
+            if version == messages.OLDEST_PROTOCOL:
+                raise
+            return self._greet(version - 1)
         return reply
 
     def call(self, method: str, request: Message) -> Any:

@@ -283,7 +283,7 @@ def _reply(replies: Any) -> pb.PutReply:
 def put_command(target: PushTarget, first_block: int = 0) -> pb.PutCommand:
     """The message that begins a push, or names an attempt in an action."""
     return pb.PutCommand(
-        protocol=messages.PROTOCOL,
+        protocol=messages.version_for(target.shuffle),
         shuffle=messages.key_of(target.shuffle),
         output=messages.attempt_of(target.output),
         partitions=target.partitions,

@@ -15,7 +15,8 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-PROTOCOL = 1
+PROTOCOL = 2  # the newest version that this side speaks
+OLDEST_PROTOCOL = 1
 ERROR_METADATA = "flight-shuffle-error-bin"  # gRPC trailing metadata of a failed control call
 
 # An error travels in the trailers of a call, up to three times and with its bytes escaped or in base64, and a gRPC peer
@@ -53,20 +54,36 @@ def varint(number: int) -> bytes:
 
 
 def check_protocol(version: int, peer: str) -> None:
-    """Raises ProtocolMismatch unless `peer` speaks this version."""
-    if version != PROTOCOL:
+    """Raises ProtocolMismatch unless this side speaks the version that `peer` has chosen."""
+    negotiate(version, version, peer)
+
+
+def negotiate(newest: int, oldest: int, peer: str) -> int:
+    """The newest version that this side and `peer`, which speaks `oldest` to `newest`, both speak.
+
+    Raises ProtocolMismatch when there is none.
+    """
+    version = min(newest, PROTOCOL)
+    if version < max(oldest, OLDEST_PROTOCOL):
+        spoken = str(newest) if oldest == newest else f"{oldest} to {newest}"
         raise ProtocolMismatch(
-            f"{peer} speaks protocol version {version}, this side speaks {PROTOCOL}",
-            remedy="install the same flight-shuffle release on both sides",
+            f"{peer} speaks protocol version {spoken}, this side speaks {OLDEST_PROTOCOL} to {PROTOCOL}",
+            remedy="install releases of flight-shuffle on both sides that share a version",
         )
+    return version
+
+
+def version_for(shuffle: ShuffleId) -> int:
+    """The protocol version of requests about `shuffle`: a server of version 1 gives shuffles no generation."""
+    return PROTOCOL if shuffle.generation else OLDEST_PROTOCOL
 
 
 def key_of(shuffle: ShuffleId) -> pb.ShuffleKey:
-    return pb.ShuffleKey(app=shuffle.app, shuffle=shuffle.shuffle)
+    return pb.ShuffleKey(app=shuffle.app, shuffle=shuffle.shuffle, generation=shuffle.generation)
 
 
 def shuffle_id(key: pb.ShuffleKey) -> ShuffleId:
-    return _shuffle_id(key.app, key.shuffle)
+    return _shuffle_id(key.app, key.shuffle, key.generation)
 
 
 def attempt_of(output: MapAttempt) -> pb.MapAttempt:

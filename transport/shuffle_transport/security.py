@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from shuffle_api.ids import name_of
 
 SECRET_BYTES = 32
 """Least length of the cluster secret: that of the hash."""
@@ -55,8 +56,8 @@ class Principal:
     app: str | None = None
 
     def check(self, app: str) -> None:
-        """:raises PermissionDenied: this principal may not act for application `app`."""
-        if self.app is not None and self.app != app:
+        """:raises PermissionDenied: this principal may not act for `app`, an application or one run of it."""
+        if self.app is not None and self.app != name_of(app):
             raise PermissionDenied(
                 f"a request about application {app!r} with the token of application {self.app!r}",
                 remedy="use the token of the application that the request is about",
@@ -133,9 +134,10 @@ class Keyring:
     token: str = field(default="", repr=False)
 
     def for_app(self, app: str) -> Credentials:
-        """The credentials to act for `app`; without a token the same for every application."""
+        """The credentials to act for `app`, an application or one run of it; without a token the same for all."""
         if not self.wants_tokens:
             return Credentials(tls=self.tls)
+        app = name_of(app)
         return Credentials(app, app_token(self.secret, app) if self.secret else self.token, self.tls)
 
     def for_cluster(self) -> Credentials:

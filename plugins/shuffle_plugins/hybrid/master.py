@@ -9,6 +9,7 @@ from shuffle_plugins.hybrid.handle import join_handle, split_handle
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.coordinator import Coordinator
 from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.remote.master import RemoteMaster
 
 TERMS = Terms(Guarantee.AT_MOST_ONCE)
 """Of the directory's shuffles: writers keep nothing for readers. What readers are promised comes from the store."""
@@ -21,9 +22,9 @@ class HybridMaster(ShuffleMaster):
     :param live: where tasks of other processes reach the directory.
     """
 
-    def __init__(self, app: str, store: ShuffleMaster, directory: Coordinator, live: str) -> None:
-        self._app, self._store, self._directory, self._live = app, store, directory, live
-        directory.register_app(app)
+    def __init__(self, store: RemoteMaster, directory: Coordinator, live: str) -> None:
+        self._store, self._directory, self._live = store, directory, live
+        directory.register_app(store.run)
         self._closed = False
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
@@ -42,4 +43,4 @@ class HybridMaster(ShuffleMaster):
         if self._closed:
             return
         self._closed = True
-        close_all([self._store.close, lambda: self._directory.unregister_app(self._app)])
+        close_all([self._store.close, lambda: self._directory.unregister_app(self._store.run)])

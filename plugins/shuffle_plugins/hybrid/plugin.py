@@ -68,10 +68,10 @@ class HybridShuffle(ShufflePlugin):
 
     def master(self, app: str) -> HybridMaster:
         self._check_open()
-        address = self._live.address(app)
         store = self._store.master(app)
         try:
-            return self._track(HybridMaster(app, store, self._live.coordinator, address))
+            address = self._live.address(store.run)
+            return self._track(HybridMaster(store, self._live.coordinator, address))
         except BaseException:
             store.close()
             raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -45,18 +44,23 @@ class Coordinator:
         self._watchers: dict[ShuffleId, list[Watcher]] = defaultdict(list)
 
     def register_app(self, app: str) -> None:
-        """:raises AppExists: a master of this plugin has the id."""
-        self._apply(RegisterApp(app, uuid.uuid4().hex, app, time.time()))
+        """A run of an application begins."""
+        self._apply(RegisterApp(app, app, app, time.time()))
 
     def unregister_app(self, app: str) -> None:
         """The application is over, with all its shuffles."""
         self._apply(UnregisterApp(app))
 
-    def register_shuffle(self, spec: ShuffleSpec, terms: Terms) -> None:
-        """:raises ShuffleExists: the number is taken by a shuffle with other properties."""
+    def register_shuffle(self, spec: ShuffleSpec, terms: Terms) -> ShuffleSpec:
+        """What is registered: `spec`, or with another generation the shuffle that has the number.
+
+        :raises ShuffleExists: the number is taken by a shuffle with other properties.
+        """
         with self._lock:
             self._apply(RegisterShuffle(spec))
-            self._terms.setdefault(spec.id, terms)
+            registered = self._registry.spec(spec.id.current())
+            self._terms.setdefault(registered.id, terms)
+            return registered
 
     def unregister_shuffle(self, shuffle: ShuffleId) -> None:
         """The shuffle is over: its writers and readers are told."""

@@ -1,8 +1,8 @@
 """The directory of another process: questions, answers and news over one channel.
 
-    task -> driver   {"id": 7, "call": "bind", "shuffle": [app, number], ...}
+    task -> driver   {"id": 7, "call": "bind", "shuffle": [run, number, generation], ...}
     driver -> task   {"id": 7, "answer": ...} or {"id": 7, "error": "<pb.Error, base64>"}
-                     {"news": [app, number], "event": [...]}
+                     {"news": [run, number, generation], "event": [...]}
 
 When the channel breaks, the outputs that were bound over it have failed: their process is gone.
 """
@@ -200,7 +200,7 @@ class DirectoryChannel:
                 raise self._error
             self._waiting[number] = future
         try:
-            message = wire.encode(id=number, call=call, shuffle=[shuffle.app, shuffle.shuffle], **fields)
+            message = wire.encode(id=number, call=call, shuffle=wire.shuffle_fields(shuffle), **fields)
             self._channel.send_control(message, self._timeout)
             return future.result(self._timeout)
         except FutureTimeout:

@@ -286,14 +286,18 @@ def open_log(
     if parent:
         kept.read(parent)
     name = f"{attempt.map}-{attempt.attempt}-{uuid.uuid4().hex[:8]}"
-    directory = Path(root).absolute() / shuffle.app / str(shuffle.shuffle) / name
+    directory = _directory_of(root, shuffle) / name
     return DiskLog(directory, limit, Base(parent, begin), kept)
 
 
 def delete_logs(root: str, shuffle: ShuffleId) -> None:
     """A shuffle has ended: nobody will go on from its logs below `root`, those of tasks that have left included."""
     if root:
-        _delete(Path(root).absolute() / shuffle.app / str(shuffle.shuffle))
+        _delete(_directory_of(root, shuffle))
+
+
+def _directory_of(root: str, shuffle: ShuffleId) -> Path:
+    return Path(root).absolute() / shuffle.app / f"{shuffle.shuffle}.{shuffle.generation}"
 
 
 def _delete(directory: Path) -> None:

@@ -106,7 +106,7 @@ class Endpoint:
             subscription = there.subscribe(shuffle, bound.output, reader, epoch, partitions, position)
             return LocalSource(subscription, self._options.window)
         metadata = wire.encode(
-            shuffle=[shuffle.app, shuffle.shuffle],
+            shuffle=wire.shuffle_fields(shuffle),
             output=[bound.output.map, bound.output.attempt],
             partitions=[partitions.start, partitions.stop],
             reader=reader,

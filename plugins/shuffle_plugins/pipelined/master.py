@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.interfaces import ShuffleMaster
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.pipelined.coordinator import Coordinator
@@ -15,27 +15,28 @@ NAME = "pipelined"
 
 
 class PipelinedMaster(ShuffleMaster):
-    """Registers its application when made. Its shuffles live as long as its process.
+    """Registers a run of its application when made. Its shuffles live as long as its process.
 
     :param endpoint: where tasks of other processes reach the coordinator.
     """
 
     def __init__(
-        self, coordinator: Coordinator, app: str, terms: Terms, codec: str, content: str, endpoint: str
+        self, coordinator: Coordinator, run: str, terms: Terms, codec: str, content: str, endpoint: str
     ) -> None:
-        self._coordinator, self._app, self._terms = coordinator, app, terms
+        self._coordinator, self._run, self._terms = coordinator, run, terms
         self._codec, self._content, self._endpoint = codec, content, endpoint
         self._lock = threading.Lock()
         self._next, self._closed = 0, False
-        coordinator.register_app(app)
+        coordinator.register_app(self._run)
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         with self._lock:
             if self._closed:
-                raise InvalidArgument(f"the master of application {self._app!r} is closed")
+                raise InvalidArgument(f"the master of application {name_of(self._run)!r} is closed")
             number = self._next if shuffle is None else shuffle
-            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, self._codec, self._content)
-            self._coordinator.register_shuffle(spec, self._terms)
+            id = ShuffleId(self._run, number).anew()
+            spec = ShuffleSpec(id, partitions, maps, self._codec, self._content)
+            spec = self._coordinator.register_shuffle(spec, self._terms)
             self._next = max(self._next, number + 1)
         return ShuffleHandle(NAME, spec, self._endpoint)
 
@@ -48,6 +49,6 @@ class PipelinedMaster(ShuffleMaster):
     def close(self) -> None:
         with self._lock:
             if self._closed:
-                return  # by now another run may have taken the application id
+                return
             self._closed = True
-            self._coordinator.unregister_app(self._app)
+            self._coordinator.unregister_app(self._run)

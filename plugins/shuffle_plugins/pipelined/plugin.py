@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, new_run
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
 from shuffle_api.options import parse_options
 from shuffle_api.streaming import Alignment, Guarantee, Position, ReaderState, WriterState
@@ -59,9 +59,10 @@ class PipelinedShuffle(ShufflePlugin):
     def master(self, app: str) -> PipelinedMaster:
         chosen = self._options
         terms = Terms(Guarantee(chosen.guarantee), Alignment(chosen.alignment), chosen.alignment_timeout)
-        address = self._endpoint.address(app)
+        run = new_run(app)
+        address = self._endpoint.address(run)
         return self._track(
-            PipelinedMaster(self._endpoint.coordinator, app, terms, chosen.codec, chosen.content, address)
+            PipelinedMaster(self._endpoint.coordinator, run, terms, chosen.codec, chosen.content, address)
         )
 
     def writer(

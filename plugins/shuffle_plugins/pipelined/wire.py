@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
 from shuffle_plugins.pipelined.entries import Mark
 
@@ -81,6 +82,11 @@ def decode_mark(fields: list[Any]) -> tuple[Mark, dict[int, int]]:
         return Mark(0, int(number), marker), totals
 
     return checked(parse, fields)
+
+
+def shuffle_fields(shuffle: ShuffleId) -> list[str | int]:
+    """A shuffle's id, as part of a message: the arguments of `ShuffleId`."""
+    return [shuffle.app, shuffle.shuffle, shuffle.generation]
 
 
 def position_fields(position: Position | None) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
+from dataclasses import replace
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
-from shuffle_api.ids import ShuffleId, check_app
+from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.interfaces import ShuffleMaster
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
@@ -20,20 +20,24 @@ log = logging.getLogger(__name__)
 
 
 class RemoteMaster(ShuffleMaster):
-    """One application at one server. A thread sends its heartbeats until `close`."""
+    """One run of an application at one server. A thread sends its heartbeats until `close`.
 
-    def __init__(self, app: str, connection: Connection, options: RemoteOptions) -> None:
-        self._app, self._connection, self._options = check_app(app), connection, options
+    :ivar run: what the server knows it by.
+    """
+
+    def __init__(self, run: str, connection: Connection, options: RemoteOptions) -> None:
+        self._connection, self._options = connection, options
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
-        connection.control.hello()
+        # A server of version 1 takes no runs: there one of a name ends before the next one begins.
+        self.run = run if connection.control.hello().protocol > 1 else name_of(run)
         reply = connection.control.call(
-            "RegisterApp", pb.RegisterAppRequest(app=app, instance=uuid.uuid4().hex, name=app)
+            "RegisterApp", pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
         )
         connection.learn(reply.workers)
         self._closed = threading.Event()
         self._heart = threading.Thread(
-            target=self._beat, args=(max(1, reply.heartbeat_seconds),), name=f"heartbeat-{app}", daemon=True
+            target=self._beat, args=(max(1, reply.heartbeat_seconds),), name=f"heartbeat-{self.run}", daemon=True
         )
         self._heart.start()
 
@@ -45,10 +49,12 @@ class RemoteMaster(ShuffleMaster):
             self._used.add(number)
         options = self._options
         spec = ShuffleSpec(
-            ShuffleId(self._app, number), partitions, maps, options.codec, options.content, options.replicas
+            ShuffleId(self.run, number), partitions, maps, options.codec, options.content, options.replicas
         )
-        self._connection.learn(self._connection.control.call("RegisterShuffle", messages.spec_message(spec)).workers)
-        return ShuffleHandle("remote", spec, self._connection.control.address)
+        reply: pb.RegisterShuffleReply = self._connection.control.call("RegisterShuffle", messages.spec_message(spec))
+        self._connection.learn(reply.workers)
+        registered = replace(spec, id=replace(spec.id, generation=reply.generation))
+        return ShuffleHandle("remote", registered, self._connection.control.address)
 
     def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
         return locate(self._connection, handle.spec, None).outputs
@@ -67,10 +73,10 @@ class RemoteMaster(ShuffleMaster):
         self._closed.set()
         self._heart.join()
         try:
-            self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self._app))
+            self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self.run))
         except ShuffleError as error:
             # The server expires the application by itself; a driver that is done must not fail for it.
-            log.warning("application %s could not be unregistered, the server will expire it: %s", self._app, error)
+            log.warning("application %s could not be unregistered, the server will expire it: %s", self.run, error)
 
     def _next_number(self) -> int:
         """A number no shuffle of this application has had: late tasks of an old shuffle must not meet a new one."""
@@ -81,7 +87,7 @@ class RemoteMaster(ShuffleMaster):
         while not self._closed.wait(seconds):
             try:
                 self._connection.learn(
-                    self._connection.control.call("Heartbeat", pb.HeartbeatRequest(app=self._app)).workers
+                    self._connection.control.call("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers
                 )
             except ShuffleError as error:
-                log.warning("heartbeat of application %s: %s", self._app, error)
+                log.warning("heartbeat of application %s: %s", self.run, error)

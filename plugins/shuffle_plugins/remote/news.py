@@ -13,7 +13,6 @@ from shuffle_api.errors import (
     ServerUnreachable,
     ShuffleError,
     ShuttingDown,
-    UnknownShuffle,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import LostMapOutput, MapOutput
@@ -97,7 +96,6 @@ class _News:
         self._listeners: list[Listener] = []
         self._lost: dict[MapAttempt, LostMapOutput] = {}
         self._error: ShuffleError | None = None
-        self._serial: int | None = None
         self._begun = False  # the master tells what moves
         self._stream: ControlStream | None = None
         self._closing = threading.Event()
@@ -165,9 +163,6 @@ class _News:
         return heard, None
 
     def _take(self, reply: pb.WatchReply) -> None:
-        if self._serial not in (None, reply.serial):
-            raise UnknownShuffle("the shuffle is over, another one has its number", shuffle=self._shuffle)
-        self._serial = reply.serial
         with self._lock:
             if not self._begun:
                 self._begun = True

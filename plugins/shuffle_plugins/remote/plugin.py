@@ -7,7 +7,7 @@ import weakref
 from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, new_run
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
 from shuffle_api.options import parse_options
 from shuffle_api.values import BLOCKING, MAX_REPLICAS, ShuffleHandle
@@ -46,11 +46,11 @@ class RemoteShuffle(ShufflePlugin):
         self._closed = False
         self._past = RemoteStatistics()  # of connections that are closed
 
-    def master(self, app: str) -> ShuffleMaster:
+    def master(self, app: str) -> RemoteMaster:
         if not self._options.server:
             raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
-        connection = self._connection(self._options.server, app)
-        return self._track(RemoteMaster(app, connection, self._options))
+        run = new_run(app)
+        return self._track(RemoteMaster(run, self._connection(self._options.server, run), self._options))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, tap: Tap | None = None) -> RemoteWriter:
         """See `ShufflePlugin.writer`; `tap` is told of each block."""

@@ -36,12 +36,6 @@ class Identity:
         return pb.Identity(epoch=self.epoch, worker=self.worker, incarnation=self.incarnation)
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    operation: CommitMapOutput
-    serial: int
-
-
 class RegistryClient:
     """Commits at the master at `address` (HOST:PORT). Thread-safe; close it at the end.
 
@@ -72,33 +66,30 @@ class RegistryClient:
         )
         self._stream = CommitStream(self._client, timeout)
         self._identity = identity
-        self._batcher: Batcher[_Commit, MapOutput | ShuffleError] = Batcher(
+        self._batcher: Batcher[CommitMapOutput, MapOutput | ShuffleError] = Batcher(
             self._send, timeout=2 * (timeout + retry), what="the commit at the master", linger=LINGER_SECONDS
         )
 
-    def commit(self, shuffle: ShuffleId, output: MapOutput, serial: int = 0) -> MapOutput:
+    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         """Record a commit, durably; the output that won the map, this one or one that was there before.
 
-        `serial` is that of the shuffle that the output was written for, 0 for any.
         A commit may be repeated when it is not known whether it has reached the master.
 
         :raises MapOutputLost: this very attempt was lost before.
         :raises StaleEpoch: the master does not know this identity, or not any more.
         :raises ShuffleError: what else `Registry.apply` raises; ServerUnreachable, DeadlineExceeded.
         """
-        outcome = self._batcher.wait(self._batcher.add(_Commit(CommitMapOutput(shuffle, output), serial)))
+        outcome = self._batcher.wait(self._batcher.add(CommitMapOutput(shuffle, output)))
         if isinstance(outcome, ShuffleError):
             raise outcome
         return outcome
 
-    def commit_all(
-        self, shuffle: ShuffleId, outputs: Sequence[MapOutput], serial: int = 0
-    ) -> list[MapOutput | ShuffleError]:
+    def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
         """Record many commits, as a worker does that tells what it holds; what `commit` gives or raises for each.
 
         :raises ServerUnreachable, DeadlineExceeded: some of them may have been recorded; they may be repeated.
         """
-        tickets = [self._batcher.add(_Commit(CommitMapOutput(shuffle, output), serial)) for output in outputs]
+        tickets = [self._batcher.add(CommitMapOutput(shuffle, output)) for output in outputs]
         return [self._batcher.wait(ticket) for ticket in tickets]
 
     def close(self) -> None:
@@ -106,13 +97,13 @@ class RegistryClient:
         self._stream.close()
         self._client.close()
 
-    def _send(self, commits: list[_Commit]) -> list[MapOutput | ShuffleError]:
+    def _send(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
         outcomes: list[MapOutput | ShuffleError] = []
         for first in range(0, len(commits), MOST_COMMITS):
             outcomes += self._request(commits[first : first + MOST_COMMITS])
         return outcomes
 
-    def _request(self, commits: list[_Commit]) -> list[MapOutput | ShuffleError]:
+    def _request(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
         request = pb.CommitRequest(identity=self._identity().message(), commits=map(_message, commits))
         reply = self._stream.ask(request)
         if len(reply.results) != len(commits):
@@ -123,15 +114,14 @@ class RegistryClient:
         return [_outcome(commit, result) for commit, result in zip(commits, reply.results, strict=True)]
 
 
-def _message(commit: _Commit) -> pb.Commit:
+def _message(commit: CommitMapOutput) -> pb.Commit:
     return pb.Commit(
-        shuffle=messages.key_of(commit.operation.shuffle),
-        output=messages.output_message(commit.operation.output),
-        serial=commit.serial,
+        shuffle=messages.key_of(commit.shuffle),
+        output=messages.output_message(commit.output),
     )
 
 
-def _outcome(commit: _Commit, result: pb.CommitResult) -> MapOutput | ShuffleError:
+def _outcome(commit: CommitMapOutput, result: pb.CommitResult) -> MapOutput | ShuffleError:
     if result.HasField("error"):
         return messages.typed_error(result.error)
-    return messages.map_output(result.winner) if result.HasField("winner") else commit.operation.output
+    return messages.map_output(result.winner) if result.HasField("winner") else commit.output

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 import grpc
 
-from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch, UnknownShuffle
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation
 from shuffle_api.registry.state import Registry
@@ -22,6 +22,7 @@ from shuffle_transport import messages
 
 MAX_COMMITS = 10_000
 PAGE = 5_000  # outputs in one reply of Held
+WORKER_PROTOCOL = 2  # the oldest version that a worker may speak
 RELEASED = "it was moved to another worker"
 
 
@@ -34,6 +35,8 @@ class CommitService(rpc.ShuffleRegistryServicer):
     def Join(self, request: pb.JoinRequest, context: grpc.ServicerContext) -> pb.JoinReply:
         def reply() -> pb.JoinReply:
             worker = request.worker
+            # Workers of version 1 write files without a generation.
+            messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
             info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
             return pb.JoinReply(
                 known=self._membership.join(info, draining=worker.draining),
@@ -48,8 +51,10 @@ class CommitService(rpc.ShuffleRegistryServicer):
             who = request.identity
             check_epoch(who.epoch, self._master.epoch)
             draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
+            held = {messages.shuffle_id(key): key for key in request.shuffles}
             with self._master.lock:
-                gone = [held for held in request.shuffles if not _goes_on(self._master.registry, held)]
+                registered = {spec.id for spec in self._master.registry.shuffles()}
+            gone = [key for id, key in held.items() if id not in registered]
             self._master.settle()  # what is told to be over stays so
             return pb.BeatReply(gone=gone, draining=draining)
 
@@ -149,19 +154,7 @@ class CommitService(rpc.ShuffleRegistryServicer):
             CommitMapOutput(messages.shuffle_id(each.shuffle), messages.map_output(each.output))
             for each in request.commits
         ]
-        serials = {id(commit): each.serial for commit, each in zip(commits, request.commits, strict=True)}
-
-        def check(registry: Registry, operation: Operation) -> None:
-            assert isinstance(operation, CommitMapOutput)
-            serial = serials[id(operation)]
-            if serial and registry.serial(operation.shuffle) != serial:
-                raise UnknownShuffle(
-                    "the shuffle that this was written for is over, another one has its number",
-                    shuffle=operation.shuffle,
-                    output=operation.output.output,
-                )
-
-        return pb.CommitReply(results=map(_result, commit_all(self._master, commits, check)))
+        return pb.CommitReply(results=map(_result, commit_all(self._master, commits)))
 
 
 def _check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:
@@ -175,19 +168,10 @@ def _check_held_elsewhere(sure: Collection[str], registry: Registry, operation: 
         raise InvalidArgument(f"{operation.output} lies only at {held.worker}, as {held.output}")
 
 
-def _goes_on(registry: Registry, held: pb.HeldShuffle) -> bool:
-    try:
-        return registry.serial(messages.shuffle_id(held.shuffle)) == held.serial
-    except ShuffleError:
-        return False
-
-
-def commit_all(
-    master: Master, commits: Sequence[CommitMapOutput], check: Callable[[Registry, Operation], None] | None = None
-) -> list[MapOutput | ShuffleError | None]:
+def commit_all(master: Master, commits: Sequence[CommitMapOutput]) -> list[MapOutput | ShuffleError | None]:
     """What became of each commit, once all of them are durable: None when it stands, the output of the attempt that had
     won its map before, or why it is refused."""
-    outcomes = master.apply_all(commits, check)
+    outcomes = master.apply_all(commits)
     return [
         _winner(master, commit.shuffle, outcome) if isinstance(outcome, ShuffleError) else None
         for commit, outcome in zip(commits, outcomes, strict=True)

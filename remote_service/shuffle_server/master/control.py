@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
+from dataclasses import replace
 from typing import Protocol
 
 import grpc
@@ -19,7 +19,7 @@ from shuffle_api.errors import (
     QuotaExceeded,
     ShuffleError,
 )
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.auth import TokenInterceptor
@@ -95,9 +95,10 @@ class ControlService(rpc.ShuffleControlServicer):
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
         def reply() -> pb.HelloReply:
-            messages.check_protocol(request.protocol, request.client or "the client")
+            oldest = request.oldest or request.protocol
+            version = messages.negotiate(request.protocol, oldest, request.client or "the client")
             return pb.HelloReply(
-                protocol=messages.PROTOCOL,
+                protocol=version,
                 server=f"flight-shuffle/{self._version}",
                 epoch=self.master.epoch,
                 workers=self._worker_messages(),
@@ -137,8 +138,12 @@ class ControlService(rpc.ShuffleControlServicer):
             get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
             spec = messages.shuffle_spec(request)
             self._check_quota(spec.id)
-            self.master.apply(RegisterShuffle(spec, secrets.randbits(63) | 1))
-            return pb.RegisterShuffleReply(epoch=self.master.epoch, workers=self._worker_messages())
+            self.master.apply(RegisterShuffle(replace(spec, id=spec.id.anew())))
+            with self.master.lock:
+                registered = self.master.registry.spec(spec.id.current()).id
+            return pb.RegisterShuffleReply(
+                epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
+            )
 
         return guard(context, reply)
 
@@ -146,11 +151,13 @@ class ControlService(rpc.ShuffleControlServicer):
         """Raises QuotaExceeded. Calls at the same moment may go above it by their number."""
         if not self._max_shuffles:
             return
+        name = name_of(new.app)
         with self.master.lock:
-            present = {spec.id for spec in self.master.registry.shuffles(new.app)}
-        if new not in present and len(present) >= self._max_shuffles:
+            present = [spec.id for spec in self.master.registry.shuffles() if name_of(spec.id.app) == name]
+        known = any(id.current() == new.current() for id in present)
+        if not known and len(present) >= self._max_shuffles:
             raise QuotaExceeded(
-                f"application {new.app} has {len(present)} shuffles, its quota is {self._max_shuffles}",
+                f"application {name} has {len(present)} shuffles, its quota is {self._max_shuffles}",
                 remedy="unregister shuffles that are no longer read, or raise --app-max-shuffles",
                 shuffle=new,
             )
@@ -164,7 +171,13 @@ class ControlService(rpc.ShuffleControlServicer):
                     f"{len(request.more)} shuffles at once", remedy=f"unregister at most {MAX_PAGE} at a time"
                 )
             first = messages.shuffle_id(request.shuffle)
-            ended = [first, *(ShuffleId(first.app, number) for number in request.more)]
+            generations = request.generations or [0] * len(request.more)
+            if len(generations) != len(request.more):
+                raise InvalidArgument(
+                    f"{len(request.more)} further shuffles have {len(generations)} generations",
+                    remedy="name one for each of them",
+                )
+            ended = [first, *(ShuffleId(first.app, *each) for each in zip(request.more, generations, strict=True))]
             for outcome in self.master.apply_all([UnregisterShuffle(each) for each in ended]):
                 if isinstance(outcome, ShuffleError):
                     raise outcome
@@ -190,7 +203,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
             with self.master.lock:
                 registry = self.master.registry
-                spec, serial = registry.spec(shuffle), registry.serial(shuffle)
+                spec = registry.spec(shuffle)
                 end = request.end_map or None
                 outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
                 lost = registry.lost(shuffle, request.first_map, end if following is None else following)
@@ -205,7 +218,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 codec=spec.codec,
                 content=spec.content,
                 lost=(messages.output_message(event.output) for event in lost),
-                serial=serial,
+                generation=spec.id.generation,
                 replicas=spec.replicas,
             )
 
@@ -233,6 +246,8 @@ class ControlService(rpc.ShuffleControlServicer):
         return guard(context, reply)
 
     def _look_at(self, shuffle: ShuffleId, request: pb.ReportLostRequest) -> pb.ReportLostReply:
+        with self.master.lock:
+            shuffle = self.master.registry.spec(shuffle).id  # workers know it by its whole id
         give_up = time.monotonic() + REPORT_SECONDS
         lost = []
         for output in map(messages.map_attempt, request.outputs):
@@ -288,7 +303,7 @@ class ControlService(rpc.ShuffleControlServicer):
         with self.master.lock:
             registry = self.master.registry
             for app in registry.apps():
-                if only and app.app != only:
+                if only and only not in (app.app, name_of(app.app)):
                     continue
                 bytes_of_app = count = 0
                 for spec in registry.shuffles(app.app):

@@ -161,7 +161,7 @@ class Master:
         registry = self._registry
         try:
             if isinstance(operation, RegisterShuffle):
-                return registry.spec(operation.spec.id) == operation.spec
+                return bool(registry.spec(operation.spec.id.current()))
             if isinstance(operation, RegisterApp):
                 return registry.app(operation.app).instance == operation.instance
             if isinstance(operation, RegisterWorker):

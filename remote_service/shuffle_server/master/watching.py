@@ -114,7 +114,8 @@ class Watchers:
         """The method `Watch` of the control service."""
         watch = Watch()
         try:
-            shuffle = messages.shuffle_id(request.shuffle)
+            with self._master.lock:
+                shuffle = self._master.registry.spec(messages.shuffle_id(request.shuffle)).id
             self._enter(shuffle, watch)
             try:
                 if context.add_callback(watch.leave):
@@ -126,19 +127,20 @@ class Watchers:
 
     def _replies(self, shuffle: ShuffleId, watch: Watch, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
         with self._master.lock:
-            serial, losses = self._master.registry.serial(shuffle), self._master.registry.losses(shuffle)
+            generation = self._master.registry.spec(shuffle).id.generation  # it may have ended just now
+            losses = self._master.registry.losses(shuffle)
         self._master.settle()  # what this tells is not forgotten in a crash
-        yield pb.WatchReply(epoch=self._master.epoch, serial=serial)
+        yield pb.WatchReply(epoch=self._master.epoch, generation=generation)
         for at in range(0, len(losses), PAGE):
-            yield self._message(serial, losses[at : at + PAGE])
+            yield self._message(generation, losses[at : at + PAGE])
         while context.is_active():
             news = watch.take(LOOK_SECONDS)
             if news:
-                yield self._message(serial, news)
+                yield self._message(generation, news)
 
-    def _message(self, serial: int, news: Iterable[News]) -> pb.WatchReply:
+    def _message(self, generation: int, news: Iterable[News]) -> pb.WatchReply:
         present = {worker.id: worker for worker in self._workers()}
-        reply = pb.WatchReply(epoch=self._master.epoch, serial=serial)
+        reply = pb.WatchReply(epoch=self._master.epoch, generation=generation)
         for event in news:
             if isinstance(event, OutputMoved):
                 reply.moved.append(messages.output_message(event.output))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.paths import COMMITTED, StorePaths
+from shuffle_server.store.paths import COMMITTED, StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
@@ -265,7 +265,17 @@ class DataDirectory:
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory here."""
-        return [ShuffleId(p.parent.name, int(p.name)) for p in sorted(self.paths.apps.glob("*/*")) if p.is_dir()]
+        return [shuffle for shuffle in self._folders().values() if shuffle is not None]
+
+    def drop_foreign(self) -> None:
+        """Remove the folders that are of no shuffle: another release has made them."""
+        for folder, shuffle in self._folders().items():
+            if shuffle is None:
+                log.warning("%s is no shuffle's folder; it is removed", folder)
+                self.trash(str(folder))
+
+    def _folders(self) -> dict[Path, ShuffleId | None]:
+        return {p: shuffle_of(p.parent.name, p.name) for p in sorted(self.paths.apps.glob("*/*")) if p.is_dir()}
 
     # ------------------------------------------------------------------ state
 

@@ -39,6 +39,7 @@ class Description:
 
     app: str
     shuffle: int
+    generation: int
     map: int
     attempt: int
     partitions: int
@@ -47,13 +48,12 @@ class Description:
 
     @property
     def shuffle_id(self) -> ShuffleId:
-        return ShuffleId(self.app, self.shuffle)
+        return ShuffleId(self.app, self.shuffle, self.generation)
 
     def check(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Raises TornFile when the file is not this attempt's."""
-        held = self.app, self.shuffle, self.map, self.attempt
-        if held != (shuffle.app, shuffle.shuffle, output.map, output.attempt):
-            raise TornFile(f"it holds {self.output} of {self.shuffle_id}")
+        if (self.shuffle_id, self.output) != (shuffle, output):
+            raise TornFile(f"it holds {self.output} of generation {self.generation} of {self.shuffle_id}")
 
     @property
     def output(self) -> MapAttempt:

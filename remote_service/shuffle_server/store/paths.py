@@ -1,11 +1,11 @@
 """Where a worker's files lie. Names are built from validated ids only, never from what a peer sent as text.
 
 DATA_DIR/lock                                  held by the running server
-DATA_DIR/worker/apps/APP/SHUFFLE/MAP.out       a committed map output
-DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.partial   one that is being written
-DATA_DIR/worker/apps/APP/SHUFFLE/MAP.ATTEMPT.away      stub of one that is in the object store too
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.out    a committed map output
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.partial   one that is being written
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.away      stub of one that is in the object store too
 DATA_DIR/worker/trash/                         removed, being deleted in the background
-DATA_DIR/worker/spares/APP/                    removed, kept to be written over
+DATA_DIR/worker/spares/RUN/                    removed, kept to be written over
 DATA_DIR/master/                               the registry's journal
 """
 
@@ -14,12 +14,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 
 APPS = "apps"
 COMMITTED = ".out"
 PARTIAL = ".partial"
 AWAY = ".away"
+
+
+def folder_of(shuffle: ShuffleId) -> str:
+    """The folder of a shuffle within that of its run."""
+    return f"{shuffle.shuffle}.{shuffle.generation}"
+
+
+def shuffle_of(run: str, folder: str) -> ShuffleId | None:
+    """The shuffle whose folder lies in that of `run`; None for one that no shuffle has."""
+    numbers = folder.split(".")
+    try:
+        return ShuffleId(run, int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else None
+    except (InvalidArgument, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +75,7 @@ class StorePaths:
         return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}{PARTIAL}"
 
     def shuffle_text(self, shuffle: ShuffleId) -> str:
-        return f"{self.app_text(shuffle.app)}/{shuffle.shuffle}"
+        return f"{self.app_text(shuffle.app)}/{folder_of(shuffle)}"
 
     def app_text(self, app: str) -> str:
         return f"{self.root}/{APPS}/{app}"

@@ -10,7 +10,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.directory import DataDirectory, busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
-from shuffle_server.store.paths import COMMITTED, PARTIAL
+from shuffle_server.store.paths import COMMITTED, PARTIAL, shuffle_of
 
 log = logging.getLogger(__name__)
 
@@ -21,18 +21,21 @@ def recover_files(directory: DataDirectory) -> Iterator[Description]:
     Raises StorageFailed when the directory cannot be listed, Overloaded when the process lacks descriptors or memory.
     """
     files = directory.files()
+    directory.drop_foreign()
     for path in files:
         if path.suffix == PARTIAL:
             directory.unlink(path)
     for path in files:
-        if path.suffix == COMMITTED and (description := _load(directory, path)) is not None:
-            yield description
+        shuffle = shuffle_of(path.parent.parent.name, path.parent.name)
+        if path.suffix == COMMITTED and shuffle is not None:
+            description = _load(directory, path, shuffle)
+            if description is not None:
+                yield description
 
 
-def _load(directory: DataDirectory, path: Path) -> Description | None:
+def _load(directory: DataDirectory, path: Path, shuffle: ShuffleId) -> Description | None:
     try:
         description = load(path).description
-        shuffle = ShuffleId(path.parent.parent.name, int(path.parent.name))
         description.check(shuffle, MapAttempt(int(path.stem), description.attempt))
         return description
     except TornFile as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shuffle_api.errors import MapOutputLost, Overloaded
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_server.store.catalog import Held
 from shuffle_server.store.directory import busy
 from shuffle_server.store.format import TornFile
@@ -52,7 +52,7 @@ class Pace:
 def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
     """Every committed output, of one application or of all. What is unregistered meanwhile is left out."""
     for shuffle in store.catalog.shuffles():
-        if app is None or shuffle.app == app:
+        if app is None or app in (shuffle.app, name_of(shuffle.app)):
             for held in store.catalog.outputs(shuffle):
                 if held.away:
                     continue  # it is checked when it comes back

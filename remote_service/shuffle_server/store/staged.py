@@ -204,6 +204,7 @@ class StagedOutput:
             description = Description(
                 self.shuffle.app,
                 self.shuffle.shuffle,
+                self.shuffle.generation,
                 self.output.map,
                 self.output.attempt,
                 self._partitions,

@@ -320,6 +320,8 @@ class Store:
         for directory in self._directories:
             for description in recover_files(directory):
                 yield self._recovered(description, directory)
+            for shuffle in directory.shuffles():
+                self.catalog.add(shuffle)  # the master may say that it is over
             if self._cold is not None:
                 for description in recover_stubs(directory):
                     yield self._recovered(description, directory, away=True)

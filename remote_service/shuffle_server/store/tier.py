@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.paths import folder_of, shuffle_of
 
 PIECE = 4 << 20
 MARKER = ".flight-shuffle"  # no application's name
@@ -18,7 +19,7 @@ _OBJECT = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
 
 
 class Tier:
-    """Objects `PREFIX/APP/SHUFFLE/MAP.ATTEMPT` of one worker, through `pyarrow.fs`. Thread-safe.
+    """Objects `PREFIX/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT` of one worker, through `pyarrow.fs`. Thread-safe.
 
     Beside them is an empty marker. Without it the file system is not mounted, or the bucket is another one: what is not
     found there is not lost.
@@ -128,7 +129,7 @@ class Tier:
             self._fs.create_dir(path.rpartition("/")[0])
 
     def _path(self, shuffle: ShuffleId, output: MapAttempt) -> str:
-        return f"{self._root}/{shuffle.app}/{shuffle.shuffle}/{output.map}.{output.attempt}"
+        return f"{self._root}/{shuffle.app}/{folder_of(shuffle)}/{output.map}.{output.attempt}"
 
     def _failed(self, path: str, error: Exception) -> StorageFailed:
         return StorageFailed(
@@ -138,11 +139,11 @@ class Tier:
 
 def _named(path: str) -> tuple[ShuffleId, MapAttempt] | None:
     """What an object holds; None when somebody else has put it there."""
-    app, shuffle, name = ["", "", *path.split("/")][-3:]
-    numbers = _OBJECT.fullmatch(name)
-    if numbers is None:
+    run, folder, name = ["", "", *path.split("/")][-3:]
+    shuffle, numbers = shuffle_of(run, folder), _OBJECT.fullmatch(name)
+    if shuffle is None or numbers is None:
         return None
     try:
-        return ShuffleId(app, int(shuffle)), MapAttempt(int(numbers[1]), int(numbers[2]))
-    except (InvalidArgument, ValueError):
+        return shuffle, MapAttempt(int(numbers[1]), int(numbers[2]))
+    except InvalidArgument:
         return None

@@ -54,7 +54,8 @@ class LocalCoordinator:
             return self._master.registry.spec(shuffle)
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
-        return self.spec(shuffle), self.winner(shuffle, map_id)
+        spec = self.spec(shuffle)
+        return spec, self.winner(spec.id, map_id)
 
     def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
         with self._master.lock:

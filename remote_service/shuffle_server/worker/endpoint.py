@@ -17,7 +17,7 @@ import pyarrow.flight as fl
 from google.protobuf.message import Message
 
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
@@ -186,7 +186,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 ),
             )
         specs = [spec for spec in self.worker.shuffles() if spec.id.app.startswith(begin)]
-        seen = [spec for spec in specs if own in (None, spec.id.app)]
+        seen = [spec for spec in specs if own in (None, name_of(spec.id.app))]
         return self._infos(seen)
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:

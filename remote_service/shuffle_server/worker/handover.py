@@ -84,7 +84,7 @@ class HandOver:
         if kind == PREFIX + "lend":
             return [self._lend(request).SerializeToString()]
         self._store.drop_staged(
-            messages.shuffle_id(request.command.shuffle), messages.map_attempt(request.command.output)
+            self._worker.whole_id(request.command.shuffle), messages.map_attempt(request.command.output)
         )
         return []
 
@@ -151,7 +151,7 @@ class HandOver:
         is not here."""
         if not hmac.compare_digest(nonce, self._nonce) or committed.worker != self._worker.info.id:
             return ""
-        return self._store.path(messages.shuffle_id(shuffle), messages.map_attempt(committed.output)) or ""
+        return self._store.path(self._worker.whole_id(shuffle), messages.map_attempt(committed.output)) or ""
 
     def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
         spec, ranges = self._worker.requested(ticket)

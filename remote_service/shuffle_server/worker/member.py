@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from shuffle_api.errors import (
     DeadlineExceeded,
@@ -21,7 +22,6 @@ from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
-from shuffle_server.worker.serials import ShuffleSerials
 from shuffle_server.worker.small_file import replace_text
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -32,6 +32,18 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 10.0
 LOSSES_AT_ONCE = 1000
+
+
+class Holdings(Protocol):
+    """The files of a worker."""
+
+    def held_shuffles(self) -> list[ShuffleId]:
+        """The shuffles of which there may be files."""
+        ...
+
+    def remove_shuffle(self, shuffle: ShuffleId) -> None:
+        """It is over: its streams end, its files go; idempotent."""
+        ...
 
 
 class Member:
@@ -48,7 +60,7 @@ class Member:
         info: Callable[[], WorkerInfo],
         status: Callable[[], control_pb.WorkerStatus],
         free_bytes: Callable[[], int],
-        serials: ShuffleSerials,
+        holdings: Holdings,
         credentials: Credentials,
     ) -> None:
         self._client = ControlClient(
@@ -58,7 +70,7 @@ class Member:
             credentials=credentials,
             stub=rpc.ShuffleRegistryStub,
         )
-        self._info, self._status, self._free_bytes, self._serials = info, status, free_bytes, serials
+        self._info, self._status, self._free_bytes, self._holdings = info, status, free_bytes, holdings
         self._file = incarnation_file
         self._incarnation = _next_incarnation(incarnation_file)
         self._identity = Identity()
@@ -114,8 +126,8 @@ class Member:
             if not known or (doubt and not self.held()):
                 log.error("this worker had been given up by the master; it drops what it held and begins anew")
                 self._taking = False
-                for shuffle, serial in self._serials.all():
-                    self._serials.end(shuffle, serial)
+                for shuffle in self._holdings.held_shuffles():
+                    self._holdings.remove_shuffle(shuffle)
                 self._incarnation = _next_incarnation(self._file)
                 identity, _ = self._join()
             if not self._taking:  # commits of the last life that were under way have been recorded after all
@@ -132,7 +144,10 @@ class Member:
         """Who this worker is now, and whether the master counted on it until now."""
         worker = messages.worker_message(self._info())
         worker.free_bytes, worker.draining = self._free_bytes(), self._draining
-        reply: pb.JoinReply = self._client.call("Join", pb.JoinRequest(worker=worker, incarnation=self._incarnation))
+        request = pb.JoinRequest(
+            worker=worker, incarnation=self._incarnation, protocol=messages.PROTOCOL, oldest=messages.PROTOCOL
+        )
+        reply: pb.JoinReply = self._client.call("Join", request)
         self._seconds = reply.beat_seconds
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
         return Identity(reply.epoch, worker.id, self._incarnation), reply.known
@@ -256,13 +271,13 @@ class Member:
             self.rejoin(identity)
             identity = self._identity
         self.tell_losses()
-        held = [pb.HeldShuffle(shuffle=messages.key_of(id), serial=serial) for id, serial in self._serials.all()]
+        held = map(messages.key_of, self._holdings.held_shuffles())
         request = pb.BeatRequest(
             identity=identity.message(), free_bytes=self._free_bytes(), status=self._status(), shuffles=held
         )
         reply: pb.BeatReply = self._client.call("Beat", request)
         for gone in reply.gone:
-            self._serials.end(messages.shuffle_id(gone.shuffle), gone.serial)
+            self._holdings.remove_shuffle(messages.shuffle_id(gone))
         if reply.draining and not self._draining:
             self._draining = True
             self._on_drain()

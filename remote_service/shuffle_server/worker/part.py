@@ -98,6 +98,10 @@ class WorkerPart:
             self._merger.start()
         return self.worker
 
+    def held_shuffles(self) -> list[ShuffleId]:
+        """The shuffles of which there may be files, or streams."""
+        return self.store.catalog.shuffles()
+
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """It is over: its streams end, its files go."""
         self.relay.remove(shuffle)

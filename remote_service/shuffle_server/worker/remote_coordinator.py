@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from shuffle_api.errors import ShuffleError, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import RegistryClient
+from shuffle_server.store.catalog import Catalog
 from shuffle_server.worker.member import Member
-from shuffle_server.worker.serials import ShuffleSerials
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -24,10 +25,13 @@ KEPT_SPECS = 10_000
 
 
 class RemoteCoordinator:
-    """A `Coordinator` for a worker at the master at `address`. Close it at the end."""
+    """A `Coordinator` for a worker at the master at `address`. Close it at the end.
 
-    def __init__(self, address: str, member: Member, serials: ShuffleSerials, credentials: Credentials) -> None:
-        self._member, self._serials = member, serials
+    :param held: the worker's files: a shuffle is registered for as long as the worker keeps it.
+    """
+
+    def __init__(self, address: str, member: Member, held: Catalog, credentials: Credentials) -> None:
+        self._member, self._held = member, held
         self._control = ControlClient(
             address, client="flight-shuffle-worker", retry=RETRY_SECONDS, credentials=credentials
         )
@@ -35,49 +39,37 @@ class RemoteCoordinator:
             address, identity=lambda: member.identity, retry=RETRY_SECONDS, credentials=credentials
         )
         self._lock = threading.Lock()
-        self._specs: dict[ShuffleId, tuple[int, ShuffleSpec]] = {}
+        self._specs: dict[ShuffleId, ShuffleSpec] = {}
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
         self._member.check_taking()
         self._member.tell_losses(shuffle)  # what is gone from here must not be taken for committed
-        for _ in range(STALE_ATTEMPTS):
-            before = self._serials.get(shuffle)
-            spec, serial, outputs, _ = self._page(shuffle, map_id, map_id + 1)
-            if self._serials.begin(shuffle, serial, before):
-                return spec, outputs[0] if outputs else None
-        raise UnknownShuffle("it ends and begins again all the time", shuffle=shuffle)
+        spec, outputs, _ = self._page(shuffle, map_id, map_id + 1)
+        return spec, outputs[0] if outputs else None
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
         with self._lock:
-            serial, spec = self._specs.get(shuffle, (None, None))
-        # As long as this worker has its files, a shuffle is what it was.
-        if spec is not None and serial == self._serials.get(shuffle):
+            spec = self._specs.get(shuffle)
+        if spec is not None and shuffle in self._held:
             return spec
         return self._page(shuffle, 0, 1)[0]
 
     def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None:
-        outputs = self._page(shuffle, map_id, map_id + 1)[2]
+        outputs = self._page(shuffle, map_id, map_id + 1)[1]
         return outputs[0] if outputs else None
 
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
         found: list[MapOutput] = []
         first: int | None = 0
-        held = self._serials.get(shuffle)
         while first is not None:
-            _, serial, outputs, first = self._page(shuffle, first, 0)
-            if (
-                held is not None and held != serial
-            ):  # the files here are of one that is over, which is not known here yet
-                self._serials.end(shuffle, held)
-                raise UnknownShuffle("the shuffle that was written here is over, another has its id", shuffle=shuffle)
-            held = serial
+            _, outputs, first = self._page(shuffle, first, 0)
             found += outputs
         return found
 
     def shuffles(self) -> list[ShuffleSpec]:
         """Those of which this worker has files."""
         found = []
-        for shuffle, _ in self._serials.all():
+        for shuffle in self._held.shuffles():
             try:
                 found.append(self.spec(shuffle))
             except UnknownShuffle:
@@ -86,28 +78,22 @@ class RemoteCoordinator:
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         self._member.check_taking()
-        serial = self._serials.get(shuffle)
-        if serial is None:
-            raise UnknownShuffle("the shuffle ended while this was written", shuffle=shuffle, output=output.output)
-        winner = self._commit(shuffle, output, serial)
+        winner = self._commit(shuffle, output)
         self._member.settle()
         return winner
 
-    def _commit(self, shuffle: ShuffleId, output: MapOutput, serial: int) -> MapOutput:
+    def _commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         for _ in range(STALE_ATTEMPTS - 1):
             identity = self._member.identity
             try:
-                return self._registry.commit(shuffle, output, serial)
+                return self._registry.commit(shuffle, output)
             except StaleEpoch:  # the master was restarted, which costs no output of ours
                 self._member.rejoin(identity)
-        return self._registry.commit(shuffle, output, serial)
+        return self._registry.commit(shuffle, output)
 
     def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
         """What became of each of many: its output, that of the attempt that had won its map, or why it is refused."""
-        serial = self._serials.get(shuffle)
-        if serial is None:
-            return [UnknownShuffle("it has no serial", shuffle=shuffle)] * len(outputs)
-        return self._registry.commit_all(shuffle, outputs, serial)
+        return self._registry.commit_all(shuffle, outputs)
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         self._member.lose(shuffle, output, reason)
@@ -123,13 +109,14 @@ class RemoteCoordinator:
         self._registry.close()
         self._control.close()
 
-    def _page(self, shuffle: ShuffleId, first: int, end: int) -> tuple[ShuffleSpec, int, list[MapOutput], int | None]:
-        """The shuffle, its serial, a page of its outputs and where the next one begins."""
+    def _page(self, shuffle: ShuffleId, first: int, end: int) -> tuple[ShuffleSpec, list[MapOutput], int | None]:
+        """The shuffle, a page of its outputs and where the next one begins."""
         request = pb.LocateRequest(shuffle=messages.key_of(shuffle), first_map=first, end_map=end)
         reply: pb.LocateReply = self._control.call("Locate", request)
-        spec = ShuffleSpec(shuffle, reply.partitions, reply.maps, reply.codec, reply.content, reply.replicas or 1)
+        whole = replace(shuffle, generation=reply.generation)
+        spec = ShuffleSpec(whole, reply.partitions, reply.maps, reply.codec, reply.content, reply.replicas or 1)
         with self._lock:
             if len(self._specs) >= KEPT_SPECS:
                 self._specs.clear()
-            self._specs[shuffle] = reply.serial, spec
-        return spec, reply.serial, list(map(messages.map_output, reply.outputs)), reply.next_map if reply.more else None
+            self._specs[whole] = spec
+        return spec, list(map(messages.map_output, reply.outputs)), reply.next_map if reply.more else None

@@ -342,7 +342,14 @@ class Worker:
 
     def opening(self, shuffle: ShuffleId) -> ShuffleSpec:
         """As `spec`; this worker is told when the shuffle is over, though it has no files of it."""
-        return self._coordinator.opening(shuffle, 0)[0]
+        spec = self._coordinator.opening(shuffle, 0)[0]
+        self._store.add_shuffle(spec.id)
+        return spec
+
+    def whole_id(self, key: pb.ShuffleKey) -> ShuffleId:
+        """The id of the shuffle that a request names, with the generation that version 1 leaves out."""
+        shuffle = messages.shuffle_id(key)
+        return shuffle if shuffle.generation else self.spec(shuffle).id
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
         return self._coordinator.spec(shuffle)

@@ -23,7 +23,7 @@ from shuffle_api.values import MapOutput, Totals
 
 JSON, COMMIT = 0x4A, 0x43
 _JSON = struct.Struct("<BI")  # tag, bytes of JSON
-_COMMIT = struct.Struct("<BBBqqqQQQQI")  # tag, bytes of app, bytes of worker, shuffle, map, attempt, totals
+_COMMIT = struct.Struct("<BBBqqqqQQQQI")  # tag, bytes of app and of worker, shuffle, generation, map, attempt, totals
 
 _KINDS: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(Operation)}
 
@@ -45,6 +45,7 @@ def encode(operation: Operation) -> bytes:
             len(app),
             len(worker),
             id.shuffle,
+            id.generation,
             attempt.map,
             attempt.attempt,
             totals.blocks,
@@ -67,7 +68,7 @@ class Decoder:
     """Makes operations of bytes. Equal names become one object, since a registry holds them a million times."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[bytes, int], ShuffleId] = {}
+        self._ids: dict[tuple[bytes, int, int], ShuffleId] = {}
         self._workers: dict[bytes, str] = {}
 
     def decode(self, data: bytes) -> Iterator[Operation]:
@@ -89,18 +90,18 @@ class Decoder:
         names = at + _COMMIT.size
         if names > len(data):
             raise _short(len(data) - at)
-        _, app_size, worker_size, number, map, attempt, *totals = _COMMIT.unpack_from(data, at)
+        _, app_size, worker_size, number, generation, map, attempt, *totals = _COMMIT.unpack_from(data, at)
         middle = names + app_size
         end = middle + worker_size
         if end > len(data):
             raise _short(len(data) - at)
         output = MapOutput(MapAttempt(map, attempt), self._worker(data[middle:end]), Totals(*totals))
-        return CommitMapOutput(self._id(data[names:middle], number), output), end
+        return CommitMapOutput(self._id(data[names:middle], number, generation), output), end
 
-    def _id(self, app: bytes, number: int) -> ShuffleId:
-        id = self._ids.get((app, number))
+    def _id(self, app: bytes, number: int, generation: int) -> ShuffleId:
+        id = self._ids.get((app, number, generation))
         if id is None:
-            id = self._ids[app, number] = ShuffleId(_text(app), number)
+            id = self._ids[app, number, generation] = ShuffleId(_text(app), number, generation)
         return id
 
     def _worker(self, name: bytes) -> str:

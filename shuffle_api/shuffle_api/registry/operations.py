@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from shuffle_api.ids import MapAttempt, ShuffleId, check_app
+from shuffle_api.ids import MapAttempt, ShuffleId, check_run
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 
 
@@ -27,7 +27,7 @@ class RegisterApp:
     at: float
 
     def __post_init__(self) -> None:
-        check_app(self.app)
+        check_run(self.app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,11 @@ class ExpireApps:
 
 @dataclass(frozen=True, slots=True)
 class RegisterShuffle:
-    """A shuffle begins. `serial`, random, tells it from an earlier one with the same id, whose files may still lie
-    at a worker that was away; the first one counts.
+    """A shuffle begins. Its id has a generation that no other registration of its number has had; repeated while one
+    is registered, the first one counts.
     """
 
     spec: ShuffleSpec
-    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ class ShuffleOutputs:
     """
 
     spec: ShuffleSpec
-    serial: int = 0
     winners: dict[int, MapOutput] = field(default_factory=dict)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
@@ -35,7 +34,7 @@ class ShuffleOutputs:
 
     def clone(self) -> ShuffleOutputs:
         """An equal one that nobody shares."""
-        return ShuffleOutputs(self.spec, self.serial, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
+        return ShuffleOutputs(self.spec, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
 
     def commit(self, output: MapOutput) -> MapOutputCommitted | OutputMoved | None:
         """Let the attempt win its map, or note one more worker that holds the winner; None if that is known already.

@@ -46,7 +46,7 @@ def _register(record: AppRecord) -> RegisterApp:
 
 def _shuffle(outputs: ShuffleOutputs) -> Iterator[Operation]:
     id = outputs.spec.id
-    yield RegisterShuffle(outputs.spec, outputs.serial)
+    yield RegisterShuffle(outputs.spec)
     for events in outputs.lost.values():
         for event in events:
             yield CommitMapOutput(id, event.output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
@@ -52,6 +52,7 @@ class Registry:
     def __init__(self) -> None:
         self._apps = Apps()
         self._shuffles: dict[ShuffleId, ShuffleOutputs] = {}
+        self._current: dict[ShuffleId, ShuffleId] = {}  # by `ShuffleId.current`: a number has one generation at a time
         self._workers: dict[str, WorkerInfo] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -68,6 +69,7 @@ class Registry:
         """
         copy = Registry()
         copy._apps, copy._shuffles, copy._workers = self._apps.clone(), dict(self._shuffles), dict(self._workers)
+        copy._current = dict(self._current)
         for outputs in self._shuffles.values():
             outputs.shared = True
         return copy
@@ -107,16 +109,19 @@ class Registry:
     def _register_shuffle(self, op: RegisterShuffle) -> tuple[Event, ...]:
         id = op.spec.id
         self._apps.get(id.app)
-        present = self._shuffles.get(id)
-        if present is not None and present.spec != op.spec:
-            raise ShuffleExists(f"the shuffle is registered as {present.spec}, not {op.spec}", shuffle=id)
-        if present is None:
-            self._shuffles[id] = ShuffleOutputs(op.spec, op.serial)
+        current = self._current.get(id.current())
+        if current is None:
+            self._shuffles[id] = ShuffleOutputs(op.spec)
+            self._current[id.current()] = id
+            return ()
+        present = self._shuffles[current].spec
+        if replace(op.spec, id=current) != present:
+            raise ShuffleExists(f"the shuffle is registered as {present}, not {op.spec}", shuffle=id)
         return ()
 
     def _unregister_shuffle(self, op: UnregisterShuffle) -> tuple[Event, ...]:
-        gone = self._shuffles.pop(op.id, None)
-        return () if gone is None else (ShuffleRemoved(op.id),)
+        id = self._find(op.id)
+        return () if id is None else (self._remove(id),)
 
     def _commit_map_output(self, op: CommitMapOutput) -> tuple[Event, ...]:
         outputs = self._own(op.shuffle)
@@ -159,9 +164,11 @@ class Registry:
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
         ids = [id for id in self._shuffles if id.app == app]
-        for id in ids:
-            del self._shuffles[id]
-        return (*map(ShuffleRemoved, ids), AppRemoved(app, reason))
+        return (*map(self._remove, ids), AppRemoved(app, reason))
+
+    def _remove(self, id: ShuffleId) -> ShuffleRemoved:
+        del self._shuffles[id], self._current[id.current()]
+        return ShuffleRemoved(id)
 
     # ----------------------------------------------------------------------------------- questions
 
@@ -177,15 +184,12 @@ class Registry:
         return list(self._apps.live.values())
 
     def spec(self, id: ShuffleId) -> ShuffleSpec:
-        """
+        """What a shuffle is, with its whole id: that of the current generation if `id` names none.
+
         :raises AppExpired: its application fell silent.
-        :raises UnknownShuffle: it is not registered.
+        :raises UnknownShuffle: it is not registered, or another generation of its number is.
         """
         return self._outputs(id).spec
-
-    def serial(self, id: ShuffleId) -> int:
-        """Which of the shuffles that have had this id it is. Raises what `spec` raises."""
-        return self._outputs(id).serial
 
     def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
         """The committed outputs that lie at a worker, there alone or there too. Goes through all outputs."""
@@ -256,18 +260,30 @@ class Registry:
         the log. The registry must not change while it is drawn."""
         return rebuild(self._apps, self._shuffles.values(), self._workers)
 
+    def _find(self, id: ShuffleId) -> ShuffleId | None:
+        """The whole id of a registered shuffle."""
+        if id in self._shuffles:
+            return id
+        return self._current.get(id)
+
     def _outputs(self, id: ShuffleId) -> ShuffleOutputs:
-        outputs = self._shuffles.get(id)
-        if outputs is None:
+        found = self._find(id)
+        if found is None:
             self._apps.check_not_expired(id.app)
-            raise UnknownShuffle("the shuffle is not registered", shuffle=id)
-        return outputs
+            current = self._current.get(id.current())
+            raise UnknownShuffle(
+                "the shuffle is not registered"
+                if current is None
+                else f"generation {id.generation} of the shuffle is over, {current.generation} is registered",
+                shuffle=id,
+            )
+        return self._shuffles[found]
 
     def _own(self, id: ShuffleId) -> ShuffleOutputs:
         """To be changed. Raises what `_outputs` raises."""
         outputs = self._outputs(id)
         if outputs.shared:
-            outputs = self._shuffles[id] = outputs.clone()
+            outputs = self._shuffles[outputs.spec.id] = outputs.clone()
         return outputs
 
     _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {

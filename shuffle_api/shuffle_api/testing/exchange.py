@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -73,9 +74,14 @@ class Exchange:
         """Remove the application and its data."""
         self._apply(UnregisterApp(app))
 
-    def register_shuffle(self, spec: ShuffleSpec) -> None:
-        """:raises ShuffleExists: the number is taken by a shuffle with other properties."""
-        self._apply(RegisterShuffle(spec))
+    def register_shuffle(self, spec: ShuffleSpec) -> ShuffleSpec:
+        """What is registered, with its generation: one drawn now, or that of the shuffle that has the number.
+
+        :raises ShuffleExists: the number is taken by a shuffle with other properties.
+        """
+        self._apply(RegisterShuffle(replace(spec, id=spec.id.anew())))
+        with self._lock:
+            return self._registry.spec(spec.id.current())
 
     def unregister_shuffle(self, id: ShuffleId) -> None:
         """Remove the shuffle and its data."""

@@ -7,7 +7,6 @@ with a plugin of its own: the handle's endpoint (`memory:<id>`) leads to the exc
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +14,7 @@ from weakref import WeakSet
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of, new_run
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
 from shuffle_api.options import option, parse_options
 from shuffle_api.records import frame, unpack_records
@@ -87,20 +86,20 @@ class MemoryMaster(ShuffleMaster):
 
     def __init__(self, exchange: Exchange, app: str, content: str) -> None:
         self._exchange = exchange
-        self._app = app
+        self._run = new_run(app)
         self._content = content
         self._lock = threading.Lock()
         self._next = 0
         self._closed = False
-        exchange.register_app(app, instance=uuid.uuid4().hex)
+        exchange.register_app(self._run, instance=self._run)
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         with self._lock:
             if self._closed:
-                raise InvalidArgument(f"the master of application {self._app!r} is closed")
+                raise InvalidArgument(f"the master of application {name_of(self._run)!r} is closed")
             number = self._next if shuffle is None else shuffle
-            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, codec="none", content=self._content)
-            self._exchange.register_shuffle(spec)
+            spec = ShuffleSpec(ShuffleId(self._run, number), partitions, maps, codec="none", content=self._content)
+            spec = self._exchange.register_shuffle(spec)
             self._next = max(self._next, number + 1)
         return ShuffleHandle(MemoryShuffle.name, spec, self._exchange.endpoint)
 
@@ -113,9 +112,9 @@ class MemoryMaster(ShuffleMaster):
     def close(self) -> None:
         with self._lock:
             if self._closed:
-                return  # by now another run may have taken the application id
+                return
             self._closed = True
-            self._exchange.unregister_app(self._app)
+            self._exchange.unregister_app(self._run)
 
 
 class MemoryWriter(ShuffleWriter):

@@ -270,7 +270,7 @@ FOUND_BY: Mapping[type[Broken], str] = {
     ReadsUnwrittenMapsAsEmpty: "test_maps_that_have_not_committed_are_named",
     LeaksAcrossApps: "test_two_applications_with_the_same_shuffle_number_see_their_own_data",
     ReadsWhatIsUnregistered: "test_reader_of_an_unregistered_shuffle_is_refused",
-    SharesAnApp: "test_application_id_in_use_is_refused",
+    SharesAnApp: "test_runs_of_one_application_share_nothing",
     TakesAnyOption: "test_unknown_option_is_refused_and_the_known_ones_are_listed",
     RaisesUntypedErrors: "test_refused_record_does_not_spoil_the_attempt",
     MixesUpMaps: "test_writers_of_one_thread_take_turns",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakSet
 
-from folder_shuffle.store import ShuffleFiles, make_app, remove
+from folder_shuffle.store import ShuffleFiles, remove
 from folder_shuffle.tasks import FolderReader, FolderWriter
 from shuffle_api import (
     BLOCKING,
@@ -21,8 +21,8 @@ from shuffle_api import (
     ShufflePlugin,
     ShuffleSpec,
 )
-from shuffle_api.errors import InvalidArgument
-from shuffle_api.ids import check_app
+from shuffle_api.errors import InvalidArgument, ShuffleExists
+from shuffle_api.ids import new_run
 from shuffle_api.options import option, parse_options
 
 
@@ -89,11 +89,13 @@ class FolderShuffle(ShufflePlugin):
 
 
 class FolderMaster(ShuffleMaster):
-    """Owns the directory of its application."""
+    """Owns the directory of one run of its application, and alone registers shuffles there."""
 
     def __init__(self, root: Path, app: str) -> None:
-        self._root, self._app = root, check_app(app)
-        self._directory = make_app(root, app)
+        self._root, self._run = root, new_run(app)
+        self._directory = root / self._run
+        self._directory.mkdir(parents=True)
+        self._registered: dict[int, ShuffleSpec] = {}
         self._lock = threading.Lock()
         self._next = 0
         self._closed = False
@@ -101,23 +103,30 @@ class FolderMaster(ShuffleMaster):
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         with self._lock:
             if self._closed:
-                raise InvalidArgument(f"the master of application {self._app!r} is closed")
+                raise InvalidArgument(f"the master of run {self._run!r} is closed")
             number = self._next if shuffle is None else shuffle
-            spec = ShuffleSpec(ShuffleId(self._app, number), partitions, maps, codec="none")
-            ShuffleFiles(self._root, spec).register()
+            spec = ShuffleSpec(ShuffleId(self._run, number).anew(), partitions, maps, codec="none")
+            present = self._registered.setdefault(number, spec)
+            if present is spec:
+                ShuffleFiles(self._root, spec).register()
+            elif (present.partitions, present.maps) != (partitions, maps):
+                raise ShuffleExists("it was registered with other properties", shuffle=present.id)
             self._next = max(self._next, number + 1)
-        return ShuffleHandle(FolderShuffle.name, spec, str(self._root))
+        return ShuffleHandle(FolderShuffle.name, present, str(self._root))
 
     def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
         return _files(handle).outputs()
 
     def unregister_shuffle(self, handle: ShuffleHandle) -> None:
+        with self._lock:
+            if self._registered.get(handle.spec.id.shuffle) == handle.spec:
+                del self._registered[handle.spec.id.shuffle]
         _files(handle).unregister()
 
     def close(self) -> None:
         with self._lock:
             if not self._closed:
-                self._closed = True  # by the next call another run may have taken the application id
+                self._closed = True
                 remove(self._directory)
 
 

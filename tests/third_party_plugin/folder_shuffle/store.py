@@ -1,7 +1,7 @@
 """The files of a shuffle, and what is atomic about them.
 
-    <root>/<app>/                        made by mkdir: whoever makes it has the application id
-        <shuffle>/spec.json              the directory appears whole, by rename
+    <root>/<run>/                        of one run of an application
+        <shuffle>.<generation>/spec.json the directory appears whole, by rename
             <map>.<attempt>.<random>     data: blocks back to back
             <map>.json                   the winner: its data file and its blocks; appears whole, by rename
             lock                         held while a winner is chosen
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shuffle_api import MapAttempt, MapOutput, ShuffleSpec, Totals
-from shuffle_api.errors import AppExists, BlockCorrupt, MapOutputLost, ShuffleExists, UnknownShuffle
+from shuffle_api.errors import BlockCorrupt, MapOutputLost, UnknownShuffle
 
 WORKER = "folder"
 
@@ -55,16 +55,6 @@ class Winner:
         )
 
 
-def make_app(root: Path, app: str) -> Path:
-    """:raises AppExists: somebody has this id."""
-    root.mkdir(parents=True, exist_ok=True)
-    try:
-        (root / app).mkdir()
-    except FileExistsError:
-        raise AppExists(f"application {app!r} has a directory in {root}") from None
-    return root / app
-
-
 def remove(directory: Path) -> None:
     """Remove an application's or a shuffle's directory. Removing what is not there is a no-op."""
     going = directory.with_name(f".{directory.name}.{uuid.uuid4().hex}")
@@ -80,20 +70,15 @@ class ShuffleFiles:
 
     def __init__(self, root: Path, spec: ShuffleSpec) -> None:
         self._spec = spec
-        self._directory = root / spec.id.app / str(spec.id.shuffle)
+        self._directory = root / spec.id.app / f"{spec.id.shuffle}.{spec.id.generation}"
 
     def register(self) -> None:
-        """:raises ShuffleExists: with other properties."""
-        part = self._directory.with_name(f".{self._directory.name}.{uuid.uuid4().hex}")
+        """Make the directory of a shuffle whose generation nobody else has."""
+        part = self._directory.with_name(f".{self._directory.name}")
         part.mkdir()
         (part / "lock").touch()
         (part / "spec.json").write_text(self._properties())
-        try:
-            part.rename(self._directory)
-        except OSError:  # it is there already
-            shutil.rmtree(part)
-            if (self._directory / "spec.json").read_text() != self._properties():
-                raise ShuffleExists("it was registered with other properties", shuffle=self._spec.id) from None
+        part.rename(self._directory)
 
     def unregister(self) -> None:
         """Remove all data of the shuffle."""

@@ -1,10 +1,10 @@
-"""Applications: ids are taken by one run at a time, and no run ever sees another's data."""
+"""Applications: any number of runs have a name at once, and no run ever sees another's data."""
 
 from __future__ import annotations
 
 import pytest
 
-from shuffle_api.errors import AppExists, InvalidArgument, MapOutputNotWritten, ShuffleError, UnknownShuffle
+from shuffle_api.errors import InvalidArgument, MapOutputNotWritten, ShuffleError, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue, ShuffleMaster, ShufflePlugin
 from shuffle_api.testing import oracle
@@ -53,25 +53,43 @@ class AppTests(PluginTestBase):
             other_master.unregister_shuffle(others)
         oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(2)), oracle.read(plugin, mine))
 
-    def test_application_id_in_use_is_refused(self, plugin: ShufflePlugin, master: ShuffleMaster, app: str) -> None:
-        with pytest.raises(AppExists, match=app):
-            plugin.master(app)
-
-    def test_refused_application_does_not_end_the_one_that_has_the_id(
+    def test_runs_of_one_application_share_nothing(
         self, plugin: ShufflePlugin, master: ShuffleMaster, app: str
     ) -> None:
-        handle = self.stored(plugin, master, WORKLOAD)
-        with pytest.raises(AppExists):
-            plugin.master(app)
-        oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(2)), oracle.read(plugin, handle))
+        self.needs(not plugin.mode.bounded, "writes ahead of its readers without bound")
+        with plugin.master(app) as second:
+            mine = master.register_shuffle(2, 1, shuffle=7)
+            others = second.register_shuffle(2, 1, shuffle=7)
+            assert mine.spec.id != others.spec.id
+            oracle.write(plugin, mine, WORKLOAD, MapAttempt(0, 0))
+            oracle.write(plugin, others, OTHER, MapAttempt(0, 0))
+            oracle.verify(OTHER.expected(OTHER.attempts(), range(2)), oracle.read(plugin, others))
+        oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(2)), oracle.read(plugin, mine))
 
-    def test_application_id_is_free_again_once_its_master_is_closed(self, plugin: ShufflePlugin, app: str) -> None:
+    def test_late_commit_of_a_run_that_has_ended_is_refused_and_does_not_count_for_the_next(
+        self, plugin: ShufflePlugin, app: str
+    ) -> None:
+        self.needs(plugin.mode.reconsumable and not plugin.mode.bounded, "keeps what has committed")
+        first = plugin.master(app)
+        late = plugin.writer(first.register_shuffle(2, 1, shuffle=0), MapAttempt(0, 1))
+        oracle.fill(late, OTHER.written(MapAttempt(0, 0)))
+        first.close()
+        with plugin.master(app) as second:
+            handle = second.register_shuffle(2, 1, shuffle=0)
+            with pytest.raises(ShuffleError):
+                late.commit()
+            late.abort()
+            assert second.map_outputs(handle) == []
+            oracle.write(plugin, handle, WORKLOAD, MapAttempt(0, 0))
+            oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(2)), oracle.read(plugin, handle))
+
+    def test_application_may_run_again_once_its_master_is_closed(self, plugin: ShufflePlugin, app: str) -> None:
         for _ in range(2):
             with plugin.master(app) as master:
                 handle = master.register_shuffle(1, 1, shuffle=1)
                 assert master.map_outputs(handle) == []
 
-    def test_closed_master_does_not_end_the_next_run_with_its_id(self, plugin: ShufflePlugin, app: str) -> None:
+    def test_closed_master_does_not_end_the_next_run(self, plugin: ShufflePlugin, app: str) -> None:
         first = plugin.master(app)
         first.close()
         with plugin.master(app) as second:

@@ -75,7 +75,7 @@ class ErrorTests(PluginTestBase):
         failing: list[Callable[[], object]] = [
             lambda: oracle.read(plugin, handle),
             lambda: master.register_shuffle(0, 1),
-            lambda: plugin.master(app),
+            lambda: plugin.master(f"{app}/"),
             lambda: master.map_outputs(handle),
         ]
         for call in failing:

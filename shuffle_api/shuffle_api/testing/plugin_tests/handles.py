@@ -7,12 +7,13 @@ import pickle
 import pytest
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, name_of
 from shuffle_api.interfaces import OptionValue, ShuffleMaster, ShufflePlugin
 from shuffle_api.testing import oracle
 from shuffle_api.testing.plugin_tests.base import PluginTestBase
 
 WORKLOAD = oracle.Workload(seed=31, partitions=3, maps=2)
+OTHER = oracle.Workload(seed=32, partitions=3, maps=2)
 
 
 class HandleTests(PluginTestBase):
@@ -21,7 +22,7 @@ class HandleTests(PluginTestBase):
     def test_handle_says_what_was_registered(self, plugin: ShufflePlugin, master: ShuffleMaster, app: str) -> None:
         handle = master.register_shuffle(4, 5, shuffle=6)
         assert handle.plugin == plugin.name
-        assert (handle.spec.id.app, handle.spec.id.shuffle) == (app, 6)
+        assert (name_of(handle.spec.id.app), handle.spec.id.shuffle) == (app, 6)
         assert (handle.spec.partitions, handle.spec.maps) == (4, 5)
 
     def test_handle_survives_pickling(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
@@ -107,6 +108,25 @@ class HandleTests(PluginTestBase):
             master.unregister_shuffle(handle)
             with pytest.raises(UnknownShuffle):
                 writer.commit()
+
+    def test_number_that_is_registered_again_is_another_shuffle(
+        self, plugin: ShufflePlugin, master: ShuffleMaster
+    ) -> None:
+        first = self.shuffle(plugin, master, partitions=3, maps=2)
+        with plugin.writer(first, MapAttempt(0, 7)) as late:
+            oracle.fill(late, OTHER.written(MapAttempt(0, 0)))
+            master.unregister_shuffle(first)
+            second = master.register_shuffle(3, 2, shuffle=first.spec.id.shuffle)
+            assert second.spec.id != first.spec.id
+            with pytest.raises(UnknownShuffle):
+                late.commit()
+        with pytest.raises(UnknownShuffle):
+            oracle.read(plugin, first)
+        assert master.map_outputs(second) == []
+        for attempt in WORKLOAD.attempts():
+            oracle.write(plugin, second, WORKLOAD, attempt)
+        master.unregister_shuffle(first)
+        oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(3)), oracle.read(plugin, second))
 
     def test_unregistering_is_idempotent(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
         handle, other = self.stored(plugin, master, WORKLOAD), self.stored(plugin, master, WORKLOAD)
