@@ -32,6 +32,7 @@ from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.store.paths import folder_of
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -71,8 +72,8 @@ def _throughput(parameters: Parameters, scratch: Path) -> dict[str, Any]:
         for number in range(parameters.rounds + 1):  # the first one warms up
             plain.mkdir()
             pushed, by_file = (master.register_shuffle(parameters.partitions, work.files) for _ in range(2))
-            pushes, lent = (Target(APP, each.spec.id.shuffle, server.data) for each in (pushed, by_file))
-            files = scratch / f"data/worker/apps/{APP}/{pushed.spec.id.shuffle}"
+            pushes, lent = (Target(each.spec.id, server.data) for each in (pushed, by_file))
+            files = scratch / "data/worker/apps" / pushed.spec.id.app / folder_of(pushed.spec.id)
             sides: list[tuple[str, Callable[[], tuple[int, float]]]] = [
                 ("writev", partial(writers.write, Target(plain=str(plain)))),
                 ("ingest", partial(writers.write, pushes)),

@@ -22,6 +22,7 @@ from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.hand_over import HandOver
 
 TIMEOUT = 120.0
+NO_SHUFFLE = ShuffleId("plain", 0)
 _PIECE = 2 << 20
 
 
@@ -47,8 +48,7 @@ class Work:
 class Target:
     """Where writers write to: a shuffle of the worker at an address, as pushes or by file; or files below `plain`."""
 
-    app: str = ""
-    shuffle: int = 0
+    shuffle: ShuffleId = NO_SHUFFLE
     worker: str = ""
     by_file: bool = False
     plain: str = ""
@@ -133,7 +133,7 @@ def _writer(work: Work, number: int, pipe: Connection, begin: Event) -> None:
         except EOFError:
             break
         if target.worker and client is None:
-            client, hand_over = FlightClient(target.worker, timeout=TIMEOUT), HandOver(target.app)
+            client, hand_over = FlightClient(target.worker, timeout=TIMEOUT), HandOver(target.shuffle.app)
             hand_over.nonce(WORKER, client)
         pipe.send(time.monotonic())
         begin.wait(TIMEOUT)
@@ -141,12 +141,11 @@ def _writer(work: Work, number: int, pipe: Connection, begin: Event) -> None:
             write_files(Path(target.plain), number, work.outputs, [memoryview(block.payload) for block in blocks])
         else:
             for map_id in range(number * work.outputs, (number + 1) * work.outputs):
-                shuffle = ShuffleId(target.app, target.shuffle)
                 if target.by_file:
-                    to = PushTarget(shuffle, MapAttempt(map_id, 0), work.partitions, "none")
+                    to = PushTarget(target.shuffle, MapAttempt(map_id, 0), work.partitions, "none")
                     write_output(hand_over, client, to, blocks)
                 else:
-                    push(client, shuffle, map_id, work.partitions, blocks)
+                    push(client, target.shuffle, map_id, work.partitions, blocks)
         pipe.send(time.monotonic())
     if client is not None:
         client.close()

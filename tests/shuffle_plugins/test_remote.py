@@ -15,6 +15,7 @@ from shuffle_api.interfaces import OptionValue, ShufflePlugin
 from shuffle_api.testing import ShufflePluginTests
 from shuffle_api.values import MapOutput, ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.store.paths import folder_of
 from tests.certificates import make_party, make_secret
 
 
@@ -51,7 +52,7 @@ class TestRemoteShuffle(ShufflePluginTests):
 
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
         shuffle = handle.spec.id
-        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / str(shuffle.shuffle)).glob(
+        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / folder_of(shuffle)).glob(
             f"{output.output.map}.out"
         )
         path.unlink()

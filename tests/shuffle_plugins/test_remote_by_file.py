@@ -26,6 +26,7 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue, ShuffleMaster
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_transport import messages
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.hand_over import HandOver, locate_blocks
@@ -226,7 +227,7 @@ def test_another_applications_token_gets_no_file(tmp_path: Path) -> None:
                 assert stranger.statistics().located_bytes == 0
             # Nor does it help to know the file with the nonce.
             nonce = (server.data_dir / "worker" / "nonce").read_bytes()
-            ticket = pb.GetTicket(shuffle=pb.ShuffleKey(app="mine", shuffle=handle.spec.id.shuffle), end_partition=1)
+            ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=1)
             request = pb.LocateBlocksRequest(nonce=nonce, ticket=ticket)
             with closing(FlightClient(server.data, credentials=keys.for_app("other"))) as client:
                 with pytest.raises(PermissionDenied):

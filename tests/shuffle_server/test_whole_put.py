@@ -11,8 +11,8 @@ import pyarrow.flight as fl
 import pytest
 
 from bench.server import ServerProcess
-from shuffle_api.errors import ErrorCode, UnknownShuffle
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.errors import ErrorCode, InvalidArgument, UnknownShuffle
+from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store.format import INDEX_ROW
@@ -211,10 +211,17 @@ def test_many_shuffles_are_unregistered_at_once(
         for handle in handles:
             write_map(plugin, handle, 0)
         ended = [handle.spec.id.shuffle for handle in handles[:3]]
-        request = pb.UnregisterShuffleRequest(shuffle=messages.key_of(handles[0].spec.id), more=ended[1:])
+        generations = [handle.spec.id.generation for handle in handles[:3]]
+        key = messages.key_of(handles[0].spec.id)
+        odd = pb.UnregisterShuffleRequest(shuffle=key, more=ended[1:], generations=generations)
+        with pytest.raises(InvalidArgument, match="2 further shuffles have 3 generations"):
+            control.call("UnregisterShuffle", odd)
+        other = pb.UnregisterShuffleRequest(shuffle=key, more=[handles[3].spec.id.shuffle], generations=[1])
+        control.call("UnregisterShuffle", other)  # another generation of that one is over
+        request = pb.UnregisterShuffleRequest(shuffle=key, more=ended[1:], generations=generations[1:])
         control.call("UnregisterShuffle", request)
         control.call("UnregisterShuffle", request)  # again is a no-op
-        assert {ShuffleId(s.shuffle.app, s.shuffle.shuffle) for s in server.status().shuffles} == {handles[3].spec.id}
+        assert {messages.shuffle_id(s.shuffle) for s in server.status().shuffles} == {handles[3].spec.id}
         with pytest.raises(UnknownShuffle):
             read_all(plugin, handles[1])
         assert len(read_all(plugin, handles[3])) == 200

@@ -7,31 +7,44 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
 
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, UnknownApp
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    ProtocolMismatch,
+    ServerUnreachable,
+    ShuffleError,
+    UnknownApp,
+)
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 
 
+def refuse(context: Any, error: ShuffleError) -> NoReturn:
+    trailer = messages.error_message(error).SerializeToString()
+    context.set_trailing_metadata([(messages.ERROR_METADATA, trailer)])
+    context.abort(grpc.StatusCode.NOT_FOUND, error.message)
+    raise AssertionError("abort raises")
+
+
 class ScriptedMaster(rpc.ShuffleControlServicer):
     def __init__(self) -> None:
-        self.protocol = messages.PROTOCOL
+        self.protocol, self.only = messages.PROTOCOL, 0
         self.release = threading.Event()
 
     def Hello(self, request: Any, context: Any) -> pb.HelloReply:
-        return pb.HelloReply(protocol=self.protocol)
+        if self.only and request.protocol != self.only:  # as a server of version 1 does
+            refuse(context, ProtocolMismatch(f"the client speaks {request.protocol}, this side speaks {self.only}"))
+        return pb.HelloReply(protocol=self.only or self.protocol)
 
     def Heartbeat(self, request: Any, context: Any) -> pb.HeartbeatReply:
-        error = messages.error_message(UnknownApp("no app 'x'", remedy="register it"))
-        context.set_trailing_metadata([(messages.ERROR_METADATA, error.SerializeToString())])
-        context.abort(grpc.StatusCode.NOT_FOUND, "no app 'x'")
-        raise AssertionError("abort raises")
+        refuse(context, UnknownApp("no app 'x'", remedy="register it"))
 
     def Status(self, request: Any, context: Any) -> pb.StatusReply:
         self.release.wait(240)
@@ -54,6 +67,32 @@ def master() -> Iterator[tuple[ScriptedMaster, str]]:
 def test_an_address_that_is_none_is_named(address: str) -> None:
     with pytest.raises(InvalidArgument, match="is not HOST:PORT"):
         ControlClient(address, client="test")
+
+
+@pytest.mark.parametrize("only", [1, 2])
+def test_client_and_server_agree_on_the_newest_version_that_both_speak(
+    master: tuple[ScriptedMaster, str], only: int
+) -> None:
+    master[0].only = only
+    with closing(ControlClient(master[1], client="test")) as client:
+        assert client.hello().protocol == only
+
+
+def test_server_that_shares_no_version_is_named_with_what_it_speaks(master: tuple[ScriptedMaster, str]) -> None:
+    master[0].only = 9
+    with closing(ControlClient(master[1], client="test")) as client, pytest.raises(ProtocolMismatch, match="speaks 9"):
+        client.hello()
+
+
+@pytest.mark.parametrize(("newest", "oldest", "agreed"), [(1, 1, 1), (2, 1, 2), (2, 2, 2), (9, 1, 2), (9, 2, 2)])
+def test_newest_shared_version_is_chosen(newest: int, oldest: int, agreed: int) -> None:
+    assert messages.negotiate(newest, oldest, "a client") == agreed
+
+
+@pytest.mark.parametrize(("newest", "oldest"), [(0, 0), (9, 3)])
+def test_peers_without_a_shared_version_are_refused_with_both_ranges(newest: int, oldest: int) -> None:
+    with pytest.raises(ProtocolMismatch, match=rf"a client .* {oldest}.*this side speaks 1 to 2"):
+        messages.negotiate(newest, oldest, "a client")
 
 
 def test_a_typed_error_arrives_as_itself(master: tuple[ScriptedMaster, str]) -> None:

@@ -14,6 +14,7 @@ from shuffle_api.interfaces import OptionValue, ShuffleMaster, ShufflePlugin
 from shuffle_api.testing import ShufflePluginTests, oracle
 from shuffle_api.values import HYBRID, MapOutput, ShuffleHandle
 from shuffle_plugins.hybrid import HybridShuffle
+from shuffle_server.store.paths import folder_of
 from tests.certificates import make_party, make_secret
 
 
@@ -45,7 +46,7 @@ class TestHybridShuffle(ShufflePluginTests):
 
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
         shuffle = handle.spec.id
-        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / str(shuffle.shuffle)).glob(
+        [path] = (self.server.data_dir / "worker/apps" / shuffle.app / folder_of(shuffle)).glob(
             f"{output.output.map}.out"
         )
         path.unlink()

@@ -236,7 +236,7 @@ def test_application_cannot_read_anothers_channel(run: Run, channel: str) -> Non
     """With its own right token, asking for the other's shuffle."""
     address = run["B"].endpoint
     question = wanted(run["B"]) if channel == OUTPUT else b""
-    call = wire.encode(id=1, call="terms", shuffle=["B", run["B"].spec.id.shuffle])
+    call = wire.encode(id=1, call="terms", shuffle=wire.shuffle_fields(run["B"].spec.id))
     with pytest.raises(PermissionDenied, match="'B' with the token of application 'A'"):
         ask(address, run.keys.for_app("A"), channel, question, call)
     ask(address, run.keys.for_app("B"), channel, question, call)
@@ -248,7 +248,7 @@ def test_application_cannot_use_anothers_directory(run: Run, call: str) -> None:
     message = wire.encode(
         id=1,
         call=call,
-        shuffle=["B", run["B"].spec.id.shuffle],
+        shuffle=wire.shuffle_fields(run["B"].spec.id),
         output=[0, 7],
         address="127.0.0.1:1",
         reason="",
@@ -297,7 +297,7 @@ def wanted(handle: ShuffleHandle) -> bytes:
     """What a reader of everything opens a channel with."""
     spec = handle.spec
     return wire.encode(
-        shuffle=[spec.id.app, spec.id.shuffle], output=[0, 0], partitions=[0, 1], reader="r", epoch=0, position=None
+        shuffle=wire.shuffle_fields(spec.id), output=[0, 0], partitions=[0, 1], reader="r", epoch=0, position=None
     )
 
 
