@@ -119,7 +119,7 @@ def bad_commands(handle: ShuffleHandle) -> list[tuple[bytes, type[ShuffleError]]
     return [
         (b"\xff\xfe garbage", InvalidArgument),
         (b"", ProtocolMismatch),
-        (command(handle, protocol=2), ProtocolMismatch),
+        (command(handle, protocol=messages.PROTOCOL + 1), ProtocolMismatch),
         (command(handle, shuffle=key(app="../../etc", shuffle=0)), InvalidArgument),
         (command(handle, shuffle=key(app=handle.spec.id.app, shuffle=99)), UnknownShuffle),
         (command(handle, output=pb.MapAttempt(map=-1, attempt=0)), InvalidArgument),

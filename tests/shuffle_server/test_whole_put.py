@@ -146,7 +146,7 @@ def test_nothing_at_all_can_be_put(client: fl.FlightClient, plugin: RemoteShuffl
         ({"command.copy": True}, ErrorCode.INVALID_ARGUMENT),
         ({"command.first_block": 1}, ErrorCode.INVALID_ARGUMENT),
         ({"command.partitions": 7}, ErrorCode.INVALID_ARGUMENT),
-        ({"command.protocol": 2}, ErrorCode.PROTOCOL_MISMATCH),
+        ({"command.protocol": messages.PROTOCOL + 1}, ErrorCode.PROTOCOL_MISMATCH),
         ({"command.shuffle.shuffle": 999}, ErrorCode.UNKNOWN_SHUFFLE),
     ],
 )
