@@ -21,6 +21,7 @@ from shuffle_plugins.pipelined.lane import Lane, first_blocks, queued_bytes, spl
 from shuffle_plugins.pipelined.statistics import WriterStatistics
 from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_plugins.pipelined.terms import Terms
+from shuffle_transport.checksum import crc32c
 from shuffle_transport.pool import BufferPool
 
 FIRST_RESERVATION = 1 << 20
@@ -64,7 +65,8 @@ class Output:
         kept = self._disk.kept
         # Until a reader says which partitions it reads, each has a lane of its own.
         self._of = [
-            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin) for p in range(spec.partitions)
+            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin, damage=kept.damage)
+            for p in range(spec.partitions)
         ]
         for entry in kept.entries:
             for lane in self._of if isinstance(entry, Mark) else (self._of[entry.partition],):
@@ -351,7 +353,7 @@ class Output:
 
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
-        block = Block(self._next_order(), partition, number, records, payload, size)
+        block = Block(self._next_order(), partition, number, records, payload, size, crc32c(payload))
         self._of[partition].put(block)
         self._disk.put(block)
         self._unsent += size
