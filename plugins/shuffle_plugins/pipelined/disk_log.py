@@ -29,6 +29,7 @@ from shuffle_plugins.pipelined.kept import Kept
 from shuffle_plugins.pipelined.log_entries import Base, encode_entry
 from shuffle_plugins.pipelined.log_files import Segment
 from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_transport.checksum import crc32c
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
 
 GATHER_BYTES = 512 << 10
@@ -58,6 +59,9 @@ class NoLog:
     def look(self) -> None: ...
     def close(self) -> None: ...
     def delete(self, *, shuffle: bool) -> None: ...
+
+    def checksum(self, payload: Buffer) -> int | None:
+        return None
 
     def holds(self, order: int) -> bool:
         return True
@@ -118,6 +122,10 @@ class DiskLog:
             self._pending += entry.size if isinstance(entry, Block) else 0
             if len(self._queue) == 1 or self._pending >= GATHER_BYTES:
                 self._changed.notify_all()
+
+    def checksum(self, payload: Buffer) -> int | None:
+        """For a block that is going to be `put`: the payload may come back from the disk another."""
+        return crc32c(payload)
 
     def look(self) -> None:
         """Something was acknowledged."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from shuffle_api.buffer import Buffer
 from shuffle_api.streaming import InFlight, Marker
 from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_transport.checksum import crc32c
 
 
 class Block(NamedTuple):
@@ -15,8 +16,7 @@ class Block(NamedTuple):
     :ivar number: counts the blocks of this writer and partition.
     :ivar order: the place among everything this writer wrote.
     :ivar payload: unchanging; empty if it lies in a file.
-    :ivar checksum: crc32c of the payload, made when the block was written. Blocks of a reader are verified, and have
-        none.
+    :ivar checksum: crc32c of the payload, made when the block was written, if there is a log on disk.
     :ivar place: where the payload lies in a file, if it takes no memory.
     """
 
@@ -26,8 +26,13 @@ class Block(NamedTuple):
     records: int
     payload: Buffer
     size: int
-    checksum: int = 0
+    checksum: int | None = None
     place: Place | None = None
+
+    @property
+    def crc32c(self) -> int:
+        """The checksum; made now if the block was in this process's memory all the time."""
+        return crc32c(self.payload) if self.checksum is None else self.checksum
 
     @property
     def stored(self) -> bool:
@@ -42,7 +47,7 @@ class Block(NamedTuple):
         if self.place is None:
             return self
         name = f"block {self.number} of partition {self.partition}"
-        return self._replace(payload=self.place.read(self.size, self.checksum, name), place=None)
+        return self._replace(payload=self.place.read(self.size, self.crc32c, name), place=None)
 
     def in_flight(self, map: int) -> InFlight:
         """Raises as `loaded`."""

@@ -55,7 +55,7 @@ Found: TypeAlias = Stored | Mark | Base
 def encode_entry(entry: Block | Mark | Base) -> tuple[Buffer, ...]:
     """The payload of its frame, in pieces; a block's own is not copied."""
     if isinstance(entry, Block):
-        return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records, entry.checksum), entry.payload
+        return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records, entry.crc32c), entry.payload
     if isinstance(entry, Mark):
         return (bytes([_MARK]) + wire.encode_marks([entry], dict),)
     fields = wire.encode(parent=entry.parent, begin=wire.position_fields(entry.begin))

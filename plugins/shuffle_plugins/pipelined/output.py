@@ -21,7 +21,6 @@ from shuffle_plugins.pipelined.lane import Lane, first_blocks, queued_bytes, spl
 from shuffle_plugins.pipelined.statistics import WriterStatistics
 from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_plugins.pipelined.terms import Terms
-from shuffle_transport.checksum import crc32c
 from shuffle_transport.pool import BufferPool
 
 FIRST_RESERVATION = 1 << 20
@@ -353,7 +352,7 @@ class Output:
 
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
-        block = Block(self._next_order(), partition, number, records, payload, size, crc32c(payload))
+        block = Block(self._next_order(), partition, number, records, payload, size, self._disk.checksum(payload))
         self._of[partition].put(block)
         self._disk.put(block)
         self._unsent += size

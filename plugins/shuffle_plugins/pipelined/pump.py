@@ -70,7 +70,7 @@ def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block]
     """Waits for credit for as long as the output lives: how long a writer may wait is the writer's business."""
     rows = np.empty(len(blocks), BLOCK_ROW)
     for i, block in enumerate(blocks):
-        rows[i] = (block.partition, block.checksum, block.size, block.size, block.records)
+        rows[i] = (block.partition, block.crc32c, block.size, block.size, block.records)
     payload = back_to_back([block.payload for block in blocks])
     while True:
         try:
