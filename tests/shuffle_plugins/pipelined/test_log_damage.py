@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 import pytest
 
 from shuffle_api.errors import BlockCorrupt, ShuffleError, StorageFailed
+from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import Barrier, Position, Watermark
 from shuffle_plugins.pipelined import disk_log
 from shuffle_plugins.pipelined.entries import Block
 from shuffle_plugins.pipelined.kept import Kept
 from shuffle_plugins.pipelined.lane import Lane
-from tests.shuffle_plugins.pipelined.test_disk_log import Written
+from shuffle_plugins.pipelined.payload_file import Place
+from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, until, write
+from tests.shuffle_plugins.pipelined.test_disk_log import Written, eventually
 
 Said: TypeAlias = tuple[int, int, bytes] | int
 """A block, or the number of a marker."""
@@ -237,6 +240,27 @@ def test_disk_that_cannot_be_read_is_an_error(chain: Chain, monkeypatch: pytest.
     monkeypatch.undo()
     assert "Input/output error" in found.damage
     assert chain.refused(found) == [0]
+
+
+def test_reader_in_another_process_verifies_the_checksum_that_was_made_at_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the producer does with what it has read from its file."""
+
+    def unverified(place: Place, size: int, checksum: int, block: str) -> bytes:
+        return bytes(size)
+
+    monkeypatch.setattr(Place, "read", unverified)
+    options: dict[str, OptionValue] = {"log_dir": str(tmp_path), "log_bytes": 0, "local": False, "timeout": 120.0}
+    with Scene(1, 1, {"guarantee": "at_least_once", **options}) as scene, scene.writer() as writer:
+        write(writer, range(100))
+        writer.emit(Barrier(1))
+        writer.state(1, WAIT)
+        with scene.reader() as reader:
+            until(reader, Barrier)
+        eventually(lambda: writer.statistics().logged_bytes == 0)
+        with scene.reader(attempt=1) as successor, pytest.raises(BlockCorrupt, match="does not match its checksum"):
+            until(successor, Barrier)
 
 
 PROGRAM = """
