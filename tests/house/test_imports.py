@@ -15,7 +15,7 @@ PACKAGES = {
     "shuffle_server": ROOT / "remote_service" / "shuffle_server",
 }
 MAY_IMPORT = {
-    "shuffle_api": {"pyarrow", "numpy"},
+    "shuffle_api": {"pyarrow", "numpy", "crc32c"},
     "shuffle_transport": {"shuffle_api", "pyarrow", "numpy", "grpc", "google", "lz4", "zstandard", "crc32c"},
     "shuffle_plugins": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
     "shuffle_server": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},

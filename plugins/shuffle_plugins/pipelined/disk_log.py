@@ -25,8 +25,11 @@ from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined.entries import Block, Entry
+from shuffle_plugins.pipelined.kept import Kept
 from shuffle_plugins.pipelined.log_entries import Base, encode_entry
-from shuffle_plugins.pipelined.log_files import Kept, Segment
+from shuffle_plugins.pipelined.log_files import Segment
+from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_transport.checksum import crc32c
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
 
 GATHER_BYTES = 512 << 10
@@ -57,6 +60,9 @@ class NoLog:
     def close(self) -> None: ...
     def delete(self, *, shuffle: bool) -> None: ...
 
+    def checksum(self, payload: Buffer) -> int | None:
+        return None
+
     def holds(self, order: int) -> bool:
         return True
 
@@ -84,11 +90,10 @@ class DiskLog:
         self._written = 0  # the order of the last entry that is in a file
         self._lsn = 0
         self._segments = list(kept.segments)
-        self._places = dict(kept.places)
+        self._places = dict(kept.places)  # of blocks that are in files
         self._error: StorageFailed | None = None
         self._urgent = self._closing = False
         self._thread: threading.Thread | None = None
-        self._step: Step | None = None
 
     @property
     def pending(self) -> int:
@@ -105,8 +110,7 @@ class DiskLog:
         """Begin to write, unless it is closed. From here on this log may delete what the one before it has left."""
         if self._closing:
             return
-        self._step = step
-        self._thread = threading.Thread(target=self._run, name="pipelined-log", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(step,), name="pipelined-log", daemon=True)
         self._thread.start()
 
     def put(self, entry: Entry) -> None:
@@ -118,6 +122,10 @@ class DiskLog:
             self._pending += entry.size if isinstance(entry, Block) else 0
             if len(self._queue) == 1 or self._pending >= GATHER_BYTES:
                 self._changed.notify_all()
+
+    def checksum(self, payload: Buffer) -> int | None:
+        """For a block that is going to be `put`: the payload may come back from the disk another."""
+        return crc32c(payload)
 
     def look(self) -> None:
         """Something was acknowledged."""
@@ -144,8 +152,7 @@ class DiskLog:
         with self._changed:
             place = self._places.get((block.partition, block.number))
             if place is not None:
-                segment, offset, size = place
-                return block._replace(payload=segment.view(offset, size), stored=True)
+                return block._replace(payload=b"", place=place)
             return None if self._written >= block.order or self._error is not None else block
 
     def close(self) -> None:
@@ -155,8 +162,6 @@ class DiskLog:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        for segment in self._segments:
-            segment.close()
 
     def delete(self, *, shuffle: bool) -> None:
         """After `close`: nobody will go on from this log; with `shuffle` from no log of its shuffle."""
@@ -170,8 +175,7 @@ class DiskLog:
 
     # ---------------------------------------------------------------------------------------- the thread
 
-    def _run(self) -> None:
-        assert self._step is not None
+    def _run(self, step: Step) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(self._due)
@@ -187,7 +191,7 @@ class DiskLog:
                 if entries and self._error is None:
                     self._written = entries[-1].order
                 self._pending -= sum(entry.size for entry in entries if isinstance(entry, Block))
-            start, markers = self._step(self._excess())
+            start, markers = step(self._excess())
             self._delete(start, markers)
 
     def _due(self) -> bool:
@@ -228,14 +232,12 @@ class DiskLog:
             for entry, end in at:
                 segment.contains(entry)
                 if isinstance(entry, Block):
-                    self._places[entry.partition, entry.number] = segment, end - 1 - entry.size, entry.size
+                    self._places[entry.partition, entry.number] = Place(segment.file, end - 1 - entry.size)
 
     def _roll(self, least: int) -> Segment:
         size = max(self._segment_bytes, FILE_SIZE + FRAME_SIZE + least)
         segment = Segment.create(self._directory / f"{self._lsn:016x}", self._lsn, size)
         with self._changed:
-            if self._lsn:
-                self._segments[-1].close()
             self._segments.append(segment)
         return segment
 
@@ -266,7 +268,7 @@ class DiskLog:
                 return
             with self._changed:
                 del self._segments[0]
-                self._places = {key: place for key, place in self._places.items() if place[0] is not segment}
+                self._places = {key: place for key, place in self._places.items() if place.file is not segment.file}
             segment.remove()
 
 

@@ -6,6 +6,8 @@ from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.streaming import InFlight, Marker
+from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_transport.checksum import crc32c
 
 
 class Block(NamedTuple):
@@ -13,8 +15,9 @@ class Block(NamedTuple):
 
     :ivar number: counts the blocks of this writer and partition.
     :ivar order: the place among everything this writer wrote.
-    :ivar payload: unchanging.
-    :ivar stored: the payload is a view of a file, and takes no memory.
+    :ivar payload: unchanging; empty if it lies in a file.
+    :ivar checksum: crc32c of the payload, made when the block was written, if there is a log on disk.
+    :ivar place: where the payload lies in a file, if it takes no memory.
     """
 
     order: int
@@ -23,10 +26,32 @@ class Block(NamedTuple):
     records: int
     payload: Buffer
     size: int
-    stored: bool = False
+    checksum: int | None = None
+    place: Place | None = None
+
+    @property
+    def crc32c(self) -> int:
+        """The checksum; made now if the block was in this process's memory all the time."""
+        return crc32c(self.payload) if self.checksum is None else self.checksum
+
+    @property
+    def stored(self) -> bool:
+        """The payload lies in a file."""
+        return self.place is not None
+
+    def loaded(self) -> Block:
+        """The block with its payload in memory.
+
+        :raises StorageFailed, BlockCorrupt: it cannot be read, or is not what was written.
+        """
+        if self.place is None:
+            return self
+        name = f"block {self.number} of partition {self.partition}"
+        return self._replace(payload=self.place.read(self.size, self.crc32c, name), place=None)
 
     def in_flight(self, map: int) -> InFlight:
-        return InFlight(map, self.partition, self.number, self.records, bytes(self.payload))
+        """Raises as `loaded`."""
+        return InFlight(map, self.partition, self.number, self.records, bytes(self.loaded().payload))
 
 
 class Mark(NamedTuple):

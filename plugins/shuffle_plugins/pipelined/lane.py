@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined.entries import Block, Entry, Mark
 
@@ -27,6 +27,7 @@ class Lane:
     :param markers: likewise of the markers.
     :param keep: sent entries stay in the log until they are acknowledged.
     :param begin: where a reader begins that does not say; None: at the start.
+    :param damage: why there is nothing before the start, if that is not what was acknowledged or forgotten.
     :ivar unsent_bytes, log_bytes: payload in either half.
     :ivar memory_bytes: of both, without what is in files.
     """
@@ -39,6 +40,7 @@ class Lane:
         keep: bool,
         markers: int = 0,
         begin: Position | None = None,
+        damage: str = "",
     ) -> None:
         self.start = {partition: start[partition] for partition in partitions}
         # Where a reader begins that does not say: what is forgotten is missing then.
@@ -54,7 +56,7 @@ class Lane:
         self.epoch = -1
         self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
         self.forgotten = 0  # blocks dropped from the log before they were acknowledged
-        self._keep = keep
+        self._keep, self.damage = keep, damage
 
     def put(self, entry: Entry) -> None:
         """Append, behind everything."""
@@ -161,16 +163,10 @@ class Lane:
 
         :param position: where it stands; None: at what was acknowledged last.
         :raises InvalidArgument: some of it was forgotten.
+        :raises StorageFailed: some of it was in files that are damaged.
         """
         want = position or Position(dict(self.acknowledged if self._keep else self.start), self.first_marker)
-        for partition, first in self.start.items():
-            if want.blocks.get(partition, 0) < first:
-                raise InvalidArgument(
-                    f"block {want.blocks.get(partition, 0)} of partition {partition} is no longer kept, only those "
-                    f"from {first}",
-                    remedy="restore producers and consumers from the same checkpoint, raise option 'log_bytes', or set"
-                    " 'log_dir' and 'log_disk_bytes'",
-                )
+        self._check_kept(want)
         entries = self.entries()
         self.clear()
         for entry in entries:
@@ -182,6 +178,29 @@ class Lane:
                 self.put(entry)
             elif self._keep:  # a reader that has it has not acknowledged it: its successor may ask for it
                 self._log(entry)
+
+    def _check_kept(self, want: Position) -> None:
+        for partition, first in self.start.items():
+            number = want.blocks.get(partition, 0)
+            if number < first and self.damage:
+                raise self._damaged(
+                    f"block {number} of partition {partition} cannot be replayed, only those from {first}"
+                )
+            if number < first:
+                raise InvalidArgument(
+                    f"block {number} of partition {partition} is no longer kept, only those from {first}",
+                    remedy="restore producers and consumers from the same checkpoint, raise option 'log_bytes', or set"
+                    " 'log_dir' and 'log_disk_bytes'",
+                )
+        # Nobody asks for acknowledged markers; of those that an unaligned barrier overtook a log in memory has none.
+        if want.markers < self.markers and self.damage:
+            raise self._damaged(f"marker {want.markers} cannot be replayed, only those from {self.markers}")
+
+    def _damaged(self, what: str) -> StorageFailed:
+        return StorageFailed(
+            f"{what}: {self.damage}",
+            remedy="restore producers and consumers from a checkpoint that does not need it, and check this disk",
+        )
 
     def clear(self) -> None:
         """Nobody will read any of it."""
@@ -257,6 +276,7 @@ def split(lanes: Iterable[Lane], partitions: Iterable[int], *, keep: bool) -> La
         keep=keep,
         markers=min((lane.markers for lane in lanes), default=0),
         begin=Position(begin, min((lane.first_marker for lane in lanes), default=0)),
+        damage=next((lane.damage for lane in lanes if lane.damage), ""),
     )
     lane.epoch = max((each.epoch for each in lanes), default=-1)
     found = {entry.order: entry for each in lanes for entry in each.entries()}

@@ -1,6 +1,6 @@
 """What a frame of an in-flight log holds: a block, a marker, or (first in a log) what the log goes on from.
 
-block  = 0x01, uint32 partition, uint64 number, uint64 records; the payload
+block  = 0x04, uint32 partition, uint64 number, uint64 records, uint32 crc32c of the payload; the payload
 marker = 0x02; JSON as on the wire (docs/pipelined.md), an end without its numbers
 base   = 0x03; JSON {"parent": directory, "begin": POSITION}
 """
@@ -16,8 +16,8 @@ from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import Block, Mark
 
-_BLOCK, _MARK, _BASE = 1, 2, 3
-_HEAD = struct.Struct("<BIQQ")
+_BLOCK, _MARK, _BASE = 4, 2, 3
+_HEAD = struct.Struct("<BIQQI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Stored:
     number: int
     records: int
     size: int
+    checksum: int
     skip: int = _HEAD.size
 
 
@@ -54,7 +55,7 @@ Found: TypeAlias = Stored | Mark | Base
 def encode_entry(entry: Block | Mark | Base) -> tuple[Buffer, ...]:
     """The payload of its frame, in pieces; a block's own is not copied."""
     if isinstance(entry, Block):
-        return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records), entry.payload
+        return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records, entry.crc32c), entry.payload
     if isinstance(entry, Mark):
         return (bytes([_MARK]) + wire.encode_marks([entry], dict),)
     fields = wire.encode(parent=entry.parent, begin=wire.position_fields(entry.begin))
@@ -68,8 +69,8 @@ def decode_entry(payload: bytes) -> Found:
         if payload[0] == _BLOCK:
             if len(payload) < _HEAD.size:
                 raise ValueError("a block without its numbers")
-            _, partition, number, records = _HEAD.unpack_from(payload)
-            return Stored(partition, number, records, len(payload) - _HEAD.size)
+            _, partition, number, records, checksum = _HEAD.unpack_from(payload)
+            return Stored(partition, number, records, len(payload) - _HEAD.size, checksum)
         fields = wire.decode(payload[1:])
         if payload[0] == _MARK:
             return wire.decode_mark(fields["marks"][0])[0]

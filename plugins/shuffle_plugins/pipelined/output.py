@@ -64,7 +64,8 @@ class Output:
         kept = self._disk.kept
         # Until a reader says which partitions it reads, each has a lane of its own.
         self._of = [
-            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin) for p in range(spec.partitions)
+            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin, damage=kept.damage)
+            for p in range(spec.partitions)
         ]
         for entry in kept.entries:
             for lane in self._of if isinstance(entry, Mark) else (self._of[entry.partition],):
@@ -351,7 +352,7 @@ class Output:
 
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
-        block = Block(self._next_order(), partition, number, records, payload, size)
+        block = Block(self._next_order(), partition, number, records, payload, size, self._disk.checksum(payload))
         self._of[partition].put(block)
         self._disk.put(block)
         self._unsent += size

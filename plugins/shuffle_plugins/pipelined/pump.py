@@ -13,7 +13,7 @@ from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import Block, Mark
 from shuffle_plugins.pipelined.subscription import Subscription
 from shuffle_transport.blocks import back_to_back
-from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange import BlockChannel, Control
 
 BATCH_BYTES = 512 << 10
@@ -70,7 +70,7 @@ def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block]
     """Waits for credit for as long as the output lives: how long a writer may wait is the writer's business."""
     rows = np.empty(len(blocks), BLOCK_ROW)
     for i, block in enumerate(blocks):
-        rows[i] = (block.partition, crc32c(block.payload), block.size, block.size, block.records)
+        rows[i] = (block.partition, block.crc32c, block.size, block.size, block.records)
     payload = back_to_back([block.payload for block in blocks])
     while True:
         try:

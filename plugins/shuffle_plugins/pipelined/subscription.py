@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from shuffle_api.errors import AttemptSuperseded, ShuffleError, StreamBroken
+from shuffle_api.errors import AttemptSuperseded, BlockCorrupt, ShuffleError, StorageFailed, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Position
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.entries import Block, Mark
 from shuffle_plugins.pipelined.lane import Lane
+
+log = logging.getLogger(__name__)
 
 
 class Subscribed(Protocol):
@@ -81,6 +84,7 @@ class Subscription:
     def take(self, limit: int, timeout: float) -> tuple[list[Block], list[Mark]]:
         """What comes next, up to `limit` bytes; both empty if nothing comes within `timeout` seconds.
 
+        :raises StorageFailed, BlockCorrupt: a block cannot be replayed from its file.
         :raises ShuffleError: why the output is broken, or who reads it now.
         """
         with self.output.changed:
@@ -91,7 +95,12 @@ class Subscription:
             blocks, marks = self.lane.take(limit)
             if blocks or marks:
                 self.output.locked_taken(self.lane)
-            return blocks, marks
+        try:
+            return [block.loaded() for block in blocks], marks
+        except (StorageFailed, BlockCorrupt) as error:
+            error.shuffle, error.output = self.output.spec.id, self.output.attempt
+            log.error("reader %s: %s", self.reader, error)
+            raise
 
     def settle(self) -> None:
         """What was taken last is where it belongs. With the output's lock held."""

@@ -2,6 +2,8 @@
 
 The file is unlinked as soon as it is open (O_TMPFILE where the file system has it): its space is free again when this
 process closes it or ends, in whatever way, `kill -9` included. Nothing is ever left to clean up.
+
+What comes back is compared with the checksum of what was put: a disk may return other bytes than it was given.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO
 
+from crc32c import crc32c
+
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import StorageFailed, StorageFull
+from shuffle_api.errors import BlockCorrupt, StorageFailed, StorageFull
+
+_REMEDY = "check this disk, and run the task again"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes that were put aside: `payload` in memory, or None, and then `length` bytes at `offset` of the file."""
+    """Bytes that were put aside: `payload` in memory, or None, and then `length` bytes at `offset` of the file.
+
+    `checksum` is the crc32c of bytes in the file.
+    """
 
     payload: Buffer | None
     offset: int
     length: int
+    checksum: int = 0
 
 
 class Spill:
@@ -56,12 +66,13 @@ class Spill:
         except OSError as error:
             raise self._translated(error, length) from error
         self.spilled_bytes += length
-        return Blob(None, offset, length)
+        return Blob(None, offset, length, crc32c(payload))
 
     def get(self, blob: Blob) -> Buffer:
         """The bytes of a blob; those in memory are counted as free from now on, so ask once.
 
         :raises StorageFailed: they cannot be read.
+        :raises BlockCorrupt: they are not the bytes that were put.
         """
         if blob.payload is not None:
             self._free += blob.length
@@ -74,7 +85,13 @@ class Spill:
         if len(data) != blob.length:
             raise StorageFailed(
                 f"{len(data)} of {blob.length} spilled bytes came back from {self._directory}",
-                remedy="look at the disk, and run the task again",
+                remedy=_REMEDY,
+            )
+        if crc32c(data) != blob.checksum:
+            raise BlockCorrupt(
+                f"{blob.length} bytes at offset {blob.offset} of the spill in {self._directory} do not match their"
+                f" checksum {blob.checksum:#010x}",
+                remedy=_REMEDY,
             )
         return data
 

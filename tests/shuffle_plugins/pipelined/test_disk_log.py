@@ -15,8 +15,9 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, Watermark
 from shuffle_plugins.pipelined.disk_log import DiskLog, NoLog, open_log
 from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.kept import Kept
 from shuffle_plugins.pipelined.log_entries import Base, Stored, decode_entry, encode_entry
-from shuffle_plugins.pipelined.log_files import Kept
+from shuffle_transport.checksum import crc32c
 from tests.shuffle_plugins.pipelined.scene import WAIT
 
 SHUFFLE = ShuffleId("app", 3)
@@ -41,7 +42,7 @@ class Written:
     def put(self, partition: int, payload: bytes) -> Block:
         number = self._numbers[partition]
         self._numbers[partition] = number + 1
-        block = Block(self._next(), partition, number, 1, payload, len(payload))
+        block = Block(self._next(), partition, number, 1, payload, len(payload), crc32c(payload))
         self.log.put(block)
         return block
 
@@ -105,7 +106,7 @@ def entries(found: Kept) -> Found:
     """Blocks with their payloads, and numbers of markers, in order."""
     assert [entry.order for entry in found.entries] == list(range(-len(found.entries), 0))
     return [
-        (entry.partition, entry.number, bytes(entry.payload)) if isinstance(entry, Block) else entry.number
+        (entry.partition, entry.number, bytes(entry.loaded().payload)) if isinstance(entry, Block) else entry.number
         for entry in found.entries
     ]
 
@@ -125,14 +126,14 @@ def test_entries_are_decoded_as_they_were_encoded(entry: Mark | Base) -> None:
 
 
 def test_block_is_decoded_as_where_it_is() -> None:
-    payload = b"".join(encode_entry(Block(1, 2**31 - 1, 2**40, 2**33, b"payload", 7)))
+    payload = b"".join(encode_entry(Block(1, 2**31 - 1, 2**40, 2**33, b"payload", 7, 2**32 - 1)))
     found = decode_entry(payload)
     assert isinstance(found, Stored)
-    assert (found.partition, found.number, found.records) == (2**31 - 1, 2**40, 2**33)
+    assert (found.partition, found.number, found.records, found.checksum) == (2**31 - 1, 2**40, 2**33, 2**32 - 1)
     assert payload[found.skip : found.skip + found.size] == b"payload"
 
 
-@pytest.mark.parametrize("payload", [b"", b"\1short", b"\2{}", b"\2nonsense", b"\3[]", b"\7"])
+@pytest.mark.parametrize("payload", [b"", b"\4short", b"\1" + bytes(50), b"\2{}", b"\2nonsense", b"\3[]", b"\7"])
 def test_what_is_no_entry_is_refused(payload: bytes) -> None:
     with pytest.raises(InvalidArgument):
         decode_entry(payload)
@@ -161,7 +162,7 @@ def test_block_is_read_from_its_file_once_it_is_written(written: Open) -> None:
         stored = one.log.stored(block)
         assert stored is not None
         assert stored.stored
-        assert bytes(stored.payload) == block.payload
+        assert stored.loaded().payload == block.payload
     unwritten = Block(10**9, 0, 10**6, 1, b"x", 1)
     assert one.log.stored(unwritten) is unwritten
     assert NoLog(Position()).stored(unwritten) is None

@@ -17,7 +17,7 @@ from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, Pulled
 from shuffle_transport.hand_over.known import MOST_BYTES, LocatedOutputs, OutputIndex, Row
-from shuffle_transport.hand_over.mapped import OutputBlocks, check_file
+from shuffle_transport.hand_over.output_blocks import OutputBlocks, check_file
 from shuffle_transport.hand_over.sight import HandOver
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 WHOLE_BYTES: Final = 1 << 20  # indexes up to this size are asked for whole: other readers of this process need not ask
 ANSWER_BYTES: Final = MOST_BYTES // 2  # of all indexes of one answer
+RUN_BYTES: Final = (
+    256 << 10
+)  # neighbours that are read at once: as much as stays in the processor's cache until verified
 
 
 class Stream(Protocol):
@@ -114,7 +117,7 @@ class LocatedPull:
         self._cancelled = False
 
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:
-        """Raises what a pull raises. BlockCorrupt may be the file's fault or the mapping's: ask the worker then."""
+        """Raises what a pull raises. BlockCorrupt may be the file's fault or the disk's: ask the worker then."""
         waiting: list[MapAttempt] = []
         for output in self._outputs:
             index = self._located.get(output)
@@ -167,7 +170,7 @@ class LocatedPull:
 def _open(index: OutputIndex, rows: list[Row]) -> OutputBlocks | None:
     """The file, None if nothing of it is wanted. Raises OSError, ValueError when it is not the one that was told of."""
     if rows:
-        return OutputBlocks(index.path, _size(rows), max(row[5] + row[2] for row in rows), index.file)
+        return OutputBlocks(index.path, max(row[5] + row[2] for row in rows), index.file)
     if index.file is not None:
         check_file(index.path, os.stat(index.path, follow_symlinks=False), index.file)
     return None
@@ -178,14 +181,31 @@ def _size(rows: list[Row]) -> int:
 
 
 def _verified(output: MapAttempt, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:
-    for partition, checksum, length, raw_length, records, offset in rows:
+    for run in _runs(rows):
+        start = run[0][5]
         try:
-            payload = blocks.view(offset, length)
+            payload = blocks.read(start, _size(run))
         except OSError as error:
-            raise _corrupt(output, partition, f"cannot be read: {error}") from error
-        if crc32c(payload) != checksum:
-            raise _corrupt(output, partition, f"does not match its checksum {checksum:#010x}")
-        yield Pulled(output, partition, raw_length, records, payload)
+            raise _corrupt(output, run[0][0], f"cannot be read: {error}") from error
+        for partition, checksum, length, raw_length, records, offset in run:
+            block = payload[offset - start : offset - start + length]
+            if crc32c(block) != checksum:
+                raise _corrupt(output, partition, f"does not match its checksum {checksum:#010x}")
+            yield Pulled(output, partition, raw_length, records, block)
+
+
+def _runs(rows: list[Row]) -> Iterator[list[Row]]:
+    """Blocks that lie back to back, RUN_BYTES of them or one that has more."""
+    run: list[Row] = []
+    size = 0
+    for row in rows:
+        if run and (row[5] != run[0][5] + size or size + row[2] > RUN_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(row)
+        size += row[2]
+    if run:
+        yield run
 
 
 def _corrupt(output: MapAttempt, partition: int, what: str) -> BlockCorrupt:
