@@ -252,7 +252,7 @@ def test_a_stock_flight_client_can_look_in(server: ServerProcess, plugin: Remote
         written = write_map(plugin, handle, 0)
         with fl.connect(f"grpc://{server.data}") as client:
             [info] = list(client.list_flights())
-            assert info.descriptor.path == [b"app-a", b"7"]
+            assert info.descriptor.path == [handle.spec.id.app.encode(), b"7"]
             assert info.total_records == len(written)
             described = client.get_flight_info(info.descriptor)
             tables = [client.do_get(endpoint.ticket).read_all() for endpoint in described.endpoints]
@@ -382,7 +382,7 @@ def test_status_prints_a_table_and_json(server: ServerProcess, plugin: RemoteShu
         written = write_map(plugin, handle, 0)
         table = run_cli("status", "--server", server.control)
         assert table.returncode == 0
-        assert "app/0" in table.stdout
+        assert str(handle.spec.id) in table.stdout
         status = json.loads(run_cli("status", "--server", server.control, "--json").stdout)
         [shuffle] = status["shuffles"]
         assert (shuffle["committed"], shuffle["maps"]) == (1, 2)

@@ -164,12 +164,14 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
             worker._member._thread.join()
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
-            handle = job.register_shuffle(4, 1, shuffle=0)
-            write_map(plugin, handle, 0)  # at the other worker: the same attempt of the same map
-            ticket = pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=4)
-            with pytest.raises(UnknownShuffle, match="another has its id"):
-                worker.worker.get(ticket)
-            assert not list((tmp_path / "w" / "worker" / "apps").rglob("*.out"))
+            again = job.register_shuffle(4, 1, shuffle=0)
+            write_map(plugin, again, 0)  # at the other worker: the same attempt of the same map
+            assert list((tmp_path / "w" / "worker" / "apps").rglob("*.out"))
+            with pytest.raises(UnknownShuffle, match=f"is over, {again.spec.id.generation} is registered"):
+                worker.worker.get(pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=4))
+            _, served = worker.worker.get(pb.GetTicket(shuffle=messages.key_of(again.spec.id), end_partition=4))
+            blocks = [batch.num_rows for batch, _ in served]
+            assert sum(blocks) == 0
         finally:
             other.stop()
 
@@ -193,7 +195,7 @@ def test_a_late_answer_of_the_master_costs_no_output_of_the_shuffle_that_has_the
 
         monkeypatch.setattr(coordinator, "_page", answered_late)
         coordinator.opening(handle.spec.id, 0)
-        assert read_all(plugin, handle) == written[1]
+        assert read_all(plugin, job.register_shuffle(4, 1, shuffle=0)) == written[1]
 
 
 def test_a_worker_whose_count_of_starts_is_unreadable_says_what_to_do(master: MasterServer, tmp_path: Path) -> None:
