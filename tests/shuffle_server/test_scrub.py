@@ -197,7 +197,7 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
         assert main(["scrub", server.control]) == 0
         flip(next(server.data_dir.rglob("2.out")), 1)
         assert main(["scrub", server.control]) == 1
-        assert "lost app/0 map 2 attempt 0" in capsys.readouterr().out
+        assert f"lost {handle.spec.id} map 2 attempt 0" in capsys.readouterr().out
         client = FlightClient(server.data, timeout=120)
         with pytest.raises(InvalidArgument, match="100 bytes per second"):
             list(client.scrub(pb.ScrubRequest(rate=100)))

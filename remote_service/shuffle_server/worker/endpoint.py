@@ -175,9 +175,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             raise self._failed("action", error) from error
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        """The shuffles of the applications whose name begins with `criteria`, as far as the caller may see them."""
+        """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them."""
         own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
-        if own is not None and not own.startswith(begin):
+        if own is not None and not own.startswith(name_of(begin)):
             raise self._failed(
                 "list of flights",
                 PermissionDenied(
