@@ -77,8 +77,7 @@ class Server:
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
             self.data_address = self.worker.info.address
-            period = min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4)
-            self._housekeeper = Housekeeper(period, self._control, self._data)
+            self._housekeeper = Housekeeper(self._control.look_seconds, self._control, self._data)
             absent = partial(absent_from, master, self._data.id)
             sources = Sources(self._control.sources(), self._data.sources(absent))
             self._observation.attach(sources, options.window, self._housekeeper.thread)
@@ -114,7 +113,7 @@ class MasterServer:
             undo.callback(self._observation.close)
             self._control = MasterPart(options, self._observation.instruments, stopping)
             self.control_address = self._control.serve(security)
-            self._housekeeper = Housekeeper(min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4), self._control)
+            self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None), 0, self._housekeeper.thread)
             undo.pop_all()
 
