@@ -1,17 +1,10 @@
-"""When each application was heard of last: in memory, so a restart forgives all silence."""
+"""The last heartbeat of each application: in memory, so a restart forgives all silence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from shuffle_api.clock import ServingClock, boot_seconds
-
-LOOK_SHARE = 0.25
-"""Of the time after which a silent peer is given up: so much silence counts between two looks at most. A master that
-stood still for longer has received nothing, and the heartbeats sent meanwhile are yet to be read."""
-
-LOOKS_PER_TIMEOUT = 8
-"""How often the master looks at least; more often than `LOOK_SHARE` asks for, so that its clock is not slow."""
+from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 
 
 class AppLiveness:
@@ -30,7 +23,7 @@ class AppLiveness:
         self._seen[app] = self._clock()
 
     def idle(self, app: str) -> float:
-        """Seconds since its last heartbeat; 0 for one that this process has not heard of yet."""
+        """Seconds since its last heartbeat; 0 for one of which this process has no heartbeat yet."""
         now = self._clock()
         return now - self._seen.get(app, now)
 
@@ -38,7 +31,7 @@ class AppLiveness:
         return self.idle(app) > self.silent_seconds
 
     def silent(self, live: Collection[str]) -> list[str]:
-        """Those of the live applications that are silent. One that was never heard of counts as heard of now."""
+        """Those of the live applications that are silent. One without a heartbeat yet has it now."""
         now = self._clock()
         self._seen = {app: self._seen.get(app, now) for app in live}
         return [app for app in live if self.is_silent(app)]

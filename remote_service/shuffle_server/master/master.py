@@ -199,7 +199,7 @@ class Master:
             self.apply_all([ExpireApps((app,)) for app in silent], check)
 
     def heartbeat(self, app: str) -> None:
-        """A sign of life. An application that is being expired is heard of before it is gone, or refused.
+        """A heartbeat. One that comes while its application is being expired keeps it, or is refused.
 
         :raises UnknownApp: it is not registered.
         :raises AppExpired: it was silent for too long.

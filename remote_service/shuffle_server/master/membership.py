@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from shuffle_api.clock import ServingClock, boot_seconds
+from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
-from shuffle_server.master.liveness import LOOK_SHARE
 from shuffle_server.master.master import Master
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -34,7 +33,7 @@ class Member:
     """A worker as the master sees it. `info.free_bytes` and `status` are those of its last sign of life."""
 
     info: WorkerInfo
-    seen: float  # when its last sign of life came, on the clock that counts silence
+    seen: float  # when its last heartbeat came, on the clock that counts silence
     sure: float  # the same, counting every second
     status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
     placed: int = 0  # outputs sent to it since then

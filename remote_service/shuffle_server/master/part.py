@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
-from shuffle_server.master.liveness import LOOKS_PER_TIMEOUT, AppLiveness
+from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.postgres.session import SURE_SECONDS

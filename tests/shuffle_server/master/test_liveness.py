@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shuffle_server.master.liveness import LOOK_SHARE, LOOKS_PER_TIMEOUT, AppLiveness
+from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT
+from shuffle_server.master.liveness import AppLiveness
 
 TIMEOUT = 60.0
 LOOK, BEAT = TIMEOUT / LOOKS_PER_TIMEOUT, TIMEOUT / 4
