@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shuffle_api.clock import ServingClock, boot_seconds
+from shuffle_api.clock import ServingClock, Silence, boot_seconds
 
 JUMPS = st.lists(st.floats(-1e6, 1e6), max_size=30)
 
@@ -52,3 +52,17 @@ def test_seconds_since_the_start_do_not_stand_still() -> None:
     before = boot_seconds()
     time.sleep(0.002)
     assert boot_seconds() > before
+
+
+def test_silence_counts_between_looks_at_a_sign_that_stays_the_same() -> None:
+    source = Source()
+    silence = Silence(5.0, source)
+    assert silence.look("a") == 0.0
+    source.now += 3.0
+    assert silence.look("a") == 3.0
+    source.now += 600.0
+    assert silence.look("a") == 8.0
+    source.now -= 600.0
+    assert silence.look("a") == 8.0
+    source.now += 3.0
+    assert silence.look("b") == 0.0
