@@ -112,6 +112,7 @@ class Feed:
                 if isinstance(error, AttemptSuperseded) and self._place == place:
                     raise
                 reason = error
+                self._inbox.left(self._input, error)
                 if connected:  # however long ago: the time to come back runs from now
                     deadline = time.monotonic() + self._timeout
             finally:

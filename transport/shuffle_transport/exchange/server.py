@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -103,13 +104,16 @@ class ExchangeService:
             channels, opened, resumed = list(self._served.values()), self._opened, self._resumed
         return ExchangeStatistics.of((channel.statistics() for channel in channels), opened, resumed)
 
-    def close(self) -> None:
-        """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent."""
+    def close(self, reason: ShuffleError | None = None) -> None:
+        """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent.
+
+        :param reason: what the other ends get; a ShuttingDown if none is given.
+        """
         with self._changed:
             self._closed = True
             sessions = list(self._known)
         for session in sessions:
-            session.abandon(ShuttingDown("the endpoint is shutting down"))
+            session.abandon(copy(reason) if reason else ShuttingDown("the endpoint is shutting down"))
         with self._changed:
             self._changed.wait_for(lambda: not self._served, self._timeout)
         self._scribe.close()
