@@ -38,14 +38,18 @@ class TaskState:
 class PeriodicTask:
     """A daemon thread that calls `action` each `period` seconds, and soon after `wake`, from `start` until `close`.
 
-    After an exception the next call comes when the period is over, however often the task is woken meanwhile.
+    After an exception the next call comes `retry` seconds later, however often the task is woken meanwhile.
 
     :ivar closing: set by `close`; an action that waits, waits on it.
     """
 
-    def __init__(self, name: str, action: Action, period: float, *, at_once: bool = False) -> None:
-        """:param at_once: call `action` first and wait then."""
-        self.name, self.period, self._action = name, period, action
+    def __init__(
+        self, name: str, action: Action, period: float, *, at_once: bool = False, retry: float | None = None
+    ) -> None:
+        """:param at_once: call `action` first and wait then.
+        :param retry: as long as the period if it is None.
+        """
+        self.name, self.period, self._action, self._retry = name, period, action, retry
         self.closing = threading.Event()
         self._due = threading.Event()
         if at_once:
@@ -68,6 +72,11 @@ class PeriodicTask:
         """Have `action` called soon; once, if this is said again before."""
         self._due.set()
 
+    @property
+    def retry(self) -> float:
+        """Seconds from an exception to the next call."""
+        return self.period if self._retry is None else self._retry
+
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         thread = self._thread
@@ -75,10 +84,11 @@ class PeriodicTask:
 
     def state(self) -> TaskState:
         """How it does."""
-        since, reason = self._failing or (time.monotonic(), "")
+        now = time.monotonic()
+        since, reason = self._failing or (now, "")
         if not reason and not self.is_alive() and not self.closing.is_set():
             reason = "its thread has ended"
-        return TaskState(self.name, self._failures, time.monotonic() - since, reason)
+        return TaskState(self.name, self._failures, now - since, reason)
 
     def close(self, within: float = CLOSE_SECONDS) -> bool:
         """End the thread; whether it has ended `within` so many seconds. Idempotent; an action may call it, too."""
@@ -106,7 +116,7 @@ class PeriodicTask:
                 self._failing = None
             except Exception as error:  # noqa: BLE001 - the thread survives whatever its action raises
                 self._note(error)
-                self.closing.wait(self.period)
+                self.closing.wait(self.retry)
                 pause = 0.0
         _TASKS.discard(self)
 
@@ -118,7 +128,7 @@ class PeriodicTask:
         kind = type(error), _place(error)
         if now >= self._logged.get(kind, now):
             self._logged[kind] = now + LOG_AGAIN_SECONDS
-            log.exception("%s failed; it goes on in %g s", self.name, self.period)
+            log.exception("%s failed; it goes on in %g s", self.name, self.retry)
 
 
 class StreamThread(threading.Thread):

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import ClassVar
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -36,6 +37,8 @@ class MasterPart:
     :raises StorageFailed: the registry's files are damaged.
     :raises ShuttingDown: `stopping` said so.
     """
+
+    role: ClassVar[str] = "master"
 
     def __init__(
         self, options: ServerOptions, instruments: Instruments, stopping: Callable[[], bool] = lambda: False
