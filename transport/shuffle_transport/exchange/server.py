@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.flight as fl
 
 from shuffle_api.errors import InternalError, InvalidArgument, ShuffleError, ShuttingDown, StreamBroken
+from shuffle_api.periodic import StreamThread
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.channel import BlockChannel
@@ -145,7 +146,7 @@ class ExchangeService:
             self._opened += 1
         self._keeper.watch(session, partial(self._check, session))
         name = f"exchange-{command.channel}"
-        threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
+        StreamThread(name, partial(self._serve, session, channel, command.metadata), session.abandon).start()
         return session
 
     def _resume(self, command: pb.ExchangeCommand, stream: Stream, principal: Principal) -> Session | None:
