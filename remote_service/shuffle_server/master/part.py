@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from shuffle_api.address import Address, parse_address
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
+from shuffle_server.announced import announced_host
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.master import Master
@@ -21,7 +23,7 @@ from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import MasterSources
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity, peer_credentials
 
 log = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ class MasterPart:
         :param local: the worker in this process, which has joined.
         """
         options = self._options
-        host, port = split_address(options.listen, "--listen")
+        address = parse_address(options.listen, "--listen", any_port=True)
+        host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, peer_credentials(options))
         heartbeat = max(1, int(options.app_timeout / 4))
         service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, options.app_max_shuffles)
@@ -70,15 +73,15 @@ class MasterPart:
             start_control,
             service,
             self.membership,
-            host,
-            port,
+            address.host,
+            address.port,
             options.control_threads,
             security,
             around=[CallObserver(self._instruments)],
             inside=[RequestFields()],
         )
         self._server, bound = _patiently(listen) if options.metadata else listen()
-        return f"{options.advertise or host}:{bound}"
+        return str(Address(host, bound))
 
     def sources(self) -> MasterSources:
         """What monitoring asks."""

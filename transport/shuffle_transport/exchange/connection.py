@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import stat
 from collections.abc import Callable
 from urllib.parse import unquote
 
-_PORT = re.compile("[0-9]{1,5}")
+from shuffle_api.address import parse_address
+from shuffle_api.errors import InvalidArgument
+
 Name = Callable[[socket.socket], tuple[str, int]]
 
 
@@ -37,15 +38,18 @@ def cut_from(address: str) -> None:
 
 def _cut(address: str, name: Name) -> None:
     kind, _, address = unquote(address).partition(":")
-    host, _, port = address.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not _PORT.fullmatch(port):
+    if kind not in ("ipv4", "ipv6"):
+        return
+    try:
+        wanted = parse_address(address, "the peer")
+    except InvalidArgument:
         return
     try:
         descriptors = os.listdir("/proc/self/fd")
     except OSError:
         return
     for descriptor in descriptors:
-        _shut(int(descriptor), name, (host.strip("[]"), int(port)))
+        _shut(int(descriptor), name, (wanted.host, wanted.port))
 
 
 def _shut(descriptor: int, name: Name, wanted: tuple[str, int]) -> None:
