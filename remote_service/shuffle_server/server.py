@@ -115,7 +115,7 @@ class MasterServer:
             undo.callback(_unlock, self._locks)
             self._observation = Observation(options.metrics_listen, MASTER)
             undo.callback(self._observation.close)
-            self._control = MasterPart(options, self._observation.instruments, stopping)
+            self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
             self._housekeeper = Housekeeper(min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4), self._control)
             self._observation.attach(Sources(self._control.sources(), None), 0, self._housekeeper.thread)

@@ -14,7 +14,7 @@ class Time:
 
 
 def pauses(backoff: Backoff, time: Time, most: int = 100) -> list[float]:
-    found = []
+    found: list[float] = []
     while len(found) < most and (pause := backoff.pause()) is not None:
         found.append(pause)
         time.now += pause

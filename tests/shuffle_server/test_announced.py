@@ -12,7 +12,6 @@ from bench.server import ServerProcess
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server import announced
 from shuffle_server.announced import announced_host
 from tests.shuffle_server.helpers import read_all, write_map
 
@@ -45,7 +44,7 @@ def test_a_server_on_all_addresses_announces_the_machines_name(monkeypatch: pyte
 def test_a_server_on_all_addresses_whose_machine_has_no_name_is_refused(
     monkeypatch: pytest.MonkeyPatch, place: str | None
 ) -> None:
-    monkeypatch.setattr(announced.socket, "getaddrinfo", found(place))
+    monkeypatch.setattr(socket, "getaddrinfo", found(place))
     with pytest.raises(InvalidArgument, match="--advertise"):
         announced_host("", Address("0.0.0.0", 9110))
 

@@ -143,6 +143,17 @@ def test_of_several_addresses_the_one_that_answers_is_used(master: tuple[Scripte
             client.call("Heartbeat", pb.HeartbeatRequest())
 
 
+def test_clients_of_a_process_share_which_address_they_use(master: tuple[ScriptedMaster, str]) -> None:
+    addresses = f"{refusing()},{master[1]}"
+    with (
+        closing(ControlClient(addresses, client="a")) as first,
+        closing(ControlClient(addresses, client="b")) as second,
+    ):
+        first.hello()
+        with pytest.raises(ProtocolMismatch, match=master[1]):  # streams are not tried again
+            list(second.stream("Watch", pb.WatchRequest()))
+
+
 def test_when_no_address_answers_the_last_one_is_named() -> None:
     first, last = refusing(), refusing()
     with closing(ControlClient(f"{first},{last}", client="test")) as client:

@@ -1,7 +1,8 @@
 """A client of the control service: a gRPC channel to each master, typed errors, a deadline on every call.
 
-Of several masters one leads, the others stand by and do not listen. Calls go to the one that answered last. A master
-that cannot be reached, stops, does not lead or lets a call run into its deadline is left for the next one.
+Of several masters one leads, the others are standbys and do not listen. A master that cannot be reached, stops, does
+not lead or lets a call run into its deadline is left for the next one, by all clients of this process that have the
+same addresses.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 from google.protobuf.message import Message
@@ -38,6 +40,17 @@ class _Master:
     address: Address
     channel: grpc.Channel
     stub: Any
+
+
+class _Choice:
+    """Which of the same addresses the clients of this process use."""
+
+    def __init__(self) -> None:
+        self.index = 0
+
+
+_CHOICES: WeakValueDictionary[tuple[Address, ...], _Choice] = WeakValueDictionary()
+_CHOOSING = threading.Lock()
 
 
 class ControlClient:
@@ -71,8 +84,8 @@ class ControlClient:
         self._masters = [
             _Master(each, channel, stub(channel)) for each, channel in zip(addresses, channels, strict=True)
         ]
-        self._lock = threading.Lock()
-        self._current = 0
+        with _CHOOSING:
+            self._choice = _CHOICES.setdefault(addresses, _Choice())
 
     def hello(self) -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
@@ -150,13 +163,13 @@ class ControlClient:
 
     @property
     def _master(self) -> _Master:
-        return self._masters[self._current]
+        return self._masters[self._choice.index]
 
     def _leave(self, master: _Master) -> None:
         """Let calls go to the next master, unless another caller has seen to that."""
-        with self._lock:
+        with _CHOOSING:
             if self._master is master:
-                self._current = (self._current + 1) % len(self._masters)
+                self._choice.index = (self._choice.index + 1) % len(self._masters)
 
     def _stream_failed(self, error: grpc.RpcError, method: str, master: _Master) -> ShuffleError:
         failure = self._translate(error, method, master)
@@ -205,8 +218,14 @@ class ControlStream:
 
 
 def _strange(details: str | None) -> bool:
-    """Whether a connection came about but its far side does not speak HTTP/2: a stranger, not an absence."""
+    """Whether a connection came about but its far side does not speak HTTP/2: a stranger, not an absence.
+
+    A master that was stopped says nothing at all, and an old one objects to pings.
+    """
+    details = details or ""
+    if "timed out before receiving SETTINGS" in details or "too_many_pings" in details:
+        return False
     return any(
-        sign in (details or "")
+        sign in details
         for sign in ("Trying to connect an http1.x server", "HTTP2", "http2", "SETTINGS", "GOAWAY", "frame")
     )

@@ -384,6 +384,7 @@ def start_control(
             ("grpc.keepalive_timeout_ms", 20_000),
             # Clients ping a master that is silent, to find out whether it was stopped.
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
         interceptors=[
             StreamThreads(),

@@ -15,10 +15,11 @@ from shuffle_server import __version__
 from shuffle_server.announced import announced_host
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.leading import LeaderOnly
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
-from shuffle_server.master.postgres.session import SURE_SECONDS
-from shuffle_server.master.storage import open_storage
+from shuffle_server.master.postgres.lease import LEASE_SECONDS
+from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import MasterSources
@@ -35,21 +36,26 @@ class MasterPart:
     """A registry from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
     :param stopping: asked while it stands by for another master (`--metadata`).
+    :param standing_by: see `open_storage`.
     :raises StorageFailed: the registry's files are damaged.
     :raises ShuttingDown: `stopping` said so.
     """
 
     def __init__(
-        self, options: ServerOptions, instruments: Instruments, stopping: Callable[[], bool] = lambda: False
+        self,
+        options: ServerOptions,
+        instruments: Instruments,
+        stopping: Callable[[], bool] = lambda: False,
+        standing_by: StandingBy = lambda why: None,
     ) -> None:
         self._options, self._instruments = options, instruments
-        self._storage = open_storage(options, stopping)
+        self._storage = open_storage(options, stopping, standing_by)
         try:
             self.master = Master(
                 self._storage.directory,
                 sync=options.durability == "fsynced",
                 snapshot_every=options.snapshot_every,
-                sure=self._storage.sure,
+                sure=self._storage.sure or (lambda: None),
             )
         except BaseException:
             self._storage.close()
@@ -78,14 +84,14 @@ class MasterPart:
             options.control_threads,
             security,
             around=[CallObserver(self._instruments)],
-            inside=[RequestFields()],
+            inside=[*([LeaderOnly(self._storage.sure)] if self._storage.sure else []), RequestFields()],
         )
         self._server, bound = _patiently(listen) if options.metadata else listen()
         return str(Address(host, bound))
 
     def sources(self) -> MasterSources:
         """What monitoring asks."""
-        return MasterSources(self.master, self._storage.writable, self._storage.bytes)
+        return MasterSources(self.master, self._storage.writable, self._storage.bytes, self._storage.leads)
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """For the worker in this process: the workers that take map outputs, best first."""
@@ -115,7 +121,7 @@ class MasterPart:
 
 def _patiently(listen: Callable[[], tuple[ControlServer, int]]) -> tuple[ControlServer, int]:
     """A master on this machine that does not lead any more may have the address until it has noticed."""
-    give_up = time.monotonic() + SURE_SECONDS
+    give_up = time.monotonic() + LEASE_SECONDS
     while True:
         try:
             return listen()
