@@ -12,7 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +140,13 @@ class CutProxy:
 
     def __exit__(self, *_: object) -> None:
         self.mend()
-        self._listener.shutdown(socket.SHUT_RDWR)
         for each in [self._listener, *self._ends]:
+            with suppress(OSError):  # its peer was faster
+                each.shutdown(socket.SHUT_RDWR)
             each.close()
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])

@@ -178,7 +178,8 @@ def test_a_master_that_stops_or_is_stuck_is_left_for_the_next(master: tuple[Scri
         with closing(ControlClient(f"{other},{master[1]}", client="test", timeout=2)) as client:
             assert client.hello().protocol == messages.PROTOCOL
         master[0].release.set()
-        with closing(ControlClient(f"{other},{master[1]}", client="test", timeout=2)) as client:
+        addresses = f"{other},{master[1]},{refusing()}"  # a list that no other client has
+        with closing(ControlClient(addresses, client="test", timeout=2)) as client:
             with pytest.raises(DeadlineExceeded):  # it may have happened
                 client.call("Status", pb.StatusRequest())
             client.call("Status", pb.StatusRequest())

@@ -22,6 +22,7 @@ _OPTIONS: list[tuple[str, int]] = [
 _CONTROL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # else 60 s, whatever the line before says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # any number
     ("grpc.min_reconnect_backoff_ms", 5_000),

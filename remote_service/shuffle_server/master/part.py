@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from shuffle_api.address import Address, parse_address
+from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
@@ -18,7 +19,6 @@ from shuffle_server.master.control import ControlService, start_control
 from shuffle_server.master.leading import LeaderOnly
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
-from shuffle_server.master.postgres.lease import LEASE_SECONDS
 from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.calls import CallObserver, RequestFields
@@ -30,6 +30,7 @@ from shuffle_server.security import ServerSecurity, peer_credentials
 log = logging.getLogger(__name__)
 
 CONTROL_GRACE = 5.0
+LISTEN_SECONDS = 120.0  # for which an address may be in use
 
 
 class MasterPart:
@@ -120,12 +121,13 @@ class MasterPart:
 
 
 def _patiently(listen: Callable[[], tuple[ControlServer, int]]) -> tuple[ControlServer, int]:
-    """A master on this machine that does not lead any more may have the address until it has noticed."""
-    give_up = time.monotonic() + LEASE_SECONDS
+    """A former leader on this machine may have the address until it ends; one that is frozen does not end by itself."""
+    backoff = Backoff(LISTEN_SECONDS)
     while True:
         try:
             return listen()
-        except InvalidArgument:
-            if time.monotonic() > give_up:
+        except InvalidArgument as error:
+            if (pause := backoff.pause()) is None:
                 raise
-        time.sleep(0.2)
+            log.warning("leads, and does not listen yet: %s", error.message)
+        time.sleep(pause)
