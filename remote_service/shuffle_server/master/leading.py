@@ -15,9 +15,8 @@ from shuffle_server.master.wrapping import behavior_of, wrapped
 class LeaderOnly(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
     """Refuses each request that arrives, also on a stream, when `sure` raises a ShuffleError.
 
-    It is asked before the request is looked at. What the answer is based on is then the state of a master that led
-    after the request was sent, however late the answer leaves; what the request changes is refused by the registry's
-    storage if another master leads meanwhile.
+    It is asked before the request is looked at. So an answer shows the state of a master that led after the request was
+    sent, however late the answer leaves; a change is refused by the registry's storage if another master leads by then.
     """
 
     def __init__(self, sure: Callable[[], None]) -> None:
