@@ -9,7 +9,7 @@ import threading
 import time
 from types import TracebackType
 
-from shuffle_server.options import split_address
+from shuffle_api.address import parse_address
 
 CONNECT_S = 10.0
 JOIN_S = 30.0
@@ -25,8 +25,9 @@ class FaultProxy:
     """
 
     def __init__(self, target: str, listen: str = "127.0.0.1:0", *, delay: float = 0.0) -> None:
-        self._target, self._delay = split_address(target, "target"), delay
-        self._listener = socket.create_server(split_address(listen, "listen"), backlog=128)
+        self._target, self._delay = parse_address(target, "target"), delay
+        wanted = parse_address(listen, "listen", any_port=True)
+        self._listener = socket.create_server((wanted.host, wanted.port), backlog=128)
         self._listener.settimeout(LOOK_S)
         host, port = self._listener.getsockname()
         self.address = f"{host}:{port}"
@@ -77,7 +78,7 @@ class FaultProxy:
                 continue
             near.setblocking(True)
             try:
-                far = socket.create_connection(self._target, timeout=CONNECT_S)
+                far = socket.create_connection((self._target.host, self._target.port), timeout=CONNECT_S)
             except OSError:
                 _close(near, reset=True)
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shuffle_api.errors import InvalidArgument
 from shuffle_api.options import OptionRow, option, options_table
 
 
@@ -17,9 +16,15 @@ class ServerOptions:
         " commas: outputs go to the one with most room, the journal to the first"
     )
     listen: str = option(
-        "127.0.0.1:9110", help="HOST:PORT of the control endpoint, the address users give; port 0 takes any free one"
+        "127.0.0.1:9110",
+        help="HOST:PORT of the control endpoint, the address users give; an IPv6 address in brackets, port 0 takes any"
+        " free one",
     )
-    master: str = option("", help="HOST:PORT of the master's control endpoint, which a worker joins; for a worker only")
+    master: str = option(
+        "",
+        help="HOST:PORT of the master's control endpoint, which a worker joins, of several masters that stand by"
+        " for one another separated by commas; for a worker only",
+    )
     metadata: str = option(
         "",
         secret=True,
@@ -27,7 +32,11 @@ class ServerOptions:
         " same one leads and the others stand by",
     )
     data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
-    advertise: str = option("", help="host name under which clients reach this server; default: the host it listens on")
+    advertise: str = option(
+        "",
+        help="host name or IP address under which clients reach this server; default: the host it listens on, or this"
+        " machine's name where that is 0.0.0.0 or [::]",
+    )
     metrics_listen: str = option(
         "",
         help="HOST:PORT for monitoring over plain HTTP: /metrics, /health, /ready; port 0 takes any free one;"
@@ -166,14 +175,3 @@ def options_of(role: str) -> list[OptionRow]:
             if row.name not in FOR_MASTERS
         ]
     return [row for row in rows if row.name not in ("master", "metadata")]
-
-
-def split_address(text: str, what: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`. Raises InvalidArgument naming `what`."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise InvalidArgument(
-            f"{what} {text!r} is not HOST:PORT",
-            remedy="write for example 0.0.0.0:9110, or 127.0.0.1:0 for any free port",
-        )
-    return host, int(port)

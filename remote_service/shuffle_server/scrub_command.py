@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from shuffle_api.address import Address
 from shuffle_api.options import parse_size
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
@@ -66,7 +67,7 @@ def _scrub(worker: pb.Worker, parsed: argparse.Namespace, credentials: Credentia
     from shuffle_transport.flight_client import FlightClient
 
     report: dict[str, Any] = {"worker": worker.id, "outputs": 0, "blocks": 0, "bytes": 0, "findings": []}
-    client = FlightClient(f"{worker.host}:{worker.port}", timeout=parsed.timeout, credentials=credentials)
+    client = FlightClient(str(Address(worker.host, worker.port)), timeout=parsed.timeout, credentials=credentials)
     try:
         for progress in client.scrub(pb.ScrubRequest(app=parsed.app, rate=parsed.rate)):
             report |= {"outputs": progress.outputs, "blocks": progress.blocks, "bytes": progress.bytes}

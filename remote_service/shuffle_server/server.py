@@ -10,15 +10,17 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
+from shuffle_api.address import parse_address
 from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
+from shuffle_server.announced import announced_host
 from shuffle_server.master.part import MasterPart
 from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.log_context import log_context
 from shuffle_server.observe.observation import Observation
-from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.options import ServerOptions
 from shuffle_server.security import load_security, peer_credentials, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
 from shuffle_server.worker.announce import announce, announce_local
@@ -55,10 +57,9 @@ class Server:
     """
 
     def __init__(self, options: ServerOptions) -> None:
-        host, _ = split_address(options.listen, "--listen")
-        data_host, _ = data_address(options)
+        listen, data_listen = parse_address(options.listen, "--listen", any_port=True), data_address(options)
         security = load_security(options)
-        warn_of_strangers({host, data_host}, security)
+        warn_of_strangers({listen.host, data_listen.host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         raise_file_limit()
         with ExitStack() as undo:  # what is to be closed if it cannot start
@@ -69,7 +70,9 @@ class Server:
             self._control = MasterPart(options, self._observation.instruments)
             master = self._control.master
             # Before it can be reached, so that what is on disk can be committed.
-            self._control.membership.join(WorkerInfo(self._data.id, options.advertise or data_host, 0), local=True)
+            self._control.membership.join(
+                WorkerInfo(self._data.id, announced_host(options.advertise, data_listen), 0), local=True
+            )
             announce_local(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
             self.worker = self._data.serve(LocalCoordinator(master, self._data.id), security, self._control.place)
@@ -106,13 +109,13 @@ class MasterServer:
 
     def __init__(self, options: ServerOptions, stopping: Callable[[], bool] = lambda: False) -> None:
         security = load_security(options)
-        warn_of_strangers({split_address(options.listen, "--listen")[0]}, security)
+        warn_of_strangers({parse_address(options.listen, "--listen", any_port=True).host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
             self._observation = Observation(options.metrics_listen, MASTER)
             undo.callback(self._observation.close)
-            self._control = MasterPart(options, self._observation.instruments, stopping)
+            self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
             self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None), 0)
@@ -137,7 +140,7 @@ class WorkerServer:
 
     def __init__(self, options: ServerOptions) -> None:
         security, credentials = load_security(options), peer_credentials(options)
-        warn_of_strangers({data_address(options)[0]}, security)
+        warn_of_strangers({data_address(options).host}, security)
         roots = split_directories(options.data_dir)
         root = roots[0]
         self._locks = lock_directories(roots)

@@ -10,6 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
@@ -99,7 +100,7 @@ def _workers(reply: pb.StatusReply) -> str:
                 f"{state.staged_outputs} ({_size(state.staged_bytes)})",
                 _size(state.spare_bytes),
             )
-        address, kind = f"{worker.host}:{worker.port}", "draining" if worker.draining else "in use"
+        address, kind = str(Address(worker.host, worker.port)), "draining" if worker.draining else "in use"
         rows.append((worker.id, address, kind, _size(worker.free_bytes), *told))
     return _table(
         ("WORKER", "ADDRESS", "STATE", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "BEING WRITTEN", "SPARE"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt, ShuffleId
 
@@ -60,7 +61,7 @@ class WorkerInfo:
     @property
     def address(self) -> str:
         """`host:port`, with brackets around an IPv6 address."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from shuffle_api.errors import (
     ProtocolMismatch,
     ServerUnreachable,
     ShuffleError,
+    ShuttingDown,
     UnknownApp,
 )
 from shuffle_transport import messages
@@ -113,8 +114,7 @@ def test_another_version_is_refused_at_the_greeting(master: tuple[ScriptedMaster
 
 
 def test_a_server_that_is_away_is_waited_for_as_long_as_asked() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as reserved:
-        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    address = refusing()
     with closing(ControlClient(address, client="test")) as client, pytest.raises(ServerUnreachable, match=address):
         client.hello()
     patient = ControlClient(address, client="test", retry=60)
@@ -125,6 +125,68 @@ def test_a_server_that_is_away_is_waited_for_as_long_as_asked() -> None:
         server.add_insecure_port(address)
         server.start()
         assert answer.result(120).protocol == messages.PROTOCOL
+        server.stop(5).wait()
+
+
+def refusing() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        return f"127.0.0.1:{reserved.getsockname()[1]}"
+
+
+def test_of_several_addresses_the_one_that_answers_is_used(master: tuple[ScriptedMaster, str]) -> None:
+    addresses = f"{refusing()},{master[1]},{refusing()}"
+    with closing(ControlClient(addresses, client="test")) as client:
+        assert client.address == addresses
+        assert client.hello().protocol == messages.PROTOCOL
+        with pytest.raises(UnknownApp):
+            client.call("Heartbeat", pb.HeartbeatRequest())
+
+
+def test_clients_of_a_process_share_which_address_they_use(master: tuple[ScriptedMaster, str]) -> None:
+    addresses = f"{refusing()},{master[1]}"
+    with (
+        closing(ControlClient(addresses, client="a")) as first,
+        closing(ControlClient(addresses, client="b")) as second,
+    ):
+        first.hello()
+        with pytest.raises(ProtocolMismatch, match=master[1]):  # streams are not tried again
+            list(second.stream("Watch", pb.WatchRequest()))
+
+
+def test_when_no_address_answers_the_last_one_is_named() -> None:
+    first, last = refusing(), refusing()
+    with closing(ControlClient(f"{first},{last}", client="test")) as client:
+        with pytest.raises(ServerUnreachable, match=last):
+            client.hello()
+
+
+def test_a_master_that_stops_or_is_stuck_is_left_for_the_next(master: tuple[ScriptedMaster, str]) -> None:
+    class Stopping(ScriptedMaster):
+        def Hello(self, request: Any, context: Any) -> pb.HelloReply:
+            error = messages.error_message(ShuttingDown("it does not lead"))
+            context.set_trailing_metadata([(messages.ERROR_METADATA, error.SerializeToString())])
+            context.abort(grpc.StatusCode.UNAVAILABLE, "it does not lead")
+            raise AssertionError("abort raises")
+
+    servicer = Stopping()
+    server = grpc.server(ThreadPoolExecutor(4))
+    rpc.add_ShuffleControlServicer_to_server(servicer, server)
+    other = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with closing(ControlClient(f"{other},{master[1]}", client="test", timeout=2)) as client:
+            assert client.hello().protocol == messages.PROTOCOL
+        master[0].release.set()
+        addresses = f"{other},{master[1]},{refusing()}"  # a list that no other client has
+        with closing(ControlClient(addresses, client="test", timeout=2)) as client:
+            with pytest.raises(DeadlineExceeded):  # it may have happened
+                client.call("Status", pb.StatusRequest())
+            client.call("Status", pb.StatusRequest())
+        with closing(ControlClient(other, client="test")) as client, pytest.raises(ShuttingDown, match="lead"):
+            client.hello()
+    finally:
+        servicer.release.set()
         server.stop(5).wait()
 
 

@@ -18,13 +18,22 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+# A master that was stopped keeps its connections: pings find it out. Connecting to it takes no longer than this either.
+_CONTROL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # else 60 s, whatever the line before says
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),  # any number
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+]
 _MOST_REPLY_BYTES = 64 << 20
 
 
 def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
     """A channel to a control endpoint; connects with its first call. Raises InvalidArgument as `flight_connection`."""
     use_grpc()
-    options = [("grpc.max_receive_message_length", _MOST_REPLY_BYTES), *_OPTIONS]
+    options = [("grpc.max_receive_message_length", _MOST_REPLY_BYTES), *_OPTIONS, *_CONTROL_OPTIONS]
     if tls is None:
         return grpc.insecure_channel(address, options=options)
     return grpc.secure_channel(

@@ -1,16 +1,26 @@
-"""A client of the control service: one gRPC channel, typed errors, a deadline on every call."""
+"""A client of the control service: a gRPC channel to each master, typed errors, a deadline on every call.
+
+Of several masters one leads, the others are standbys and do not listen. A master that cannot be reached, stops, does
+not lead or lets a call run into its deadline is left for the next one, by all clients of this process that have the
+same addresses.
+"""
 
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 from google.protobuf.message import Message
 
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ProtocolMismatch, ServerUnreachable, ShuffleError
+from shuffle_api.address import Address, parse_addresses
+from shuffle_api.backoff import Backoff
+from shuffle_api.errors import DeadlineExceeded, ProtocolMismatch, ServerUnreachable, ShuffleError, ShuttingDown
 from shuffle_transport import messages
 from shuffle_transport.connect import grpc_channel, not_connected
 from shuffle_transport.forked import use_grpc
@@ -20,15 +30,36 @@ from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 Answer = TypeVar("Answer")
 
-_RETRY_FIRST, _RETRY_MOST = 0.05, 1.0  # seconds between attempts to reach a server that is away
+_AWAY = (ServerUnreachable, ShuttingDown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Master:
+    """One of the addresses."""
+
+    address: Address
+    channel: grpc.Channel
+    stub: Any
+
+
+class _Choice:
+    """Which of the same addresses the clients of this process use."""
+
+    def __init__(self) -> None:
+        self.index = 0
+
+
+_CHOICES: WeakValueDictionary[tuple[Address, ...], _Choice] = WeakValueDictionary()
+_CHOOSING = threading.Lock()
 
 
 class ControlClient:
-    """Calls `ShuffleControl` at one address. Thread-safe.
+    """Calls `ShuffleControl` at the master that leads. Thread-safe.
 
-    :param address: HOST:PORT.
+    :param address: HOST:PORT; of several masters, separated by commas.
     :param timeout: seconds for the answer to one call.
-    :param retry: seconds for which a call waits for a server that cannot be reached (it may be restarting).
+    :param retry: seconds for which a call waits for a master that can be reached (it may be restarting). Each address
+        is tried once at least.
     :param credentials: who calls, and how TLS is spoken.
     :param stub: of the service at that address whose methods are called.
     """
@@ -43,17 +74,18 @@ class ControlClient:
         credentials: Credentials = NO_CREDENTIALS,
         stub: Callable[[grpc.Channel], Any] = rpc.ShuffleControlStub,
     ) -> None:
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise InvalidArgument(
-                f"server address {address!r} is not HOST:PORT",
-                remedy="use the address after `control=` in the server's ready line",
-            )
-        self.address = address
+        addresses = parse_addresses(
+            address, "server address", remedy="use the address after `control=` in the server's ready line"
+        )
+        self.address = ",".join(map(str, addresses))
         self._client, self._timeout, self._retry = client, timeout, retry
         self._tls, self._headers = credentials.tls, credentials.headers()
-        self._channel = grpc_channel(address, credentials.tls)
-        self._stub = stub(self._channel)
+        channels = [grpc_channel(str(each), credentials.tls) for each in addresses]
+        self._masters = [
+            _Master(each, channel, stub(channel)) for each, channel in zip(addresses, channels, strict=True)
+        ]
+        with _CHOOSING:
+            self._choice = _CHOICES.setdefault(addresses, _Choice())
 
     def hello(self) -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
@@ -83,7 +115,7 @@ class ControlClient:
         InvalidArgument in a process forked from one that has used gRPC.
         """
         return self.attempt(
-            method, lambda: getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
+            method, lambda: getattr(self._master.stub, method)(request, timeout=self._timeout, metadata=self._headers)
         )
 
     def open(self, method: str, requests: Iterator[Message]) -> Any:
@@ -91,39 +123,62 @@ class ControlClient:
         grpc.RpcError where it fails (see `attempt`).
         """
         use_grpc()
-        return getattr(self._stub, method)(requests, metadata=self._headers)
+        return getattr(self._master.stub, method)(requests, metadata=self._headers)
 
     def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
-        """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as the server
-        cannot be reached, or `ask` raises ServerUnreachable, it is repeated.
+        """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as no master
+        can be reached, or `ask` raises ServerUnreachable, it is repeated.
         """
         use_grpc()
-        give_up = time.monotonic() + self._retry
-        pause = _RETRY_FIRST
-        error: ShuffleError
+        backoff, untried = Backoff(self._retry), len(self._masters)
         while True:
+            master = self._master
             try:
                 return ask()
             except grpc.RpcError as caught:
-                error = self._translate(caught, method)
+                error = self._translate(caught, method, master)
             except ServerUnreachable as caught:
                 error = caught
-            if not isinstance(error, ServerUnreachable) or time.monotonic() + pause > give_up:
+            if isinstance(error, (*_AWAY, DeadlineExceeded)):
+                self._leave(master)
+            if not isinstance(error, _AWAY):
+                raise error
+            untried -= 1
+            pause = 0.0 if untried > 0 else backoff.pause()
+            if pause is None:
                 raise error
             time.sleep(pause)
-            pause = min(2 * pause, _RETRY_MOST)
 
     def stream(self, method: str, request: Message) -> ControlStream:
         """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
         use_grpc()
-        call = getattr(self._stub, method)(request, timeout=self._timeout, metadata=self._headers)
-        return ControlStream(call, functools.partial(self._translate, method=method))
+        master = self._master
+        call = getattr(master.stub, method)(request, timeout=self._timeout, metadata=self._headers)
+        return ControlStream(call, functools.partial(self._stream_failed, method=method, master=master))
 
     def close(self) -> None:
-        """Close the connection; idempotent."""
-        self._channel.close()
+        """Close the connections; idempotent."""
+        for master in self._masters:
+            master.channel.close()
 
-    def _translate(self, error: grpc.RpcError, method: str) -> ShuffleError:
+    @property
+    def _master(self) -> _Master:
+        return self._masters[self._choice.index]
+
+    def _leave(self, master: _Master) -> None:
+        """Let calls go to the next master, unless another caller has seen to that."""
+        with _CHOOSING:
+            if self._master is master:
+                self._choice.index = (self._choice.index + 1) % len(self._masters)
+
+    def _stream_failed(self, error: grpc.RpcError, method: str, master: _Master) -> ShuffleError:
+        failure = self._translate(error, method, master)
+        if isinstance(failure, _AWAY):  # a stream that lasts for as long as it may has not failed
+            self._leave(master)
+        return failure
+
+    def _translate(self, error: grpc.RpcError, method: str, master: _Master) -> ShuffleError:
+        address = str(master.address)
         call: Any = error  # grpc.RpcError of a finished call is a grpc.Call too
         for key, value in call.trailing_metadata() or ():
             if key == messages.ERROR_METADATA:
@@ -131,13 +186,13 @@ class ControlClient:
         code, details = call.code(), call.details()
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(
-                f"{self.address} did not answer {method} within {self._timeout:g} s",
+                f"{address} did not answer {method} within {self._timeout:g} s",
                 remedy="see whether the server is overloaded or stuck",
             )
         if code is grpc.StatusCode.UNAVAILABLE and not _strange(details):
-            return not_connected(self.address, details or "", self._tls)
+            return not_connected(address, details or "", self._tls)
         return ProtocolMismatch(
-            f"{self.address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",
+            f"{address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",
             remedy="give the address after `control=` in the server's ready line; `data=` is another endpoint",
         )
 
@@ -163,8 +218,14 @@ class ControlStream:
 
 
 def _strange(details: str | None) -> bool:
-    """Whether a connection came about but its far side does not speak HTTP/2: a stranger, not an absence."""
+    """Whether a connection came about but its far side does not speak HTTP/2: a stranger, not an absence.
+
+    A master that was stopped says nothing at all, and an old one objects to pings.
+    """
+    details = details or ""
+    if "timed out before receiving SETTINGS" in details or "too_many_pings" in details:
+        return False
     return any(
-        sign in (details or "")
+        sign in details
         for sign in ("Trying to connect an http1.x server", "HTTP2", "http2", "SETTINGS", "GOAWAY", "frame")
     )

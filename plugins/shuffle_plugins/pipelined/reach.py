@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from shuffle_api.address import Address, parse_address
+from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.options import PipelinedOptions
@@ -19,8 +21,6 @@ from shuffle_transport.pool import BufferPool
 
 RELAY_BACK_WITHIN = 10.0
 """Seconds for a relay that is gone to be started again, and for a driver to come back to it, before one is told."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class OwnPort(Reach):
         with self._lock:
             if self._server is None:
                 self._server = ExchangeEndpoint(
-                    f"{self._security.scheme}://{host}:0",
+                    f"{self._security.scheme}://{Address(host, 0)}",
                     self._handler,
                     self._pool,
                     timeout=self._options.timeout,
@@ -77,7 +77,7 @@ class OwnPort(Reach):
                     **self._security.server_arguments(),
                 )
             port = self._server.port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return str(Address(host, port))
 
     def close(self, reason: ShuffleError | None = None) -> None:
         server = self._server
@@ -101,12 +101,11 @@ class ThroughRelay(Reach):
         channels: ChannelOptions,
         security: PeerSecurity,
     ) -> None:
-        host, _, port = options.relay.rpartition(":")
-        if not host or not port.isdigit() or "/" in host:
-            raise InvalidArgument(
-                f"option 'relay' {options.relay!r} is not HOST:PORT",
-                remedy="give a worker's data address: flight-shuffle worker --data-listen HOST:PORT",
-            )
+        parse_address(
+            options.relay,
+            "option 'relay'",
+            remedy="give a worker's data address: flight-shuffle worker --data-listen HOST:PORT",
+        )
         self._options, self._security = options, security
         self._service = ExchangeService(handler, pool, timeout=options.timeout, options=channels)
         self._lock = threading.Lock()
@@ -147,16 +146,14 @@ def patiently(call: Callable[[], T], seconds: float) -> T:
 
     :raises ShuffleError: what else it raises, or ServerUnreachable to the end.
     """
-    deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    backoff = Backoff(seconds)
     while True:
         try:
             return call()
         except ServerUnreachable:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if (pause := backoff.pause()) is None:
                 raise
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            time.sleep(pause)
 
 
 def worker_name(address: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
@@ -24,32 +25,28 @@ from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 T = TypeVar("T")
 CLIENT = "flight-shuffle-python/0.1.0"
-_PAUSE_FIRST, _PAUSE_MOST = 0.05, 1.0
 
 
 class Patience:
     """How long to go on with something that breaks: for `seconds` without progress, pausing before each new start."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
         self._place: object = None
-        self._pause = _PAUSE_FIRST
-        self._give_up = time.monotonic() + seconds
+        self._backoff = Backoff(seconds)
 
     def more(self, place: object) -> bool:
         """Whether to start again at `place`, after a pause; a place other than the last one is progress."""
         if place != self._place:
-            self._place, self._pause = place, _PAUSE_FIRST
-            self._give_up = time.monotonic() + self._seconds
-        if time.monotonic() + self._pause > self._give_up:
+            self._place = place
+            self._backoff.progress()
+        if (pause := self._backoff.pause()) is None:
             return False
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _PAUSE_MOST)
+        time.sleep(pause)
         return True
 
 
 class Connection:
-    """Control and data connections of one application to the service at one address.
+    """Control and data connections of one application to the service at one address, or at those of several masters.
 
     Thread-safe; connects on first use.
     """
@@ -129,16 +126,14 @@ class Connection:
 
         Only for actions that may be repeated. A worker may come back at another address, so its address is asked anew.
         """
-        give_up = time.monotonic() + self._options.retry
-        pause = _PAUSE_FIRST
+        backoff = Backoff(self._options.retry)
         while True:
             try:
                 return action()
             except (ServerUnreachable, StreamBroken, ShuttingDown):
-                if time.monotonic() + pause > give_up:
+                if (pause := backoff.pause()) is None:
                     raise
             time.sleep(pause)
-            pause = min(2 * pause, _PAUSE_MOST)
             self.learn(self.control.hello().workers)
 
     def patience(self) -> Patience:

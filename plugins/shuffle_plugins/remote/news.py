@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Protocol
 
+from shuffle_api.backoff import MAXIMUM_SECONDS, Backoff
 from shuffle_api.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -21,7 +21,6 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient, ControlStream
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-PAUSE_FIRST, PAUSE_MOST = 0.05, 1.0
 # Each call has a deadline, so that a master that stands still is not believed in for ever.
 PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded)
 
@@ -133,16 +132,16 @@ class _News:
         self._thread.join()
 
     def _run(self) -> None:
-        pause, give_up = PAUSE_FIRST, time.monotonic() + self._retry
+        backoff = Backoff(self._retry)
         while not self._closing.is_set():
             heard, error = self._read()
             if heard:
-                pause, give_up = PAUSE_FIRST, time.monotonic() + self._retry
-            if error is not None and (not isinstance(error, PASSING) or time.monotonic() + pause > give_up):
+                backoff.progress()
+            pause = backoff.pause()
+            if error is not None and (not isinstance(error, PASSING) or pause is None):
                 self.end(error)
                 return
-            self._closing.wait(pause)
-            pause = min(2 * pause, PAUSE_MOST)
+            self._closing.wait(MAXIMUM_SECONDS if pause is None else pause)
 
     def _read(self) -> tuple[bool, ShuffleError | None]:
         """Read one call to its end: whether the master answered, and what it ended with."""

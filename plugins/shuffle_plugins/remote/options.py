@@ -13,7 +13,11 @@ from shuffle_transport.credential_files import CLIENT_OPTIONS
 class RemoteOptions:
     """How this process shuffles through a server."""
 
-    server: str = option("", help="HOST:PORT of the server's control endpoint; needed where a master is opened")
+    server: str = option(
+        "",
+        help="HOST:PORT of the server's control endpoint, of several masters separated by commas; needed where a master"
+        " is opened",
+    )
     codec: str = option(
         "lz4", help="compression of blocks: none, lz4, zstd or zstd:LEVEL; chosen where the shuffle is registered"
     )

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shuffle_api.address import parse_addresses
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.spark import jvm
 from shuffle_plugins.spark.jar import find_jar, installed_spark
@@ -44,9 +45,10 @@ def spark_conf(
 ) -> dict[str, str]:
     """The settings for ``SparkSession.builder.config(map=...)``.
 
-    ``server`` is ``host:port`` of the server's control endpoint. ``fallback`` says when a shuffle goes Spark's own
-    way: ``auto`` (no server answers), ``never`` (then the job fails) or ``always``. ``options`` are further settings
-    below ``spark.shuffle.flight.``, given without that prefix; the plugin checks their names when the session starts.
+    ``server`` is ``HOST:PORT`` of the server's control endpoint; of several masters, separated by commas.
+    ``fallback`` says when a shuffle goes Spark's own way: ``auto`` (no server answers), ``never`` (then the job fails)
+    or ``always``. ``options`` are further settings below ``spark.shuffle.flight.``, given without that prefix; the
+    plugin checks their names when the session starts.
 
     ``tls_ca`` (whom to trust) turns TLS on; ``tls_cert`` and ``tls_key`` are for a server that asks for a client's
     certificate. These files are wanted at the same path on every machine. ``secret_file`` (the cluster secret) or
@@ -58,12 +60,12 @@ def spark_conf(
     The jar goes into ``spark.jars``, from where Spark brings it to every executor, so only the driver's machine needs
     this package. A job with jars of its own joins both lists with a comma.
 
-    :raises InvalidArgument: ``server`` is no ``host:port``, ``fallback`` none of the three; ``real_time`` without 4.3.
+    :raises InvalidArgument: ``server`` is no ``HOST:PORT``, ``fallback`` none of the three; ``real_time`` without 4.3.
     :raises UnsupportedSpark, JarMissing: as `find_jar`; not with ``jar``.
     :raises SparkAlreadyStarted: this process runs Spark's JVM already, without the plugin.
     """
     check_choice("fallback", fallback, FALLBACKS)
-    check_address(server)
+    parse_addresses(server, "server")
     files = dict(zip(FILES.values(), (tls_ca, tls_cert, tls_key, secret_file, token_file), strict=True))
     version = spark_version or installed_spark() or ""
     if real_time and not version.startswith(f"{REAL_TIME_SPARK}."):
@@ -103,18 +105,6 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Raises InvalidArgument unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise InvalidArgument(f"{name} cannot be {value!r}", remedy=f"use one of: {', '.join(choices)}")
-
-
-def check_address(server: str) -> None:
-    """Raises InvalidArgument unless ``server`` is ``host:port`` (an IPv6 address in brackets)."""
-    host, colon, port = server.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise InvalidArgument(f"server {server!r} is not host:port", remedy="for example shuffle.example.org:7070")
-    if any(c in host for c in "/ \t\n@") or (":" in host and not bracketed):
-        raise InvalidArgument(
-            f"server {server!r} is not host:port", remedy="leave out any scheme or path; put IPv6 addresses in brackets"
-        )
 
 
 def _text(value: str | int | float | bool) -> str:

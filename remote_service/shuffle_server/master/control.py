@@ -11,6 +11,7 @@ from typing import Protocol
 
 import grpc
 
+from shuffle_api.address import Address
 from shuffle_api.errors import (
     InvalidArgument,
     MapOutputLost,
@@ -380,6 +381,9 @@ def start_control(
             # A peer that has vanished must not hold a stream's thread for ever.
             ("grpc.keepalive_time_ms", 60_000),
             ("grpc.keepalive_timeout_ms", 20_000),
+            # Clients ping a master that is silent, to find out whether it was stopped.
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
         ],
         interceptors=[
             StreamThreads(),
@@ -392,12 +396,12 @@ def start_control(
     rpc.add_ShuffleControlServicer_to_server(service, server)
     streams = OpenStreams()
     registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master, membership, streams), server)
-    address, tls = f"{host}:{port}", security.tls
+    address, tls = str(Address(host, port)), security.tls
     try:
         bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))
     except RuntimeError as error:
         raise InvalidArgument(
-            f"cannot listen on {host}:{port}: {error}",
+            f"cannot listen on {address}: {error}",
             remedy="choose another --listen address, or port 0 for any free one",
         ) from error
     server.start()

@@ -8,35 +8,40 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import ClassVar
 
+from shuffle_api.address import Address, parse_address
+from shuffle_api.backoff import Backoff
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
+from shuffle_server.announced import announced_host
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.leading import LeaderOnly
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
-from shuffle_server.master.postgres.session import SURE_SECONDS
-from shuffle_server.master.storage import open_storage
+from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import MasterSources
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity, peer_credentials
 
 log = logging.getLogger(__name__)
 
 CONTROL_GRACE = 5.0
 HOUSEKEEPING_SECONDS = 5.0
+LISTEN_SECONDS = 120.0  # for which an address may be in use
 
 
 class MasterPart:
     """A registry from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
     :param stopping: asked while it stands by for another master (`--metadata`).
+    :param standing_by: see `open_storage`.
     :raises StorageFailed: the registry's files are damaged.
     :raises ShuttingDown: `stopping` said so.
     """
@@ -44,16 +49,20 @@ class MasterPart:
     role: ClassVar[str] = "master"
 
     def __init__(
-        self, options: ServerOptions, instruments: Instruments, stopping: Callable[[], bool] = lambda: False
+        self,
+        options: ServerOptions,
+        instruments: Instruments,
+        stopping: Callable[[], bool] = lambda: False,
+        standing_by: StandingBy = lambda why: None,
     ) -> None:
         self._options, self._instruments = options, instruments
-        self._storage = open_storage(options, stopping)
+        self._storage = open_storage(options, stopping, standing_by)
         try:
             self.master = Master(
                 self._storage.directory,
                 sync=options.durability == "fsynced",
                 snapshot_every=options.snapshot_every,
-                sure=self._storage.sure,
+                sure=self._storage.sure or (lambda: None),
                 liveness=AppLiveness(options.app_timeout),
             )
         except BaseException:
@@ -69,7 +78,8 @@ class MasterPart:
         :param local: the worker in this process, which has joined.
         """
         options = self._options
-        host, port = split_address(options.listen, "--listen")
+        address = parse_address(options.listen, "--listen", any_port=True)
+        host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, peer_credentials(options))
         heartbeat = max(1, int(options.app_timeout / 4))
         service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, options.app_max_shuffles)
@@ -77,19 +87,19 @@ class MasterPart:
             start_control,
             service,
             self.membership,
-            host,
-            port,
+            address.host,
+            address.port,
             options.control_threads,
             security,
             around=[CallObserver(self._instruments)],
-            inside=[RequestFields()],
+            inside=[*([LeaderOnly(self._storage.sure)] if self._storage.sure else []), RequestFields()],
         )
         self._server, bound = _patiently(listen) if options.metadata else listen()
-        return f"{options.advertise or host}:{bound}"
+        return str(Address(host, bound))
 
     def sources(self) -> MasterSources:
         """What monitoring asks."""
-        return MasterSources(self.master, self._storage.writable, self._storage.bytes)
+        return MasterSources(self.master, self._storage.writable, self._storage.bytes, self._storage.leads)
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """For the worker in this process: the workers that take map outputs, best first."""
@@ -124,12 +134,13 @@ class MasterPart:
 
 
 def _patiently(listen: Callable[[], tuple[ControlServer, int]]) -> tuple[ControlServer, int]:
-    """A master on this machine that does not lead any more may have the address until it has noticed."""
-    give_up = time.monotonic() + SURE_SECONDS
+    """A former leader on this machine may have the address until it ends; one that is frozen does not end by itself."""
+    backoff = Backoff(LISTEN_SECONDS)
     while True:
         try:
             return listen()
-        except InvalidArgument:
-            if time.monotonic() > give_up:
+        except InvalidArgument as error:
+            if (pause := backoff.pause()) is None:
                 raise
-        time.sleep(0.2)
+            log.warning("leads, and does not listen yet: %s", error.message)
+        time.sleep(pause)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from shuffle_api.periodic import PeriodicTask
 from shuffle_server.master.files import Directory, LocalDirectory
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
@@ -19,45 +20,73 @@ from shuffle_server.store.directories import split_directories
 log = logging.getLogger(__name__)
 
 
+SIZE_SECONDS = 10.0  # between two questions how large the registry's files are
+CLOSE_SECONDS = 1.0
+
+StandingBy = Callable[[Callable[[], str]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """`sure` raises StorageFailed unless this master alone may speak; `writable` and `bytes` are for monitoring."""
+    """`sure` raises ShuttingDown unless this master alone may answer, None where there is only one; `leads`,
+    `writable` and `bytes` are for monitoring."""
 
     directory: Directory
-    sure: Callable[[], None]
+    sure: Callable[[], None] | None
+    leads: Callable[[], bool]
     writable: Callable[[], Writable]
     bytes: Callable[[], int]
     close: Callable[[], None]
 
 
-def open_storage(options: ServerOptions, stopping: Callable[[], bool]) -> Storage:
+def open_storage(options: ServerOptions, stopping: Callable[[], bool], standing_by: StandingBy) -> Storage:
     """Where `options` say that it lies. In a database this stands by until no other master leads.
 
+    :param standing_by: called when another one does, with a question: why this one could not take over now.
     :raises InvalidArgument, StorageFailed: it cannot be used.
     :raises ShuttingDown: `stopping` said so while this stood by.
     """
     if options.metadata:
-        return _in_database(options.metadata, stopping)
+        return _in_database(options.metadata, stopping, standing_by)
     path = split_directories(options.data_dir)[0] / "master"
-    return Storage(LocalDirectory(path), lambda: None, WriteProbe(path).look, partial(files_bytes, path), lambda: None)
+    looks = WriteProbe(path).look
+    return Storage(LocalDirectory(path), None, lambda: True, looks, partial(files_bytes, path), lambda: None)
 
 
-def _in_database(url: str, stopping: Callable[[], bool]) -> Storage:
+def _in_database(url: str, stopping: Callable[[], bool], standing_by: StandingBy) -> Storage:
     session = PostgresSession(url, _end_process)
     try:
-        session.lead(stopping)
+        session.lead(stopping, standing_by=partial(standing_by, session.silent))
         directory = PostgresDirectory(session)
     except BaseException:
         session.close()
         raise
-    return Storage(directory, session.check, lambda: Writable(session.ended), partial(_bytes, directory), session.close)
+    size = _Size(directory)
+
+    def close() -> None:
+        size.task.close(CLOSE_SECONDS)
+        session.close()
+
+    return Storage(
+        directory, session.check, lambda: session.leads, lambda: Writable(session.ended), lambda: size.bytes, close
+    )
 
 
-def _bytes(directory: PostgresDirectory) -> int:
-    try:
-        return directory.bytes()
-    except OSError:
-        return 0  # /health says so
+class _Size:
+    """How large the files in a database are. A thread asks, since a database may not answer, and a scrape must not wait
+    for it."""
+
+    def __init__(self, directory: PostgresDirectory) -> None:
+        self._directory = directory
+        self.bytes = 0
+        self.task = PeriodicTask("journal-size", self._ask, SIZE_SECONDS, at_once=True)
+        self.task.start()
+
+    def _ask(self) -> None:
+        try:
+            self.bytes = self._directory.bytes()
+        except OSError:
+            pass  # /ready says so
 
 
 def _end_process(why: str) -> None:

@@ -38,12 +38,17 @@ class ServerCollector(Collector):
     :param traffic: of the worker in this process, None when there is none.
     :param figures: the server's state, None while it starts; may raise DeadlineExceeded, then it is left out.
     :param ready: whether the server accepts work.
+    :param leads: whether the master in this process leads, None when there is none.
     """
 
     def __init__(
-        self, traffic: Traffic | None, figures: Callable[[], Figures | None], ready: Callable[[], bool]
+        self,
+        traffic: Traffic | None,
+        figures: Callable[[], Figures | None],
+        ready: Callable[[], bool],
+        leads: Callable[[], bool] | None,
     ) -> None:
-        self._traffic, self._figures, self._ready = traffic, figures, ready
+        self._traffic, self._figures, self._ready, self._leads = traffic, figures, ready, leads
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are known to be unique, and to collect them would ask the server while it starts."""
@@ -54,6 +59,8 @@ class ServerCollector(Collector):
         yield InfoMetricFamily(f.BUILD.name.removesuffix("_info"), f.BUILD.help, versions)
         yield _metric(f.READY, float(self._ready()))
         yield from _tasks(task_states())
+        if self._leads is not None:
+            yield _metric(f.LEADER, float(self._leads()))
         if self._traffic is not None:
             yield from _traffic(self._traffic.totals())
         try:

@@ -149,6 +149,11 @@ OUTPUTS_LOST = _counter(
     "map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.", MASTER
 )
 MAP_OUTPUT_BYTES = _gauge("map_output_bytes", "Payload of committed map outputs, at all workers.", MASTER)
+LEADER = _gauge(
+    "leader",
+    "1 while this master leads; 0 while it starts, waits as a standby, or cannot renew its lease.",
+    MASTER,
+)
 EPOCH = _gauge("epoch", "Number of this start of the master; a rise is a restart.", MASTER)
 JOURNAL_BYTES = _gauge("journal_bytes", "The registry's files: journal and snapshots.", MASTER)
 

@@ -32,11 +32,12 @@ class Writable:
 
 @dataclass(frozen=True, slots=True)
 class MasterSources:
-    """A master that is asked; whether its journal can be written, and how large it is."""
+    """A master that is asked; whether its journal can be written, how large it is, and whether the master leads."""
 
     master: Master
     writable: Callable[[], Writable]
     journal_bytes: Callable[[], int]
+    leads: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)

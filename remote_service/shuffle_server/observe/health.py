@@ -1,8 +1,9 @@
-"""Is the process well (`/health`), and does it accept work (`/ready`)?
+"""Is the process well (`/health`), does it accept work (`/ready`), and is it the master that leads (`/leader`)?
 
-They are two questions, because two different things are done about the answers: what is not well is restarted, what is
+They are three questions, because different things are done about the answers: what is not well is restarted, what is
 not ready gets no new work and goes on serving. So a full disk is not ill: a restart would not empty it, and would cut
-off the readers of what is committed.
+off the readers of what is committed. A master that stands by for another one is well, and ready: its work is to take
+over. It is only not where requests are sent to.
 """
 
 from __future__ import annotations
@@ -74,10 +75,14 @@ class Health:
             *([] if self._worker is None else self._worker.ready()),
         ]
 
+    def leader(self) -> Check:
+        """The check of `/leader`."""
+        return Check("leader", False, "no master runs here") if self._master is None else self._master.leader()
+
 
 class _MasterHealth:
     def __init__(self, sources: MasterSources) -> None:
-        self._master, self._writable = sources.master, sources.writable
+        self._master, self._writable, self._leads = sources.master, sources.writable, sources.leads
 
     def alive(self) -> list[Check]:
         writable, given_up = self._writable(), self._master.given_up
@@ -97,7 +102,11 @@ class _MasterHealth:
         reason = _reason(self._master.given_up, self._writable())
         if self._master.failing and not reason:
             reason = "the last write failed; it is tried again with the next operation"
-        return [Check("journal", not reason, reason)]
+        return [Check("journal", not reason, reason), self.leader()]
+
+    def leader(self) -> Check:
+        leads = self._leads()
+        return Check("leader", leads, "" if leads else "the lease is not renewed: another master may lead")
 
 
 class _WorkerHealth:

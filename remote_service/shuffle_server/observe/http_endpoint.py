@@ -12,6 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.periodic import PeriodicTask
 
@@ -42,10 +43,10 @@ class HttpEndpoint:
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
         try:
-            self._server = _Server(host.strip("[]"), port, routes)
+            self._server = _Server(host, port, routes)
         except OSError as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{port}: {error}",
+                f"cannot listen on {Address(host, port)}: {error}",
                 remedy="choose another --metrics-listen address, or port 0 for any free one",
             ) from error
         self.port: int = self._server.server_address[1]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
+from shuffle_api.address import Address, parse_address
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
 from shuffle_server.observe.figures import Figures, Sources, gather
 from shuffle_server.observe.health import Check, Health
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import split_address
 from shuffle_server.security import is_loopback
 
 log = logging.getLogger(__name__)
@@ -36,23 +36,24 @@ class Observation:
         self.address = ""
         self._sources: Sources | None = None
         self._health: Health | None = None
+        self._could_not_lead: Callable[[], str] | None = None  # of a standby
         self._stopping = False
         self._http: HttpEndpoint | None = None
         if listen:
             self._listen(listen)
 
     def _listen(self, listen: str) -> None:
-        host, port = split_address(listen, "--metrics-listen")
+        host = (address := parse_address(listen, "--metrics-listen", any_port=True)).host
         # They would be series of their own in the text format, and say nothing but when the server started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.instruments.registry
         traffic = self.instruments.traffic if "worker" in self.instruments.parts else None
-        registry.register(ServerCollector(traffic, self._figures, self._is_ready))
+        master = "master" in self.instruments.parts
+        registry.register(ServerCollector(traffic, self._figures, self._is_ready, self._leads if master else None))
         ProcessCollector(registry=registry)
-        self._http = HttpEndpoint(
-            host, port, {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
-        )
-        self.address = f"{host}:{self._http.port}"
+        routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
+        self._http = HttpEndpoint(host, address.port, routes | ({"/leader": self._leader} if master else {}))
+        self.address = str(Address(host, self._http.port))
         if not is_loopback(host):
             log.warning("metrics on %s are shown to whoever asks; they name no application", self.address)
 
@@ -63,7 +64,12 @@ class Observation:
 
     def attach(self, sources: Sources, need_bytes: int) -> None:
         """The server has started; this is what to look at."""
+        self._could_not_lead = None
         self._sources, self._health = sources, Health(sources, need_bytes)
+
+    def stand_by(self, could_not_lead: Callable[[], str]) -> None:
+        """Another master leads; asked why this one could not take over now, empty if it could."""
+        self._could_not_lead = could_not_lead
 
     def stopping(self) -> None:
         """The server takes no new work from now on."""
@@ -83,26 +89,43 @@ class Observation:
     def _ready_checks(self) -> Sequence[Check]:
         if self._stopping:
             return [Check("accepting", False, "the server is stopping")]
+        if self._could_not_lead is not None:
+            reason = self._could_not_lead()
+            return [Check("database", not reason, reason)]
         if self._health is None:
             return [Check("accepting", False, "the server is starting: it reads its journal and its files")]
         return [Check("accepting", True), *self._health.ready()]
+
+    def _leads(self) -> bool:
+        return self._leader_check().ok
+
+    def _leader_check(self) -> Check:
+        if self._health is not None and not self._stopping:
+            return self._health.leader()
+        return Check("leader", False, "another master leads" if self._could_not_lead else "it starts or stops")
 
     def _metrics(self, accept: str) -> Response:
         encode, content_type = choose_encoder(accept)
         return Response(HTTPStatus.OK, content_type, encode(self.instruments.registry))
 
     def _alive(self, accept: str) -> Response:
-        return _answer(() if self._health is None else self._health.alive())
+        return self._answer(() if self._health is None else self._health.alive())
 
     def _ready(self, accept: str) -> Response:
-        return _answer(self._ready_checks())
+        return self._answer(self._ready_checks())
+
+    def _leader(self, accept: str) -> Response:
+        return self._answer([self._leader_check()])
+
+    def _answer(self, checks: Sequence[Check]) -> Response:
+        return _answer(checks, "standby" if self._could_not_lead is not None else "ok")
 
 
-def _answer(checks: Sequence[Check]) -> Response:
-    """200 or 503, and as JSON the checks with their reasons."""
+def _answer(checks: Sequence[Check], well: str) -> Response:
+    """200 or 503, and as JSON the checks with their reasons. `well`: the status where all are fulfilled."""
     ok = all(check.ok for check in checks)
     document = {
-        "status": "ok" if ok else "failed",
+        "status": well if ok else "failed",
         "checks": {check.name: {"ok": check.ok, "reason": check.reason} for check in checks},
     }
     status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE

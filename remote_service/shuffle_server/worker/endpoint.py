@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 from google.protobuf.message import Message
 
+from shuffle_api.address import Address
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.values import ShuffleSpec
@@ -68,7 +69,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         refused = functools.partial(_note_refusal, worker.instruments, "call")
         doorman = TokenMiddlewareFactory(functools.partial(authenticate, security.secret), refused)
         super().__init__(
-            f"grpc+{'tcp' if tls is None else 'tls'}://{host}:{port}",
+            f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from shuffle_api.backoff import Backoff
 from shuffle_api.errors import (
     DeadlineExceeded,
     ServerUnreachable,
@@ -102,14 +102,15 @@ class Member:
         :raises ServerUnreachable, DeadlineExceeded: it still is.
         :raises StaleEpoch: another process has this worker's id.
         """
-        give_up = time.monotonic() + patience
+        backoff = Backoff(patience)
         while True:
             try:
                 with self._joining:
                     self._identity, _ = self._join()
                 return
-            except (ServerUnreachable, DeadlineExceeded):
-                if time.monotonic() > give_up or self._closing.wait(0.2):
+            except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
+                pause = backoff.pause()
+                if pause is None or self._closing.wait(pause):
                     raise
 
     def rejoin(self, stale: Identity) -> None:

@@ -9,14 +9,16 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
+from shuffle_api.address import Address, parse_address
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_api.values import WorkerInfo
+from shuffle_server.announced import announced_host
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import ServerOptions, split_address
+from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity, peer_credentials
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
@@ -77,8 +79,8 @@ class WorkerPart:
         :param place: where copies of map outputs go.
         """
         options = self._options
-        host, port = data_address(options)
-        info = WorkerInfo(self.id, options.advertise or host, port)
+        listen = data_address(options)
+        info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port)
         self._copier = Copier(self.store, peer_credentials(options))
         self.replication = Replication(lambda: self.worker.info, coordinator, place, self._copier)
         self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments, self.replication)
@@ -86,10 +88,12 @@ class WorkerPart:
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay, put)
-            self._endpoint = FlightEndpoint(host, port, self.worker, put, security, hand_over, relay, self.channels)
+            self._endpoint = FlightEndpoint(
+                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels
+            )
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
-                f"cannot listen on {host}:{port}: {error}", remedy="choose another --data-listen address, or port 0"
+                f"cannot listen on {listen}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
         if options.tier:
@@ -188,8 +192,8 @@ class Housekeeper:
             task.close()
 
 
-def data_address(options: ServerOptions) -> tuple[str, int]:
+def data_address(options: ServerOptions) -> Address:
     """Where the data endpoint listens."""
     if options.data_listen:
-        return split_address(options.data_listen, "--data-listen")
-    return split_address(options.listen, "--listen")[0], 0
+        return parse_address(options.data_listen, "--data-listen", any_port=True)
+    return Address(parse_address(options.listen, "--listen", any_port=True).host, 0)

@@ -17,6 +17,8 @@ import pytest
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
 from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
 from shuffle_server.master.master import Master
+from shuffle_server.master.postgres import directory as postgres_directory
+from shuffle_server.master.postgres import lease
 from shuffle_server.master.postgres import session as postgres_session
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
@@ -178,7 +180,7 @@ def test_a_former_leader_records_nothing_and_tells_nothing(url: str) -> None:
             with pytest.raises(StorageFailed):
                 master.apply(commit(2))
             assert former.gone.wait(TIMEOUT)
-            with pytest.raises(StorageFailed, match="another master may lead"):
+            with pytest.raises(ShuttingDown, match="may not lead any more"):
                 master.settle()
             with pytest.raises(StorageFailed):
                 master.apply(commit(0))  # known, so nothing is to be written
@@ -191,14 +193,14 @@ def test_a_former_leader_records_nothing_and_tells_nothing(url: str) -> None:
 def test_a_leader_that_hears_nothing_tells_nothing_until_it_hears_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_session, "SURE_SECONDS", 3.0)  # a busy machine must not look like a dead one
-    monkeypatch.setattr(postgres_session, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "VALID_SECONDS", 3.0)  # a busy machine must not look like a dead one
+    monkeypatch.setattr(postgres_session, "RENEW_SECONDS", 0.05)
     with closing(Leader(url)) as leader, closing(leader.master()) as master:
         master.apply_all(BEGIN)
         master.settle()
         with stopped(leader.pid):
             deadline = time.monotonic() + TIMEOUT
-            with pytest.raises(StorageFailed, match="does not answer"):
+            with pytest.raises(ShuttingDown, match="does not answer"):
                 while time.monotonic() < deadline:
                     master.settle()
                     time.sleep(0.05)
@@ -207,10 +209,72 @@ def test_a_leader_that_hears_nothing_tells_nothing_until_it_hears_again(
             try:
                 master.settle()
                 break
-            except StorageFailed:
+            except ShuttingDown:
                 assert time.monotonic() < deadline
         master.apply(commit(0))
     assert leader.lost == []
+
+
+def test_a_leader_that_does_not_renew_its_lease_is_replaced_and_records_and_tells_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is stopped, or cut off while the database does not notice it."""
+    monkeypatch.setattr(postgres_session, "RENEW_SECONDS", 3600.0)
+    monkeypatch.setattr(postgres_session, "CHECK_SECONDS", 0.1)
+    with closing(Leader(url)) as former:
+        master = former.master()
+        master.apply_all([*BEGIN, commit(0)])
+        monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+        monkeypatch.setattr(lease, "VALID_SECONDS", 0.8)
+        with closing(Leader(url)) as leader, closing(leader.master()) as next_master:
+            assert next_master.epoch == master.epoch + 1
+            assert [each.output.map for each in next_master.registry.map_outputs(SHUFFLE)[0]] == [0]
+            with pytest.raises(StorageFailed):
+                master.apply(commit(1))
+            with pytest.raises(ShuttingDown):
+                master.settle()
+            assert former.gone.wait(TIMEOUT)
+            next_master.apply(commit(2))
+            assert [each.output.map for each in next_master.registry.map_outputs(SHUFFLE)[0]] == [0, 2]
+    assert len(former.lost) == 1
+
+
+def test_a_leader_that_renews_its_lease_is_not_replaced(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_session, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 3.0)
+    looks = iter(range(100))
+    with closing(Leader(url)) as leader, closing(PostgresSession(url, lambda why: None)) as standby:
+        with pytest.raises(ShuttingDown, match="stood by"):
+            standby.lead(lambda: next(looks) == 99, pause=0.05)
+        assert standby.silent() == ""
+        assert leader.session.leads
+        assert not standby.leads
+    assert leader.lost == []
+
+
+def test_a_transaction_of_a_term_that_is_over_does_nothing(url: str) -> None:
+    """Whatever has become of its session."""
+    with closing(Leader(url)) as former:
+        former.directory.create("log-1")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE flight_shuffle_lease SET term = term + 1")
+        with pytest.raises(OSError, match="another master leads"):
+            former.directory.create("log-2")
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT name FROM flight_shuffle_file").fetchall() == [("log-1",)]
+        assert not former.session.leads
+    assert former.lost == ["another master leads"]
+
+
+def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_directory, "PIECES", 3)
+    with closing(Leader(url)) as leader:
+        for count in (0, 2, 3, 7):
+            file = leader.directory.create("log-1")
+            for n in range(count):
+                file.write(bytes([n]) * (n + 1))
+            with leader.directory.open("log-1") as read:
+                assert read.read() == b"".join(bytes([n]) * (n + 1) for n in range(count))
 
 
 def test_what_the_database_refuses_is_not_acknowledged(url: str) -> None:

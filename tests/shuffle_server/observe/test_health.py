@@ -173,6 +173,6 @@ def test_the_probe_leaves_nothing_behind_and_looks_once_in_a_while(
 def test_every_check_is_explained_in_the_documents(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     checks = {name for path in ("/health", "/ready") for name in get(observation.address, path).json()["checks"]}
-    assert len(checks) == 6
+    assert len(checks) == 7
     text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     assert [name for name in checks if f"| `{name}` |" not in text] == []

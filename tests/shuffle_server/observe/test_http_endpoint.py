@@ -76,7 +76,7 @@ def test_more_clients_than_threads_are_cut_off_and_the_next_is_served(
 
 
 def test_an_ipv6_address_is_listened_on() -> None:
-    endpoint = HttpEndpoint("[::1]", 0, {"/hello": hello})
+    endpoint = HttpEndpoint("::1", 0, {"/hello": hello})
     assert get(f"[::1]:{endpoint.port}", "/hello").status == 200
     endpoint.close()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import stat
 from collections.abc import Callable
 from urllib.parse import unquote
 
-_PORT = re.compile("[0-9]{1,5}")
+from shuffle_api.address import parse_address
+from shuffle_api.errors import InvalidArgument
+
 Name = Callable[[socket.socket], tuple[str, int]]
 
 
@@ -43,15 +44,17 @@ def cut_served(port: int) -> None:
 
 def _cut(address: str, name: Name) -> None:
     kind, _, address = unquote(address).partition(":")
-    host, _, port = address.rpartition(":")
-    if kind not in ("ipv4", "ipv6") or not _PORT.fullmatch(port):
+    if kind not in ("ipv4", "ipv6"):
         return
-    wanted = host.strip("[]"), int(port)
+    try:
+        wanted = parse_address(address, "the peer")
+    except InvalidArgument:
+        return
 
     def is_wanted(connection: socket.socket) -> bool:
         host, port = name(connection)
         # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
-        return (host.removeprefix("::ffff:"), port) == wanted
+        return (host.removeprefix("::ffff:"), port) == (wanted.host, wanted.port)
 
     for descriptor in _descriptors():
         _shut(descriptor, is_wanted)

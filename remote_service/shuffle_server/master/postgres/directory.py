@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from shuffle_server.master.postgres.session import PostgresSession
 
+PIECES = 100  # read at a time
+
 TABLES = (
     "CREATE TABLE IF NOT EXISTS flight_shuffle_file"
     " (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE)",
@@ -34,10 +36,15 @@ class PostgresDirectory:
         return sorted(name for (name,) in self._session.execute("SELECT name FROM flight_shuffle_file"))
 
     def open(self, name: str) -> BinaryIO:
-        pieces = self._session.execute(
-            "SELECT data FROM flight_shuffle_piece WHERE file = %s ORDER BY at", (self._id(name),)
-        )
-        return io.BytesIO(b"".join(data for (data,) in pieces))
+        id, read = self._id(name), bytearray()
+        while True:  # not in one transaction: the lease is renewed between them
+            pieces = self._session.execute(
+                "SELECT data FROM flight_shuffle_piece WHERE file = %s AND at >= %s ORDER BY at LIMIT %s",
+                (id, len(read), PIECES),
+            )
+            read += b"".join(data for (data,) in pieces)
+            if len(pieces) < PIECES:
+                return io.BytesIO(read)
 
     def create(self, name: str) -> PostgresFile:
         [(id,)] = self._session.together(

@@ -1,32 +1,70 @@
-"""The one session of a master with its PostgreSQL database. Who has it leads; what it cannot say any more, nobody says.
+"""The one session of a master with its PostgreSQL database: it leads, or stands by for the master that leads.
 
-Leadership is a session-level advisory lock. The database gives it up when the session ends, and everything a master
-writes goes through the very session that holds it: so a write of a former leader cannot be carried out after another
-one has begun to lead. There is no second attempt on another connection. A master whose session ends is at its end.
+Leadership is two things in the database. A session-level advisory lock, which the database takes back when the
+session ends, so that a leader that crashed is replaced at once. And a lease (`lease`), a row with a term that rises
+with each leader and a count that rises with each renewal, so that a leader that is frozen or cut off while its session
+goes on is replaced as well: a standby that sees no renewal ends that session, takes the lock and raises the term.
 
-What a leader *tells* is no write. Therefore it tells nothing unless the session was known to live a moment ago
-(`SURE_SECONDS`), and the database is asked to believe in a peer that has vanished for longer than that
-(`VANISHED_SECONDS`).
+All that a leader writes goes through the session that has the lock, and each transaction begins by renewing the lease
+of its own term. So no write of a former leader can be carried out after another one has begun to lead. There is no
+second attempt on another connection: a master whose session or term ends is at its end.
+
+What a leader *answers* is no write. Therefore it answers nothing unless its lease is valid (`check`).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
+from shuffle_api.periodic import PeriodicTask
+from shuffle_server.master.postgres.lease import (
+    LEASE_SECONDS,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+    HeldLease,
+    SeenLease,
+)
 
 log = logging.getLogger(__name__)
 
-SURE_SECONDS = 10.0
-PROBE_SECONDS = 1.0
+CHECK_SECONDS = 2 * RENEW_SECONDS  # for which an answer waits for the lease to be renewed
 VANISHED_SECONDS = 30
 CONNECT_SECONDS = 10
 LOCK = "hashtextextended('flight-shuffle master of ' || current_schema(), 0)"
+TABLES_LOCK = "hashtextextended('flight-shuffle tables of ' || current_schema(), 0)"
+
+TABLE = (
+    "CREATE TABLE IF NOT EXISTS flight_shuffle_lease (one boolean PRIMARY KEY DEFAULT true CHECK (one),"
+    " term bigint NOT NULL, renewal bigint NOT NULL, backend integer NOT NULL, leader text NOT NULL)"
+)
+TAKE = (
+    "INSERT INTO flight_shuffle_lease (term, renewal, backend, leader)"
+    f" SELECT 1, 0, pg_backend_pid(), %s WHERE pg_try_advisory_lock({LOCK})"
+    " ON CONFLICT (one) DO UPDATE SET term = flight_shuffle_lease.term + 1, renewal = 0,"
+    " backend = excluded.backend, leader = excluded.leader RETURNING term"
+)
+RENEW = "UPDATE flight_shuffle_lease SET renewal = renewal + 1 WHERE term = %s"
+LOOK = "SELECT term, renewal, leader FROM flight_shuffle_lease"
+# Only the backend of the leader whose lease has lapsed, and only while it has the lock: its number may be used again.
+END_LEADER = (
+    "SELECT pg_terminate_backend(held.pid) FROM flight_shuffle_lease AS lease JOIN pg_locks AS held"
+    " ON held.pid = lease.backend WHERE lease.term = %s AND lease.renewal = %s AND held.granted"
+    " AND held.locktype = 'advisory' AND held.objsubid = 1"
+    f" AND ((held.classid::bigint << 32) | held.objid::bigint) = {LOCK}"
+    " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+class _Replaced(Exception):
+    """Another master has raised the term."""
 
 
 class PostgresSession:
@@ -34,7 +72,8 @@ class PostgresSession:
 
     Statements raise OSError: ENOSPC when the database's disk is full, EIO otherwise.
 
-    :param lost: called once, in any thread, when the session has ended by itself. Nothing can be recorded after that.
+    :param lost: called once, in any thread, when the session or the leadership has ended by itself. Nothing can be
+        recorded after that.
     :raises InvalidArgument: psycopg is not installed, or the database does not let this user in or work.
     """
 
@@ -48,18 +87,20 @@ class PostgresSession:
         self._errors, self._full = psycopg.Error, psycopg.errors.DiskFull
         self._lost = lost
         self._ended = ""
+        self._term: int | None = None  # None: it does not lead
         self._one = threading.Lock()  # transaction at a time
-        self._sure = threading.Condition()
-        self._sure_at = time.monotonic()
+        self._lease = HeldLease()
+        self._changed = threading.Condition()  # the lease is renewed, or the session has ended
+        self._answered = time.monotonic()
         self._closing = threading.Event()
-        self._probe = threading.Thread(target=self._go_on_probing, name="leadership", daemon=True)
+        self._renewals = PeriodicTask("leadership", self._renew, RENEW_SECONDS)
         try:
             self._connection: psycopg.Connection[Any] = psycopg.connect(
                 url,
                 autocommit=True,
                 connect_timeout=CONNECT_SECONDS,
-                tcp_user_timeout=int(SURE_SECONDS * 1000),
-                keepalives_idle=int(SURE_SECONDS),
+                tcp_user_timeout=int(LEASE_SECONDS * 1000),
+                keepalives_idle=int(LEASE_SECONDS),
             )
             idle, between, times = VANISHED_SECONDS // 2, VANISHED_SECONDS // 6, 3
             for setting, value in (
@@ -72,6 +113,10 @@ class PostgresSession:
                 self._connection.execute("SELECT set_config(%s, %s, false)", (setting, str(value)))
             self.where = f"PostgreSQL {self._connection.info.host} database {self._connection.info.dbname}"
             (schema,) = self._connection.execute("SELECT current_schema()").fetchone() or (None,)
+            if schema is not None:
+                with self._connection.transaction():
+                    self._connection.execute(f"SELECT pg_advisory_xact_lock({TABLES_LOCK})")
+                    self._connection.execute(TABLE)
         except self._errors as error:
             raise InvalidArgument(
                 f"--metadata: {error}", remedy="check the URL, and that this user may create tables there"
@@ -82,92 +127,143 @@ class PostgresSession:
                 f"--metadata: {self.where} has no schema for this user", remedy="create one, or name it in search_path"
             )
 
-    def lead(self, stopping: Callable[[], bool], pause: float = PROBE_SECONDS) -> None:
+    def lead(
+        self,
+        stopping: Callable[[], bool],
+        pause: float = LOOK_SECONDS,
+        standing_by: Callable[[], None] = lambda: None,
+    ) -> None:
         """Return when this master leads; until then it stands by.
 
+        :param standing_by: called when another master turns out to lead.
         :raises ShuttingDown: `stopping` says so.
         :raises StorageFailed: the database is gone.
         """
-        standing_by = False
+        seen, told = SeenLease(), False
         while True:
             try:
-                [(leads,)] = self.execute(f"SELECT pg_try_advisory_lock({LOCK})")
+                if self._take():
+                    log.info("leads: %s, term %s", self.where, self._term)
+                    self._renewals.start()
+                    return
+                leader = self._look(seen)
             except OSError as error:
                 raise StorageFailed(f"{self.where}: {error}", remedy="start the master again") from error
-            if leads:
-                log.info("leads: %s", self.where)
-                self._probe.start()
-                return
-            if not standing_by:
-                log.info("stands by: another master leads in %s", self.where)
-                standing_by = True
+            if not told:
+                log.info("stands by: another master leads in %s: %s", self.where, leader)
+                standing_by()
+                told = True
             if stopping() or self._closing.wait(pause):
                 raise ShuttingDown("stopped while it stood by")
+
+    def _take(self) -> bool:
+        asked = self._lease.now()
+        rows = self.execute(TAKE, (f"{socket.gethostname()}, process {os.getpid()}",))
+        if rows:
+            self._lease.renewed(asked)
+            [(self._term,)] = rows
+        return bool(rows)
+
+    def _look(self, seen: SeenLease) -> str:
+        """Who leads; a leader whose lease has lapsed is ended."""
+        seen.ask()
+        rows = self.execute(LOOK)
+        if not rows:
+            seen.answer(None)
+            return "one without a lease"
+        [(term, renewal, leader)] = rows
+        if seen.answer((term, renewal)):
+            log.warning(
+                "the leader (%s) has not renewed its lease for %g s; its session is ended", leader, LEASE_SECONDS
+            )
+            try:
+                self.execute(END_LEADER, (term, renewal))
+            except OSError as error:
+                if self._ended:
+                    raise
+                log.error("the leader's session cannot be ended: %s. Let all masters use one database role", error)
+        return str(leader)
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement, which is a transaction of its own."""
         return self.together((statement, values))
 
     def together(self, *statements: tuple[str, Sequence[object]]) -> list[tuple[Any, ...]]:
-        """Statements of one transaction; the rows of the last."""
+        """Statements of one transaction; the rows of the last. If this master leads it renews the lease with them, or
+        does nothing because another one leads."""
         if self._ended:
             raise OSError(errno.EIO, f"the session with the database has ended: {self._ended}")
+        rows: list[tuple[Any, ...]] = []
         try:
             with self._one, self._connection.transaction():
-                asked = time.monotonic()
+                asked, term = self._lease.now(), self._term
+                if term is not None and not self._connection.execute(RENEW, (term,)).rowcount:
+                    raise _Replaced
                 for statement, values in statements:
                     cursor = self._connection.execute(statement, values)
-                rows = cursor.fetchall() if cursor.description else []
+                    rows = cursor.fetchall() if cursor.description else []
+        except _Replaced as error:
+            self._end("another master leads")
+            raise OSError(errno.EIO, "another master leads") from error
         except self._errors as error:
             if self._connection.closed:
                 self._end(str(error))
             kind = errno.ENOSPC if isinstance(error, self._full) else errno.EIO
             raise OSError(kind, str(error).strip()) from error
-        with self._sure:
-            self._sure_at = max(self._sure_at, asked)
-            self._sure.notify_all()
+        self._answered = time.monotonic()
+        if term is not None:
+            self._lease.renewed(asked)
+            with self._changed:
+                self._changed.notify_all()
         return rows
 
     def check(self) -> None:
-        """Return when the session lived a moment ago, so that nobody else leads.
+        """Return when the lease is valid, so that nobody else leads.
 
-        :raises StorageFailed: the database does not answer, or the session has ended.
+        :raises ShuttingDown: the lease cannot be renewed now, or the session has ended.
         """
-        if time.monotonic() - self._sure_at < SURE_SECONDS and not self._ended:
+        if self.leads:
             return
-        with self._sure:
-            self._sure.wait_for(lambda: self._ended or time.monotonic() - self._sure_at < SURE_SECONDS, SURE_SECONDS)
-            if not self._ended and time.monotonic() - self._sure_at < SURE_SECONDS:
-                return
-        raise StorageFailed(
-            f"{self.where}: {self._ended or 'it does not answer'}: another master may lead",
-            remedy="try again; another master, or this one when it is started again, will lead",
-        )
+        self._renewals.wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self.leads, CHECK_SECONDS)
+        if not self.leads:
+            raise ShuttingDown(
+                f"this master may not lead any more: {self._ended or f'{self.where} does not answer'}",
+                remedy="ask the master that leads; give clients the addresses of all masters",
+            )
+
+    @property
+    def leads(self) -> bool:
+        """Whether nobody else can lead now."""
+        return self._lease.valid and not self._ended
 
     @property
     def ended(self) -> str:
         """Why the session has ended; empty while it goes on."""
         return self._ended
 
-    def _go_on_probing(self) -> None:
-        while not self._closing.wait(PROBE_SECONDS):
-            try:
-                self.execute("SELECT 1")
-            except OSError as error:
-                log.error("the session with the database: %s", error)
-                if self._ended:
-                    return
+    def silent(self) -> str:
+        """Why this standby could not take over now; empty if it could."""
+        seconds = time.monotonic() - self._answered
+        return f"{self.where} has not answered for {seconds:.0f} s" if seconds > LEASE_SECONDS else ""
+
+    def _renew(self) -> None:
+        try:
+            self.together()
+        except OSError as error:
+            if not self._closing.is_set():
+                log.error("the lease is not renewed: %s", error)
 
     def _end(self, why: str) -> None:
-        with self._sure:
+        with self._changed:
             first, self._ended = not self._ended, self._ended or why.strip()
-            self._sure.notify_all()
+            self._changed.notify_all()
         if first and not self._closing.is_set():
             self._lost(why)
 
     def close(self) -> None:
         """End the session, and with it the leadership; idempotent."""
         self._closing.set()
-        if self._probe.ident:
-            self._probe.join()
+        self._renewals.close()
         self._connection.close()

@@ -1,0 +1,64 @@
+"""Where a process listens or is reached: `HOST:PORT`, an IPv6 address in brackets, several separated by commas."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from shuffle_api.errors import InvalidArgument
+
+_NOT_IN_NAMES = frozenset(":/@[]%?#\"'\\ \t\r\n")
+_EXAMPLE = "write for example shuffle.example.org:9110, or [2001:db8::1]:9110 for an IPv6 address"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host name or IP address, without brackets, and a port; `str` gives the form that `parse_address` takes."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it stands for all addresses of the machine, so that nobody can connect to it from another one."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+
+def parse_address(text: str, what: str, *, any_port: bool = False, remedy: str = _EXAMPLE) -> Address:
+    """The address that `text` stands for.
+
+    :param what: names it in the error, and `remedy` is what the error says to do.
+    :param any_port: port 0 is allowed: any free one.
+    :raises InvalidArgument: it is not HOST:PORT.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not _is_port(port, 0 if any_port else 1):
+        raise _wrong(text, what, remedy)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise _wrong(text, what, remedy) from None
+    elif not host or not _NOT_IN_NAMES.isdisjoint(host):
+        raise _wrong(text, what, remedy)
+    return Address(host, int(port))
+
+
+def parse_addresses(text: str, what: str, *, remedy: str = _EXAMPLE) -> tuple[Address, ...]:
+    """The addresses in `text`, separated by commas, each once, in their order; at least one. Raises InvalidArgument."""
+    return tuple(dict.fromkeys(parse_address(each.strip(), what, remedy=remedy) for each in text.split(",")))
+
+
+def _is_port(text: str, least: int) -> bool:
+    return text.isascii() and text.isdigit() and least <= int(text) < 65536
+
+
+def _wrong(text: str, what: str, remedy: str) -> InvalidArgument:
+    return InvalidArgument(f"{what} {text!r} is not HOST:PORT", remedy=remedy)

@@ -1,0 +1,251 @@
+"""Two masters at `a,b`, which clients and workers are given: a leader that is frozen or cut off is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+
+from bench.cluster import wait_until
+from bench.server import ServerProcess
+from bench.streaming.relay_process import lasting_addresses
+from shuffle_api.errors import ShuttingDown
+from shuffle_api.interfaces import OptionValue
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_transport import messages
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
+from tests.certificates import make_party
+from tests.shuffle_server.helpers import read_all, write_map
+from tests.shuffle_server.master.database import USER, Database, running_database
+
+TIMEOUT = 240.0
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with running_database() as running:
+        yield running
+
+
+class MasterProcess:
+    """`flight-shuffle master`, which may lead at once or later. A context manager, ended with SIGKILL."""
+
+    def __init__(self, directory: Path, metadata: str, options: Sequence[str] = ()) -> None:
+        self.control, self.metrics = lasting_addresses(2)
+        self.log = directory.with_suffix(".log")
+        command = [sys.executable, "-m", "shuffle_server", "master", "--data-dir", str(directory)]
+        command += ["--listen", self.control, "--metrics-listen", self.metrics, "--metadata", metadata, *options]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+
+    def await_leading(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line == f"ready control={self.control} metrics={self.metrics}\n", self.log.read_text()
+
+    def await_standing_by(self) -> None:
+        wait_until(lambda: b"stands by" in self.log.read_bytes(), "the second master stands by")
+
+    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}{path}", timeout=TIMEOUT) as reply:
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=TIMEOUT) as reply:
+            [line] = [line for line in reply.read().decode().splitlines() if line.startswith(f"{name} ")]
+        return float(line.split()[1])
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def __enter__(self) -> MasterProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(TIMEOUT)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+class CutProxy:
+    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager."""
+
+    def __init__(self, database: str) -> None:
+        parts = psycopg.conninfo.conninfo_to_dict(database)
+        self._socket = f"{parts['host']}/.s.PGSQL.5432"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = f"postgresql://{USER}@127.0.0.1:{port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
+        self._flows = threading.Event()
+        self._flows.set()
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def cut(self) -> None:
+        self._flows.clear()
+
+    def mend(self) -> None:
+        self._flows.set()
+
+    def _start(self, run: Any, *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=run, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._socket)
+            self._ends += [near, far]
+            self._start(self._pass_on, near, far)
+            self._start(self._pass_on, far, near)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while piece := source.recv(1 << 16):
+                self._flows.wait()
+                sink.sendall(piece)
+            self._flows.wait()
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one end has gone
+
+    def __enter__(self) -> CutProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mend()
+        for each in [self._listener, *self._ends]:
+            with suppress(OSError):  # its peer was faster
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_a_frozen_leader_is_replaced_in_the_middle_of_a_job_and_answers_nothing_afterwards(
+    tmp_path: Path, database: Database, secure: bool
+) -> None:
+    metadata = database.fresh()
+    servers: list[str] = []
+    clients: dict[str, OptionValue] = {}
+    if secure:
+        party = make_party(tmp_path / "party")
+        servers = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--tls-ca", str(party.ca)]
+        clients = {"tls_ca": str(party.ca)}
+    with MasterProcess(tmp_path / "one", metadata, servers) as one:
+        one.await_leading()
+        with MasterProcess(tmp_path / "two", metadata, servers) as two:
+            two.await_standing_by()
+            check_standby(one, two)
+            both = f"{one.control},{two.control}"
+            clients |= {"server": both, "timeout": 120, "retry": 120, "hand_over": "off"}
+            with (
+                ServerProcess(
+                    tmp_path / "w", tmp_path / "w.log", ["--master", both, *servers], role="worker"
+                ) as worker,
+                RemoteShuffle(clients) as plugin,
+                plugin.master("job") as job,
+            ):
+                handle = job.register_shuffle(4, 4)
+                assert handle.endpoint == both
+                expected = [record for n in (0, 1) for record in write_map(plugin, handle, n, 300)]
+                question = None if secure else Question(one.control)
+                one.signal(signal.SIGSTOP)
+                if question is not None:
+                    question.ask()
+                two.await_leading()
+                assert two.metric("flight_shuffle_leader") == 1
+                expected += [record for n in (2, 3) for record in write_map(plugin, handle, n, 300)]
+                assert read_all(plugin, handle) == sorted(expected)
+                epoch = two.metric("flight_shuffle_epoch")
+                one.signal(signal.SIGCONT)
+                assert one.process.wait(TIMEOUT) == 1
+                assert "does not lead any more" in one.log.read_text()
+                if question is not None:
+                    assert question.failure() is not None
+                assert read_all(plugin, handle) == sorted(expected)
+                assert {output.worker for output in job.map_outputs(handle)} == {worker.worker}
+                assert two.metric("flight_shuffle_epoch") == epoch
+
+
+def check_standby(leader: MasterProcess, standby: MasterProcess) -> None:
+    """What probes and alerts see of the two."""
+    assert standby.answer("/health") == (200, {"status": "standby", "checks": {}})
+    assert standby.answer("/ready") == (200, {"status": "standby", "checks": {"database": {"ok": True, "reason": ""}}})
+    assert standby.answer("/leader")[0] == 503
+    assert leader.answer("/ready")[1]["status"] == "ok"
+    assert leader.answer("/leader") == (200, {"status": "ok", "checks": {"leader": {"ok": True, "reason": ""}}})
+    assert [each.metric("flight_shuffle_leader") for each in (leader, standby)] == [1, 0]
+    assert [each.metric("flight_shuffle_ready") for each in (leader, standby)] == [1, 1]
+
+
+class Question:
+    """A call that reaches a master while it is frozen, from a client that waits for the answer."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._stub = rpc.ShuffleControlStub(self._channel)
+        self._request = pb.HelloRequest(protocol=messages.PROTOCOL, client="test")
+        self._stub.Hello(self._request, timeout=TIMEOUT)  # it is connected
+
+    def ask(self) -> None:
+        self._answer = self._stub.Hello.future(self._request, timeout=TIMEOUT)
+
+    def failure(self) -> BaseException | None:
+        try:
+            found: BaseException | None = self._answer.exception(TIMEOUT)
+            return found
+        finally:
+            self._channel.close()
+
+
+def test_a_leader_that_is_cut_off_from_the_database_falls_silent_and_is_replaced(
+    tmp_path: Path, database: Database
+) -> None:
+    metadata = database.fresh()
+    with CutProxy(metadata) as proxy, MasterProcess(tmp_path / "one", proxy.url) as one:
+        one.await_leading()
+        with (
+            MasterProcess(tmp_path / "two", metadata) as two,
+            closing(ControlClient(one.control, client="test")) as old,
+        ):
+            two.await_standing_by()
+            old.hello()
+            proxy.cut()
+            two.await_leading()
+            with pytest.raises(ShuttingDown, match="may not lead any more"):
+                old.hello()
+            assert one.answer("/leader")[0] == one.answer("/ready")[0] == 503
+            assert one.metric("flight_shuffle_leader") == 0
+            with closing(ControlClient(f"{one.control},{two.control}", client="test")) as client:
+                client.hello()
+            proxy.mend()
+            assert one.process.wait(TIMEOUT) == 1
