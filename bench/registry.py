@@ -89,7 +89,7 @@ def _embedded(parameters: Parameters, scratch: Path) -> dict[str, Any]:
 
 def _threads(parameters: Parameters, directory: Path, log: str) -> dict[str, float]:
     with closing(open_master(directory, log)) as master:
-        master.apply(RegisterApp("bench", "bench", "", time.time()))
+        master.apply(RegisterApp("bench", "bench", ""))
         ids = [ShuffleId("bench", n) for n in range(parameters.clients)]
         master.apply_all([RegisterShuffle(ShuffleSpec(id, PARTITIONS, MAPS)) for id in ids])
 

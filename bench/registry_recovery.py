@@ -51,7 +51,7 @@ def measure(directory: Path, operations: int) -> dict[str, Any]:
 
 
 def _fill(master: Master, operations: int) -> None:
-    begin: list[Operation] = [RegisterApp(APP, APP, "", time.time()), RegisterWorker(WORKER)]
+    begin: list[Operation] = [RegisterApp(APP, APP, ""), RegisterWorker(WORKER)]
     shuffles = -(-operations // MAPS)
     begin += [RegisterShuffle(ShuffleSpec(ShuffleId(APP, n), PARTITIONS, MAPS)) for n in range(shuffles)]
     master.apply_all(begin[:operations])

@@ -31,7 +31,6 @@ from shuffle_server.worker.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
-HOUSEKEEPING_SECONDS = 5.0
 JOIN_SECONDS = 60.0  # how long a worker that starts looks for its master
 
 
@@ -77,8 +76,9 @@ class Server:
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
             self.data_address = self.worker.info.address
-            period = min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4)
-            self._housekeeper = Housekeeper(period, self._control, self._data)
+            self._housekeeper = Housekeeper(
+                min(self._control.look_seconds, self._data.look_seconds), self._control, self._data
+            )
             absent = partial(absent_from, master, self._data.id)
             sources = Sources(self._control.sources(), self._data.sources(absent))
             self._observation.attach(sources, options.window, self._housekeeper.thread)
@@ -114,7 +114,7 @@ class MasterServer:
             undo.callback(self._observation.close)
             self._control = MasterPart(options, self._observation.instruments, stopping)
             self.control_address = self._control.serve(security)
-            self._housekeeper = Housekeeper(min(HOUSEKEEPING_SECONDS, options.worker_timeout / 4), self._control)
+            self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None), 0, self._housekeeper.thread)
             undo.pop_all()
 
@@ -173,7 +173,7 @@ class WorkerServer:
             announce(store, self._member, self._coordinator, found)
             self._member.start()
             self._upkeep.start()
-            self._housekeeper = Housekeeper(HOUSEKEEPING_SECONDS, self._data)
+            self._housekeeper = Housekeeper(self._data.look_seconds, self._data)
             sources = self._data.sources(self._member.absent, self._member.is_alive)
             self._observation.attach(Sources(None, sources), options.window, self._housekeeper.thread)
             undo.pop_all()

@@ -123,7 +123,9 @@ class AppExpired(ShuffleError):
     """The application was registered, then silent for longer than the expiry time; its data is gone."""
 
     code = ErrorCode.APP_EXPIRED
-    default_remedy = "start a new run, and keep its master open (it sends the heartbeats) or raise the expiry time"
+    default_remedy = (
+        "register its shuffles anew, and keep its master open (it sends the heartbeats) or raise --app-timeout"
+    )
 
 
 class AppExists(ShuffleError):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT, ServingClock
 from shuffle_api.errors import (
     AttemptSuperseded,
     CommitMismatch,
@@ -232,3 +233,18 @@ def test_nobody_is_waited_for_without_end() -> None:
     alone.open_reader(0, 0, 0.0)
     end(alone, write(alone, 1))
     fails(alone, "no writer of maps 0")
+
+
+def test_a_worker_that_stood_still_holds_it_against_nobody() -> None:
+    now = 1000.0
+    shuffle = RelayedShuffle(SPEC, TIMEOUT)
+    shuffle.clock = ServingClock(LOOK_SHARE * TIMEOUT, lambda: now)
+    shuffle.open_reader(0, 0, shuffle.clock())
+    now += 1000 * TIMEOUT
+    shuffle.watch(shuffle.clock())
+    shuffle.open_reader(1, 0, shuffle.clock())
+    for _ in range(4):
+        now += TIMEOUT / LOOKS_PER_TIMEOUT * 2
+        shuffle.watch(shuffle.clock())
+    with pytest.raises(DeadlineExceeded, match="no writer"):
+        shuffle.open_reader(2, 0, shuffle.clock())

@@ -72,7 +72,8 @@ def test_a_push_that_failed_holds_no_memory_while_it_waits_for_its_peer(goes_on:
     try:
         assert waits.wait(DEADLINE)
         assert pool.statistics().used > 0
-        relay.watch(time.monotonic() + TIMEOUT + 1)
+        shuffle = relay.shuffle(SPEC)
+        shuffle.watch(shuffle.clock() + TIMEOUT + 1)
         assert replies[-1].error.code == pb.DEADLINE
         assert pool.statistics().used == 0
     finally:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from shuffle_api.clock import Silence
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directory
@@ -123,6 +125,23 @@ def test_idle_attempts_are_dropped(store: Store, tmp_path: Path) -> None:
     assert store.drop_idle(3600) == 0
     assert store.drop_idle(-1) == 1
     assert files(tmp_path) == []
+
+
+def test_a_file_that_another_process_writes_is_idle_by_looks_at_it_and_not_by_its_age(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("shuffle_server.store.staged.Silence", partial(Silence, source=lambda: now))
+    path = store.stage(SPEC, MapAttempt(0, 0), "none").lend()
+    for modified in range(3):  # long before the wall clock was set
+        os.utime(path, (modified, modified))
+        now += 1000.0
+        assert store.drop_idle(30) == 0
+    dropped = []
+    for _ in range(4):
+        now += 1000.0  # the worker stood still
+        dropped.append(store.drop_idle(30))
+    assert dropped == [0, 0, 0, 1]
 
 
 def test_a_data_directory_has_one_server(tmp_path: Path) -> None:

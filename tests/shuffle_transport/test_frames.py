@@ -77,7 +77,7 @@ def test_another_format_is_refused_by_its_number() -> None:
     newer = bytearray(HEADER.encode())
     newer[4:8] = struct.pack("<I", 99)
     newer[-4:] = struct.pack("<I", crc32c(bytes(newer[:-4])))
-    with pytest.raises(InvalidArgument, match=r"is in format 99, this release reads format 1"):
+    with pytest.raises(InvalidArgument, match=r"is in format 99, this release reads format 2"):
         read(bytes(newer))
 
 

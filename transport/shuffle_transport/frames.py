@@ -26,7 +26,7 @@ from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_transport.checksum import crc32c
 
 LOG, SNAPSHOT, IN_FLIGHT = b"FSRL", b"FSRS", b"FSRI"
-FORMAT = 1
+FORMAT = 2
 
 _FILE = struct.Struct("<4sIQQI")
 _FRAME = struct.Struct("<IIQI")

@@ -45,7 +45,7 @@ class Input:
     :ivar totals: by partition, how many there are, once that is known: the attempt has won.
     :ivar output: the winner, as the store knows it; what is not handed out yet is to be read there.
     :ivar error: why the last feed ended.
-    :ivar alone_since: when it was found that nobody writes this map (time.monotonic).
+    :ivar alone_since: when it was found that nobody writes this map, on the reader's clock.
     :ivar join_at: not to be connected again before that.
     """
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from shuffle_api.buffer import Buffer
+from shuffle_api.clock import LOOK_SHARE, ServingClock
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import MapOutput, ShuffleSpec
@@ -70,6 +71,7 @@ class HybridReader(BlocksReader):
         self._feeds: list[Feed] = []
         self._watching = self._begun = False
         self._look_at, self._pause = 0.0, FIRST_LOOK
+        self._clock = ServingClock(max(LONGEST_LOOK, LOOK_SHARE * timeout))  # of the time in which a writer may come
         self._live, self._stored = [0, 0], [0, 0]  # blocks and bytes
         self._continued = 0
 
@@ -220,8 +222,8 @@ class HybridReader(BlocksReader):
                         self._feeds.append(feed)
                     feed.start()
             elif input.alone_since is None:
-                input.alone_since = now
-            elif now - input.alone_since > self._timeout:
+                input.alone_since = self._clock()
+            elif self._clock() - input.alone_since > self._timeout:
                 why = f": {input.error.message}" if input.error is not None else ""
                 raise DeadlineExceeded(
                     f"nobody has written map {input.map} for {self._timeout:g} s{why}",

@@ -7,7 +7,6 @@ read lives as long as that attempt's process, and is kept here beside it.
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -45,7 +44,7 @@ class Coordinator:
 
     def register_app(self, app: str) -> None:
         """A run of an application begins."""
-        self._apply(RegisterApp(app, app, app, time.time()))
+        self._apply(RegisterApp(app, app, app))
 
     def unregister_app(self, app: str) -> None:
         """The application is over, with all its shuffles."""

@@ -33,6 +33,13 @@ from shuffle_transport.security import Credentials
 
 DIRECTORY, OUTPUT = "directory", "output"
 
+DRIVER_BACK_WITHIN = 30.0
+"""Seconds for a driver to answer a task again, beyond those after which it counts as silent."""
+
+TASK_BACK_WITHIN = 3.0
+"""Seconds for a task to come back whose channel to the driver broke, until its outputs count as lost. It tries to at
+least every second. (Behind a relay, which may have to be started again, it has as long as the driver.)"""
+
 Peer: TypeAlias = tuple[str, Credentials]
 
 
@@ -49,7 +56,12 @@ class Endpoint:
         self.pool = BufferPool(options.memory)
         self.coordinator = Coordinator(partial(delete_logs, options.log_dir))
         self._options = options
-        self._channels = ChannelOptions(window=options.window, codec=options.codec, keepalive=options.keepalive)
+        self._channels = ChannelOptions(
+            window=options.window,
+            codec=options.codec,
+            keepalive=options.keepalive,
+            resume_timeout=DRIVER_BACK_WITHIN if options.relay else TASK_BACK_WITHIN,
+        )
         reach = ThroughRelay if options.relay else OwnPort
         self._reach: Reach = reach(self._serve, self.pool, options, self._channels, self._security)
         self._lock = threading.Lock()
@@ -192,8 +204,8 @@ class Endpoint:
             if known is None or known.broken:
                 if known is not None:
                     known.close()
-                # A driver behind a relay is not gone when the relay is: its channel outlives that.
-                options = replace(self._channels, resume=True, relay_wait=patience) if patience else self._channels
+                # A driver is not gone when its process is stopped for a while, or its relay: the channel outlives that.
+                options = replace(self._channels, resume=True, resume_timeout=DRIVER_BACK_WITHIN, relay_wait=patience)
                 channel = self._client(peer).open(DIRECTORY, options=options)
                 known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
             return known

@@ -8,9 +8,9 @@ state belong to a checkpoint, so a reader that has begun with one cannot go on w
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
+from shuffle_api.clock import LOOK_SHARE, ServingClock
 from shuffle_api.errors import (
     AttemptSuperseded,
     DeadlineExceeded,
@@ -36,7 +36,7 @@ _MAY_PASS = (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSupersede
 """Errors of a connection after which there may be another, perhaps to the next attempt."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_LOOK = 0.5  # seconds between looks at the directory's news while nothing comes
+_LOOK = 0.5  # seconds between looks at the directory's news, or at the clock, while nothing comes
 
 
 class Feed:
@@ -51,6 +51,7 @@ class Feed:
     ) -> None:
         self._shuffle, self._input, self._inbox, self._open = shuffle, input, inbox, open
         self._terms, self._timeout = terms, timeout
+        self._clock = ServingClock(LOOK_SHARE * timeout)  # of the time in which the producer may come back
         self._changed = threading.Condition()
         self._place: Bound | Failed | None = None
         self._removed: Removed | None = None
@@ -97,7 +98,7 @@ class Feed:
             self._inbox.fail(error)
 
     def _feed(self) -> None:
-        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+        deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
         reason: ShuffleError | None = None
         while not self._input.ended:
             place = self._wait_for_place(deadline, reason)
@@ -113,7 +114,7 @@ class Feed:
                     raise
                 reason = error
                 if connected:  # however long ago: the time to come back runs from now
-                    deadline = time.monotonic() + self._timeout
+                    deadline = self._clock() + self._timeout
             finally:
                 self._leave()
             with self._changed:
@@ -136,11 +137,12 @@ class Feed:
                 place, begun = self._place, self._reading
                 if begun is not None and place != begun and self._terms.guarantee is Guarantee.EXACTLY_ONCE:
                     raise self._lost(begun, place, reason)
-                left = deadline - time.monotonic()
+                left = deadline - self._clock()
                 if isinstance(place, Bound) and (left > 0 or reason is None):
                     return place
-                if left <= 0 or not self._changed.wait(left):
+                if left <= 0:
                     raise self._lost(begun, place, reason)
+                self._changed.wait(min(left, _LOOK))
             return None
 
     def _lost(self, begun: Bound | None, place: Bound | Failed | None, reason: ShuffleError | None) -> ShuffleError:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from typing import Any
 
-from shuffle_api.errors import InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
+from google.protobuf.message import Message
+
+from shuffle_api.errors import AppExpired, InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.interfaces import ShuffleMaster
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
@@ -31,10 +34,9 @@ class RemoteMaster(ShuffleMaster):
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         # A server of version 1 takes no runs: there one of a name ends before the next one begins.
         self.run = run if connection.control.hello().protocol > 1 else name_of(run)
-        reply = connection.control.call(
-            "RegisterApp", pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
-        )
-        connection.learn(reply.workers)
+        self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
+        self._registering = threading.Lock()
+        reply = self._register()
         self._closed = threading.Event()
         self._heart = threading.Thread(
             target=self._beat, args=(max(1, reply.heartbeat_seconds),), name=f"heartbeat-{self.run}", daemon=True
@@ -51,7 +53,7 @@ class RemoteMaster(ShuffleMaster):
         spec = ShuffleSpec(
             ShuffleId(self.run, number), partitions, maps, options.codec, options.content, options.replicas
         )
-        reply: pb.RegisterShuffleReply = self._connection.control.call("RegisterShuffle", messages.spec_message(spec))
+        reply: pb.RegisterShuffleReply = self._ask("RegisterShuffle", messages.spec_message(spec))
         self._connection.learn(reply.workers)
         registered = replace(spec, id=replace(spec.id, generation=reply.generation))
         return ShuffleHandle("remote", registered, self._connection.control.address)
@@ -73,10 +75,28 @@ class RemoteMaster(ShuffleMaster):
         self._closed.set()
         self._heart.join()
         try:
-            self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self.run))
+            with self._registering:
+                self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self.run))
         except ShuffleError as error:
             # The server expires the application by itself; a driver that is done must not fail for it.
             log.warning("application %s could not be unregistered, the server will expire it: %s", self.run, error)
+
+    def _register(self) -> pb.RegisterAppReply:
+        reply: pb.RegisterAppReply = self._connection.control.call("RegisterApp", self._registration)
+        self._connection.learn(reply.workers)
+        return reply
+
+    def _ask(self, method: str, request: Message) -> Any:
+        """The reply to a call. A server that does not have this run, because it expired there, gets it again."""
+        try:
+            return self._connection.control.call(method, request)
+        except (AppExpired, UnknownApp) as error:
+            with self._registering:
+                if self._closed.is_set():
+                    raise
+                self._register()
+            log.warning("application %s is registered again, its shuffles until now are gone: %s", self.run, error)
+            return self._connection.control.call(method, request)
 
     def _next_number(self) -> int:
         """A number no shuffle of this application has had: late tasks of an old shuffle must not meet a new one."""
@@ -86,8 +106,6 @@ class RemoteMaster(ShuffleMaster):
     def _beat(self, seconds: int) -> None:
         while not self._closed.wait(seconds):
             try:
-                self._connection.learn(
-                    self._connection.control.call("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers
-                )
+                self._connection.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers)
             except ShuffleError as error:
                 log.warning("heartbeat of application %s: %s", self.run, error)

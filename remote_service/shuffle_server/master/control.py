@@ -110,7 +110,7 @@ class ControlService(rpc.ShuffleControlServicer):
         def reply() -> pb.RegisterAppReply:
             check_text("instance", request.instance)
             check_text("name", request.name)
-            self.master.apply(RegisterApp(request.app, request.instance, request.name, time.time()))
+            self.master.apply(RegisterApp(request.app, request.instance, request.name))
             return pb.RegisterAppReply(
                 epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
             )
@@ -297,7 +297,6 @@ class ControlService(rpc.ShuffleControlServicer):
         return guard(context, reply)
 
     def _summary(self, only: str) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus]]:
-        now = time.time()
         apps: list[pb.AppStatus] = []
         shuffles: list[pb.ShuffleStatus] = []
         with self.master.lock:
@@ -331,7 +330,7 @@ class ControlService(rpc.ShuffleControlServicer):
                     pb.AppStatus(
                         app=app.app,
                         name=app.name,
-                        idle_seconds=max(0.0, now - app.seen),
+                        idle_seconds=self.master.idle(app.app),
                         shuffles=count,
                         bytes=bytes_of_app,
                     )

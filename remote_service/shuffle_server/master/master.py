@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,6 @@ from shuffle_api.registry.encoding import encode
 from shuffle_api.registry.events import Event
 from shuffle_api.registry.operations import (
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     Operation,
     RegisterApp,
@@ -24,6 +22,7 @@ from shuffle_api.registry.operations import (
 )
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory, LocalDirectory
+from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.log import Log, NoLog, OperationLog, Place
 from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
@@ -47,6 +46,7 @@ class Master:
     :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
     :param sync: an acknowledged operation survives the machine; else it survives the process.
     :param snapshot_every: operations after which the state is written down and the log before it dropped.
+    :param liveness: says which applications are silent.
     :param sure: raises when another master may have taken this one's place: then nothing is acknowledged or told.
     :raises StorageFailed: a file of the registry is damaged (it is named), or the disk is failing.
     :raises InvalidArgument: a file is in a format that this release does not read.
@@ -62,8 +62,10 @@ class Master:
         sync: bool = False,
         snapshot_every: int = EVERY_OPERATIONS,
         sure: Callable[[], None] = lambda: None,
+        liveness: AppLiveness | None = None,
     ) -> None:
         self._sure = sure
+        self._liveness = AppLiveness() if liveness is None else liveness
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._removals = Removals()
@@ -75,7 +77,6 @@ class Master:
         self._registry = recovered.registry
         self.epoch = recovered.epoch = recovered.epoch + 1  # durable with the header of the log that begins now
         self._lsn = recovered.lsn
-        self._revive()
         if store is not None:
             self._log = OperationLog(store, recovered.lsn, self.epoch, sync=sync)
             self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
@@ -117,7 +118,7 @@ class Master:
                     outcomes.append(self._apply_one(operation, record, changes))
                 except ShuffleError as error:
                     outcomes.append(error)
-                wait = wait or not isinstance(operation, Heartbeat | ExpireApps)
+                wait = wait or not isinstance(operation, ExpireApps)
             # What is repeated, or the reason for a refusal, may still be on its way to the disk on behalf of others.
             place = self._append(changes) if changes else self._log.barrier() if wait else None
             events = [event for outcome in outcomes if not isinstance(outcome, ShuffleError) for event in outcome]
@@ -138,11 +139,10 @@ class Master:
     def _apply_one(self, operation: Operation, record: bytes, changes: list[bytes]) -> tuple[Event, ...]:
         """What came about; what is to be logged of it goes to `changes`."""
         known = self._knows(operation)
-        beats = self._heartbeats() if isinstance(operation, ExpireApps) else []
         events = self._registry.apply(operation)
+        if isinstance(operation, RegisterApp):
+            self._liveness.heard(operation.app)
         if events or (isinstance(operation, _EVENTLESS) and not known):
-            # Heartbeats are not logged. But they decide who is dead, and must decide it alike when this is replayed.
-            changes += beats
             changes.append(record)
         return events
 
@@ -152,9 +152,6 @@ class Master:
         if self._materializer is not None:
             self._materializer.note(len(changes))
         return place
-
-    def _heartbeats(self) -> list[bytes]:
-        return [encode(Heartbeat(app.app, app.seen)) for app in self._registry.apps()]
 
     def _knows(self, operation: Operation) -> bool:
         """Whether this operation, one of those that bring about no event, has been applied before."""
@@ -189,13 +186,32 @@ class Master:
                 reason,
             )
 
-    def expire(self, silent_seconds: float) -> None:
-        """Remove the applications that have not sent a heartbeat for so long."""
-        self.apply(ExpireApps(time.time() - silent_seconds))
+    def expire(self) -> None:
+        """Remove the applications that are silent; to be called LOOKS_PER_TIMEOUT times in that time, or more often."""
+
+        def check(registry: Registry, operation: Operation) -> None:
+            if isinstance(operation, ExpireApps) and not all(map(self._liveness.is_silent, operation.apps)):
+                raise InvalidArgument(f"a heartbeat of {operation.apps} came", remedy="let it live")
+
+        with self._lock:
+            silent = self._liveness.silent([app.app for app in self._registry.apps()])
+        if silent:
+            self.apply_all([ExpireApps((app,)) for app in silent], check)
 
     def heartbeat(self, app: str) -> None:
-        """Raises UnknownApp or AppExpired."""
-        self.apply(Heartbeat(app, time.time()))
+        """A heartbeat. One that comes while its application is being expired keeps it, or is refused.
+
+        :raises UnknownApp: it is not registered.
+        :raises AppExpired: it was silent for too long.
+        """
+        with self._lock:
+            self._registry.app(app)
+            self._liveness.heard(app)
+        self._sure()
+
+    def idle(self, app: str) -> float:
+        """Seconds since the last heartbeat of an application. To be called under `lock`."""
+        return self._liveness.idle(app)
 
     # ---------------------------------------------------------------------------------- snapshots
 
@@ -235,7 +251,6 @@ class Master:
             operations += map(RegisterWorker, self._registry.workers())
             for operation in operations:
                 self._registry.apply(operation)
-            self._revive()
             place = self._append([encode(operation) for operation in operations])
         self._log.wait(place)
         return info
@@ -243,11 +258,6 @@ class Master:
     def _copy(self) -> tuple[Registry, Place | None]:
         with self._lock:
             return self._registry.copy(), self._log.switch()
-
-    def _revive(self) -> None:
-        """The time during which there was no master is not held against anybody."""
-        for app in self._registry.apps():
-            self._registry.apply(Heartbeat(app.app, time.time()))
 
     # ------------------------------------------------------------------------------------ queries
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
@@ -17,10 +17,6 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 SUSPECT_SHARE = 0.4
 """Of the time after which a silent worker is given up: from then on it is the last choice. It is the first again with
 its next sign of life."""
-
-LOOK_SHARE = 0.5
-"""Of the same time: so much silence counts between two looks at most. A master that stood still for longer has heard of
-nobody, and the signs of life that came meanwhile are yet to be read."""
 
 BEATS_PER_TIMEOUT = 6
 SLOWEST_BEAT = 2.0
@@ -37,7 +33,8 @@ class Member:
     """A worker as the master sees it. `info.free_bytes` and `status` are those of its last sign of life."""
 
     info: WorkerInfo
-    seen: float
+    seen: float  # when its last heartbeat came, on the clock that counts silence
+    sure: float  # the same, counting every second
     status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
     placed: int = 0  # outputs sent to it since then
     draining: bool = False
@@ -55,14 +52,14 @@ class Membership:
     :param silent_seconds: a worker of which nothing was heard for so long is given up, with all that lies there.
     """
 
-    def __init__(self, master: Master, silent_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._master, self.silent_seconds, self._clock = master, silent_seconds, clock
+    def __init__(self, master: Master, silent_seconds: float, *, clock: Callable[[], float] = boot_seconds) -> None:
+        self._master, self.silent_seconds = master, silent_seconds
+        self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, clock), clock
         # Who joins and who is given up is decided one after the other, the registry's answer included.
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table
         # A master that was away has heard of nobody: that is not held against the workers.
-        self._members = {info.id: Member(info, clock()) for info in master.registry.workers()}
-        self._looked = clock()
+        self._members = {info.id: Member(info, *self._times()) for info in master.registry.workers()}
         self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
     def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
@@ -82,7 +79,7 @@ class Membership:
                     worker=info.id,
                 )
             self._master.apply(RegisterWorker(info))
-            member = Member(info, self._clock(), local=local, draining=draining)
+            member = Member(info, *self._times(), local=local, draining=draining)
             if former is not None and former.info.incarnation == info.incarnation:
                 member.draining |= former.draining
             self._drained.pop(info.id, None)
@@ -100,7 +97,8 @@ class Membership:
             if member is None or member.info.incarnation != incarnation:
                 raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
             member.info = replace(member.info, free_bytes=free_bytes)
-            member.seen, member.status, member.placed = self._clock(), status, 0
+            member.seen, member.sure = self._times()
+            member.status, member.placed = status, 0
             return member.draining
 
     def expire(self) -> list[str]:
@@ -110,11 +108,6 @@ class Membership:
         """
         with self._changes:
             with self._lock:
-                now = self._clock()
-                unheard = max(0.0, now - self._looked - LOOK_SHARE * self.silent_seconds)
-                self._looked = now
-                for member in self._members.values():
-                    member.seen = min(now, member.seen + unheard)
                 silent = [m for m in self._members.values() if self._silent(m)]
             lost = []
             for member in silent:
@@ -139,8 +132,8 @@ class Membership:
     def heard_of(self) -> set[str]:
         """The workers of which nobody need doubt that they are there: the last copy of an output may be theirs."""
         with self._lock:
-            since = self._clock() - SURE_BEATS * self.beat_seconds
-            return {member.info.id for member in self._members.values() if member.local or member.seen >= since}
+            since = self._every_second() - SURE_BEATS * self.beat_seconds
+            return {member.info.id for member in self._members.values() if member.local or member.sure >= since}
 
     def leave_empty(self, id: str, incarnation: int) -> None:
         """A drained worker goes.
@@ -226,6 +219,9 @@ class Membership:
             if ordered:
                 ordered[0].placed += 1
             return [member.info for member in ordered]
+
+    def _times(self) -> tuple[float, float]:
+        return self._clock(), self._every_second()
 
     def _silent(self, member: Member) -> bool:
         return not member.local and self._clock() - member.seen > self.silent_seconds

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
+from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.postgres.session import SURE_SECONDS
@@ -27,6 +29,7 @@ from shuffle_server.security import ServerSecurity, peer_credentials
 log = logging.getLogger(__name__)
 
 CONTROL_GRACE = 5.0
+HOUSEKEEPING_SECONDS = 5.0
 
 
 class MasterPart:
@@ -48,6 +51,7 @@ class MasterPart:
                 sync=options.durability == "fsynced",
                 snapshot_every=options.snapshot_every,
                 sure=self._storage.sure,
+                liveness=AppLiveness(options.app_timeout),
             )
         except BaseException:
             self._storage.close()
@@ -88,10 +92,16 @@ class MasterPart:
         """For the worker in this process: the workers that take map outputs, best first."""
         return self.membership.place(avoid=avoid)
 
+    @property
+    def look_seconds(self) -> float:
+        """How often `keep_house` is to be called."""
+        options = self._options
+        return min(HOUSEKEEPING_SECONDS, min(options.app_timeout, options.worker_timeout) / LOOKS_PER_TIMEOUT)
+
     def keep_house(self) -> None:
-        """To be called every few seconds."""
+        """To be called every `look_seconds`."""
         try:
-            self.master.expire(self._options.app_timeout)
+            self.master.expire()
             for worker in self.membership.expire():
                 log.error("worker %s was silent for too long; what lay only there is lost", worker)
         except (ShuffleError, OSError) as error:

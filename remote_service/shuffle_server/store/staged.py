@@ -8,10 +8,12 @@ import os
 import stat
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from shuffle_api.clock import Silence
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, Overloaded, ShuffleError, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
@@ -21,6 +23,7 @@ from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.spares import LARGE_BYTES
 from shuffle_transport.blocks import BlockBatch, add_rows
 
+IDLE_LOOK_SECONDS = 10.0  # so much counts as idle between two looks, of which there is one every few seconds
 SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
 
 
@@ -53,6 +56,7 @@ class StagedOutput:
         self._lent = False
         self.totals = Totals()
         self._touched = time.monotonic()
+        self._unwritten = Silence(IDLE_LOOK_SECONDS)
         home.writer(1)
 
     def take_turn(self, *, copy: bool = False) -> int:
@@ -94,16 +98,14 @@ class StagedOutput:
             self._touched = time.monotonic()
             return self.totals
 
-    @property
-    def touched(self) -> float:
-        """When anything was written last (time.monotonic). Of a lent file only its file system knows."""
-        if not self._lent:
-            return self._touched
-        try:
-            written = os.stat(self._path).st_mtime
-        except OSError:
-            return self._touched
-        return max(self._touched, time.monotonic() - max(0.0, time.time() - written))
+    def idle(self) -> float:
+        """Seconds for which nothing was written, between looks. Of a lent file only its file system knows."""
+        written = None
+        if self._lent:
+            with suppress(OSError):
+                status = os.stat(self._path)
+                written = status.st_mtime_ns, status.st_size
+        return self._unwritten.look((self._touched, written))
 
     def lend(self, size: int = 0) -> Path:
         """A file that another process writes this output to, about `size` bytes of it; `adopt` takes it back.

@@ -152,10 +152,9 @@ class Store:
 
     def drop_idle(self, seconds: float) -> int:
         """Drop the attempts that nobody has appended to for `seconds`; how many."""
-        before = time.monotonic() - seconds
         with self._lock:
             staged = list(self._staged.values())
-        idle = [(s.shuffle, s.output) for s in staged if s.touched < before]
+        idle = [(s.shuffle, s.output) for s in staged if s.idle() > seconds]
         for shuffle, output in idle:
             self.drop_staged(shuffle, output)
         return len(idle)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
 
+from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
@@ -36,6 +36,7 @@ from shuffle_transport.pool import BufferPool
 log = logging.getLogger(__name__)
 
 DATA_GRACE = 10.0
+HOUSEKEEPING_SECONDS = 5.0
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
@@ -130,9 +131,14 @@ class WorkerPart:
         """What monitoring asks; the arguments are those of WorkerSources."""
         return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, tells)
 
+    @property
+    def look_seconds(self) -> float:
+        """How often `keep_house` is to be called."""
+        return min(HOUSEKEEPING_SECONDS, self._options.relay_timeout / LOOKS_PER_TIMEOUT)
+
     def keep_house(self) -> None:
-        """To be called every few seconds."""
-        self.relay.watch(time.monotonic())
+        """To be called every `look_seconds`."""
+        self.relay.watch()
         self.store.close_idle()
         try:
             self.store.look()

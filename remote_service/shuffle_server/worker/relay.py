@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -49,13 +48,13 @@ class Relay:
         if gone is not None:
             gone.fail(UnknownShuffle(f"shuffle {shuffle} was unregistered", shuffle=shuffle))
 
-    def watch(self, now: float) -> None:
+    def watch(self) -> None:
         """Fail the shuffles whose one side has kept the other waiting; the streams that are there do so only when they
         get their turn, and a stream that waits for its peer does not."""
         with self._lock:
             shuffles = list(self._shuffles.values())
         for shuffle in shuffles:
-            shuffle.watch(now)
+            shuffle.watch(shuffle.clock())
 
     def close(self) -> None:
         """End all streams. Idempotent."""
@@ -109,7 +108,7 @@ class RelayStreams:
             raise InvalidArgument(f"reader attempt {ticket.relay.attempt}", remedy="attempts count from 0")
         schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
         shuffle = self._open(spec)
-        reader = shuffle.open_reader(ticket.first_partition, ticket.relay.attempt, time.monotonic())
+        reader = shuffle.open_reader(ticket.first_partition, ticket.relay.attempt, shuffle.clock())
         served = self._worker.instruments.traffic.pulled
         return schema, relay_messages(shuffle, reader, schema, cancelled, served, refused)
 

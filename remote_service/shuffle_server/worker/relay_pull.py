@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
@@ -35,24 +34,24 @@ def relay_messages(
     `served` hears of the blocks and payload bytes of each batch, `refused` of a failure.
     """
     totals = Totals()
-    spoken = time.monotonic()
+    spoken = shuffle.clock()
     try:
         while True:
-            taken = shuffle.take(reader, BATCH_BYTES, MAX_BATCH_ROWS, TICK_SECONDS, time.monotonic())
+            taken = shuffle.take(reader, BATCH_BYTES, MAX_BATCH_ROWS, TICK_SECONDS, shuffle.clock())
             if taken.pieces:
                 batch, rows = _batch(schema, taken.pieces)
                 totals = add_rows(totals, rows)
                 served(len(rows), int(rows["length"].sum()))
                 yield batch, b""
                 del batch
-                shuffle.read(reader, taken.pieces, time.monotonic())
+                shuffle.read(reader, taken.pieces, shuffle.clock())
             for end in taken.ends:
                 yield _said(schema, _map_end(end, reader.partition))
             if taken.finished:
                 shuffle.finish(reader)
                 yield _said(schema, pb.GetControl(end=messages.totals_message(totals)))
                 return
-            now = time.monotonic()
+            now = shuffle.clock()
             if taken.pieces or taken.ends:
                 spoken = now
                 continue
@@ -66,7 +65,7 @@ def relay_messages(
         refused(error)
         yield _said(schema, pb.GetControl(error=messages.error_message(error)))
     finally:
-        shuffle.leave_reader(reader, "left", time.monotonic())
+        shuffle.leave_reader(reader, "left", shuffle.clock())
 
 
 def _batch(schema: pa.Schema, pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,14 +44,14 @@ class RelayPush:
         with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
             self._granter = granter
             why = "broke off"
-            writer = shuffle.open_writer(output, self, time.monotonic())
+            writer = shuffle.open_writer(output, self, shuffle.clock())
             try:
                 self._take(shuffle, writer, granter, chunks)
             except ShuffleError as error:
                 why = f"was refused ({error.message})"
                 raise
             finally:
-                shuffle.leave_writer(writer, why, time.monotonic())
+                shuffle.leave_writer(writer, why, shuffle.clock())
                 with self._talking:
                     self._granter = None
 
@@ -74,7 +73,7 @@ class RelayPush:
     def _take(self, shuffle: RelayedShuffle, writer: RelayWriter, granter: Granter, chunks: Iterable[Any]) -> None:
         for control, batch in put_messages(self._worker, chunks):
             if batch is None:
-                shuffle.hear(writer, time.monotonic())
+                shuffle.hear(writer, shuffle.clock())
             else:
                 size = batch.payload.nbytes
                 with self._talking:
@@ -82,10 +81,10 @@ class RelayPush:
                     granted = None if self._granter is None else granter.received(size, control.backlog or None)
                     if granted is not None:
                         self._tell(pb.PutReply(granted=granted))
-                shuffle.put(writer, batch, time.monotonic())
+                shuffle.put(writer, batch, shuffle.clock())
                 self._worker.instruments.traffic.pushed(len(batch.rows), size)
             if control.abort:
-                shuffle.leave_writer(writer, "gave up", time.monotonic())
+                shuffle.leave_writer(writer, "gave up", shuffle.clock())
                 with self._talking:
                     self._tell(pb.PutReply())
                 return
@@ -98,9 +97,9 @@ class RelayPush:
         """Answer when all of it has been read, and say meanwhile that it is not forgotten."""
         stated = messages.totals(control.end)
         shuffle.end_writer(writer, stated, {part.partition: messages.totals(part.totals) for part in control.ends})
-        spoken = time.monotonic()
+        spoken = shuffle.clock()
         while not shuffle.wait_read(writer, TICK_SECONDS):
-            now = time.monotonic()
+            now = shuffle.clock()
             if self._cancelled():
                 raise StreamBroken("it was cancelled before all its blocks were read")
             shuffle.watch(now)

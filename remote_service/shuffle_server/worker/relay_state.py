@@ -1,4 +1,4 @@
-"""What is between the writers and the readers of one relayed shuffle: decisions and queues, no I/O, no clock.
+"""What is between the writers and the readers of one relayed shuffle: decisions and queues, no I/O.
 
 * A block is handed out once, to the reader of its partition, in the order in which its writer sent it.
 * What a writer sent costs its credit until it was read: the queues hold no more than the writers' windows.
@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from shuffle_api.clock import LOOK_SHARE, ServingClock
 from shuffle_api.errors import (
     AttemptSuperseded,
     CommitMismatch,
@@ -53,13 +54,16 @@ class _Lane:
 
 
 class RelayedShuffle:
-    """One relayed shuffle. Thread-safe. Times are `time.monotonic()`.
+    """One relayed shuffle. Thread-safe. Times are those of `clock`.
 
     :param timeout: seconds for which a side may be missing, a writer silent, a reader stuck.
+    :ivar clock: a worker that stood still has read nothing of what came meanwhile. To be looked at LOOKS_PER_TIMEOUT
+        times in `timeout`, or more often.
     """
 
     def __init__(self, spec: ShuffleSpec, timeout: float) -> None:
         self.spec, self._timeout = spec, timeout
+        self.clock = ServingClock(LOOK_SHARE * timeout)
         self._lock = threading.Lock()
         self._read = threading.Condition(self._lock)
         self._lanes: dict[int, _Lane] = {}

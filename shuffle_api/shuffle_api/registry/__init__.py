@@ -1,8 +1,8 @@
 """The metadata of shuffles as a pure state machine: what exists, which attempt won, where it lies.
 
-`Registry.apply(operation)` is the only way to change it. There is no clock, no lock and no I/O in here:
-time comes inside operations, the caller serializes, logs and replicates them. So the same code runs in one
-process, behind a server and in recovery, where the state is the log of operations applied again.
+`Registry.apply(operation)` is the only way to change it. There is no clock, no lock and no I/O in here: the caller
+decides which applications have expired, and serializes, logs and replicates the operations. So the same code runs in
+one process, behind a server and in recovery, where the state is the log of operations applied again.
 """
 
 from shuffle_api.registry.apps import AppRecord
@@ -18,7 +18,6 @@ from shuffle_api.registry.events import (
 from shuffle_api.registry.operations import (
     CommitMapOutput,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     Operation,
@@ -37,7 +36,6 @@ __all__ = [
     "Event",
     "ExpireApps",
     "Figures",
-    "Heartbeat",
     "LoseMapOutput",
     "LoseWorker",
     "LostOutput",

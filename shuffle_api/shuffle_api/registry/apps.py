@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from shuffle_api.errors import AppExists, AppExpired, UnknownApp
 
@@ -12,17 +13,16 @@ EXPIRED_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AppRecord:
-    """A registered application; `seen` is its last sign of life, in seconds since the epoch."""
+    """A registered application."""
 
     app: str
     instance: str
     name: str
-    seen: float
 
 
 @dataclass(slots=True)
 class Apps:
-    """`live` and `expired` by application id; an id is in one of them at most."""
+    """`live` and `expired` by application id, `expired` in the order of expiry; an id is in one of them at most."""
 
     live: dict[str, AppRecord] = field(default_factory=dict)
     expired: dict[str, AppRecord] = field(default_factory=dict)
@@ -48,35 +48,23 @@ class Apps:
             raise AppExpired(f"application {app!r} was silent for too long; its data is gone")
 
     def register(self, record: AppRecord) -> None:
-        """Begin a run, or take the repeated call of a run that has begun for a sign of life.
+        """Begin a run; the repeated call of a run that has begun changes nothing.
 
-        The id of an expired run is free for the next run, but not for the same one: its data is gone.
+        The id of an expired run is free, for the same run too: its shuffles are gone, and are registered anew.
 
         :raises AppExists: another run has this id.
-        :raises AppExpired: this very run has expired.
         """
-        app = record.app
-        if app in self.expired and self.expired[app].instance == record.instance:
-            self.check_not_expired(app)
-        if app not in self.live:
-            self.expired.pop(app, None)
-            self.live[app] = record
-        elif self.live[app].instance == record.instance:
-            self.heartbeat(app, record.seen)
-        else:
-            raise AppExists(f"application {app!r} is registered by another run")
+        present = self.live.get(record.app)
+        if present is None:
+            self.expired.pop(record.app, None)
+            self.live[record.app] = record
+        elif present.instance != record.instance:
+            raise AppExists(f"application {record.app!r} is registered by another run")
 
-    def heartbeat(self, app: str, at: float) -> None:
-        """Note a sign of life; a late one does not set the clock back. Raises what `get` raises."""
-        record = self.get(app)
-        self.live[app] = replace(record, seen=max(record.seen, at))
-
-    def expire(self, before: float) -> list[str]:
-        """Move the applications last seen before `before` to the expired ones; return their ids."""
-        dead = [record for record in self.live.values() if record.seen < before]
-        for record in dead:
-            del self.live[record.app]
-        # Which ones are forgotten depends on the records alone, not on the order of history.
-        remembered = sorted([*self.expired.values(), *dead], key=lambda record: (record.seen, record.app))
-        self.expired = {record.app: record for record in remembered[-EXPIRED_REMEMBERED:]}
-        return [record.app for record in dead]
+    def expire(self, apps: Iterable[str]) -> list[str]:
+        """Move these applications to the expired ones; return the ids of those that were live."""
+        dead = [app for app in dict.fromkeys(apps) if app in self.live]
+        self.expired.update((app, self.live.pop(app)) for app in dead)
+        for app in list(self.expired)[:-EXPIRED_REMEMBERED]:
+            del self.expired[app]
+        return dead

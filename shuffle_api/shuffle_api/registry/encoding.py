@@ -130,7 +130,7 @@ def _other(data: bytes, at: int) -> tuple[Operation, int]:
 def _build(kind: Any, value: Any) -> Any:
     """A (nested) dataclass of its fields."""
     if not dataclasses.is_dataclass(kind):
-        return value
+        return tuple(value) if isinstance(value, list) else value
     hints = typing.get_type_hints(kind)
     return typing.cast(Any, kind)(**{name: _build(hints[name], field) for name, field in value.items()})
 

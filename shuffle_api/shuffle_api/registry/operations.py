@@ -1,4 +1,4 @@
-"""Everything that can change the registry. Times are seconds since the epoch, taken by whoever makes the operation.
+"""Everything that can change the registry. No operation holds a time.
 
 Each operation is idempotent: applying it twice in a row gives the same state as once. Those that name what
 is gone already (`UnregisterApp`, `UnregisterShuffle`, `LoseWorker`, a stale `LoseMapOutput`) do nothing.
@@ -24,18 +24,9 @@ class RegisterApp:
     app: str
     instance: str
     name: str
-    at: float
 
     def __post_init__(self) -> None:
         check_run(self.app)
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """The application was alive at this time."""
-
-    app: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +38,9 @@ class UnregisterApp:
 
 @dataclass(frozen=True, slots=True)
 class ExpireApps:
-    """Applications last heard of before this time are dead: their shuffles go, their ids are remembered."""
+    """These applications were silent for too long: their shuffles go, their ids are remembered."""
 
-    before: float
+    apps: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,6 @@ class LoseWorker:
 
 Operation: TypeAlias = (
     RegisterApp
-    | Heartbeat
     | UnregisterApp
     | ExpireApps
     | RegisterShuffle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 
 from shuffle_api.registry.apps import AppRecord, Apps
@@ -37,11 +36,11 @@ def rebuild(apps: Apps, shuffles: Collection[ShuffleOutputs], workers: Mapping[s
 def _expired(apps: Apps) -> Iterator[Operation]:
     yield from map(_register, apps.expired.values())
     if apps.expired:
-        yield ExpireApps(math.nextafter(max(record.seen for record in apps.expired.values()), math.inf))
+        yield ExpireApps(tuple(apps.expired))
 
 
 def _register(record: AppRecord) -> RegisterApp:
-    return RegisterApp(record.app, record.instance, record.name, at=record.seen)
+    return RegisterApp(record.app, record.instance, record.name)
 
 
 def _shuffle(outputs: ShuffleOutputs) -> Iterator[Operation]:

@@ -19,7 +19,6 @@ from shuffle_api.registry.events import (
 from shuffle_api.registry.operations import (
     CommitMapOutput,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     Operation,
@@ -80,8 +79,8 @@ class Registry:
         """Make one change and say what it brought about. When it raises, nothing has changed.
 
         :raises AppExists: RegisterApp: another instance has this id.
-        :raises AppExpired: the operation names an application that expired.
-        :raises UnknownApp: Heartbeat, RegisterShuffle: no such application.
+        :raises AppExpired: the operation names a shuffle of an application that expired.
+        :raises UnknownApp: RegisterShuffle: no such application.
         :raises ShuffleExists: RegisterShuffle: the id is taken by a shuffle with other properties.
         :raises UnknownShuffle: CommitMapOutput, LoseMapOutput: no such shuffle.
         :raises InvalidArgument: CommitMapOutput: the worker is not registered, or there are several.
@@ -92,11 +91,7 @@ class Registry:
         return self._HANDLERS[type(operation)](self, operation)
 
     def _register_app(self, op: RegisterApp) -> tuple[Event, ...]:
-        self._apps.register(AppRecord(op.app, op.instance, op.name, op.at))
-        return ()
-
-    def _heartbeat(self, op: Heartbeat) -> tuple[Event, ...]:
-        self._apps.heartbeat(op.app, op.at)
+        self._apps.register(AppRecord(op.app, op.instance, op.name))
         return ()
 
     def _unregister_app(self, op: UnregisterApp) -> tuple[Event, ...]:
@@ -104,7 +99,7 @@ class Registry:
         return () if gone is None else self._removed(op.app, "unregistered")
 
     def _expire_apps(self, op: ExpireApps) -> tuple[Event, ...]:
-        return tuple(event for app in self._apps.expire(op.before) for event in self._removed(app, "expired"))
+        return tuple(event for app in self._apps.expire(op.apps) for event in self._removed(app, "expired"))
 
     def _register_shuffle(self, op: RegisterShuffle) -> tuple[Event, ...]:
         id = op.spec.id
@@ -288,7 +283,6 @@ class Registry:
 
     _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {
         RegisterApp: _register_app,
-        Heartbeat: _heartbeat,
         UnregisterApp: _unregister_app,
         ExpireApps: _expire_apps,
         RegisterShuffle: _register_shuffle,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -68,7 +67,7 @@ class Exchange:
 
     def register_app(self, app: str, instance: str) -> None:
         """:raises AppExists: another instance has this id."""
-        self._apply(RegisterApp(app, instance, name=app, at=time.time()))
+        self._apply(RegisterApp(app, instance, name=app))
 
     def unregister_app(self, app: str) -> None:
         """Remove the application and its data."""

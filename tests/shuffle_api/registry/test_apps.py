@@ -1,4 +1,4 @@
-"""Applications: one run per id, heartbeats, expiry, and what is remembered of the expired."""
+"""Applications: one run per id, expiry, and what is remembered of the expired."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from shuffle_api.registry import apps as apps_module
 from shuffle_api.registry.apps import AppRecord, Apps
 
 
-def record(app: str = "a", instance: str = "run-1", seen: float = 10.0) -> AppRecord:
-    return AppRecord(app, instance, "name", seen)
+def record(app: str = "a", instance: str = "run-1") -> AppRecord:
+    return AppRecord(app, instance, "name")
 
 
 @pytest.fixture
@@ -25,50 +25,45 @@ def test_unknown_application_is_named(apps: Apps) -> None:
         apps.get("b")
 
 
-def test_registering_the_same_run_again_is_a_sign_of_life(apps: Apps) -> None:
-    apps.register(record(seen=20.0))
-    assert apps.get("a") == record(seen=20.0)
+def test_registering_the_same_run_again_changes_nothing(apps: Apps) -> None:
+    apps.register(record())
+    assert apps.live == {"a": record()}
 
 
 def test_registering_another_run_is_refused_and_changes_nothing(apps: Apps) -> None:
     with pytest.raises(AppExists, match="'a'"):
-        apps.register(record(instance="run-2", seen=20.0))
+        apps.register(record(instance="run-2"))
     assert apps.get("a") == record()
 
 
-def test_late_heartbeat_does_not_set_the_clock_back(apps: Apps) -> None:
-    apps.heartbeat("a", 30.0)
-    apps.heartbeat("a", 20.0)
-    assert apps.get("a").seen == 30.0
-
-
-def test_expiry_takes_those_seen_before_the_time_and_no_others(apps: Apps) -> None:
-    apps.register(record("b", seen=10.1))
-    assert apps.expire(before=10.0) == []
-    assert apps.expire(before=10.1) == ["a"]
+def test_expiry_takes_the_named_ones_that_are_live_and_no_others(apps: Apps) -> None:
+    apps.register(record("b"))
+    assert apps.expire(["nobody", "a", "a"]) == ["a"]
     assert list(apps.live) == ["b"]
+    assert apps.expire(["a"]) == []
 
 
 def test_expired_application_is_told_from_an_unknown_one(apps: Apps) -> None:
-    apps.expire(before=11.0)
-    for call in (lambda: apps.get("a"), lambda: apps.heartbeat("a", 12.0), lambda: apps.register(record())):
-        with pytest.raises(AppExpired, match="'a'"):
-            call()
+    apps.expire(["a"])
+    with pytest.raises(AppExpired, match="'a'"):
+        apps.get("a")
 
 
-def test_next_run_may_take_the_id_of_an_expired_one(apps: Apps) -> None:
-    apps.expire(before=11.0)
-    apps.register(record(instance="run-2", seen=12.0))
-    assert apps.get("a").instance == "run-2"
+@pytest.mark.parametrize("instance", ["run-1", "run-2"])
+def test_the_id_of_an_expired_run_is_free_for_the_same_run_and_the_next(apps: Apps, instance: str) -> None:
+    apps.expire(["a"])
+    apps.register(record(instance=instance))
+    assert apps.get("a").instance == instance
     assert apps.expired == {}
 
 
 def test_only_the_latest_expired_applications_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apps_module, "EXPIRED_REMEMBERED", 2)
     apps = Apps()
-    for n in (3, 1, 2):
-        apps.register(record(f"app-{n}", seen=float(n)))
-    apps.expire(before=4.0)
-    assert sorted(apps.expired) == ["app-2", "app-3"]
+    for n in (1, 2, 3):
+        apps.register(record(f"app-{n}"))
+    apps.expire(["app-3"])
+    apps.expire(["app-1", "app-2"])
+    assert list(apps.expired) == ["app-1", "app-2"]
     with pytest.raises(UnknownApp):
-        apps.get("app-1")
+        apps.get("app-3")

@@ -11,7 +11,6 @@ from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId
 from shuffle_api.registry import (
     CommitMapOutput,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     Operation,
@@ -24,7 +23,7 @@ from shuffle_api.registry import (
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.values import CONTENTS, MapOutput, ShuffleSpec, Totals, WorkerInfo
 
-TEXTS, TIMES = st.text(max_size=20), st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(max_size=20)
 APPS = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}", fullmatch=True)
 WORKERS = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 NUMBERS, COUNTS = st.integers(0, MAX_ID), st.integers(0, 2**64 - 1)
@@ -36,10 +35,9 @@ SPECS = st.builds(
 )
 OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     COMMITS,
-    st.builds(RegisterApp, APPS, TEXTS, TEXTS, TIMES),
-    st.builds(Heartbeat, APPS, TIMES),
+    st.builds(RegisterApp, APPS, TEXTS, TEXTS),
     st.builds(UnregisterApp, APPS),
-    st.builds(ExpireApps, TIMES),
+    st.builds(ExpireApps, st.lists(APPS, max_size=3).map(tuple)),
     st.builds(RegisterShuffle, SPECS),
     st.builds(UnregisterShuffle, IDS),
     st.builds(LoseMapOutput, IDS, ATTEMPTS, TEXTS),

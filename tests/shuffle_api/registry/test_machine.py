@@ -27,7 +27,6 @@ from shuffle_api.registry import (
     CommitMapOutput,
     Event,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     LostOutput,
@@ -47,7 +46,6 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 
 # Few names, so that operations meet.
 APPS, MAPS = st.sampled_from("ab"), st.integers(0, 2)
-TIMES = st.integers(0, 9).map(float)
 IDS = st.builds(ShuffleId, APPS, st.integers(0, 1))
 ATTEMPTS = st.builds(MapAttempt, MAPS, st.integers(0, 2))
 WORKERS = st.sampled_from(["w1", "w2"])
@@ -57,17 +55,16 @@ ALL_IDS = [ShuffleId(app, number) for app in "ab" for number in range(2)]
 
 COMMITS = st.builds(CommitMapOutput, IDS, OUTPUTS)
 SETTING_UP = st.one_of(
-    st.builds(RegisterApp, APPS, st.sampled_from(["run-1", "run-2"]), st.just(""), TIMES),
+    st.builds(RegisterApp, APPS, st.sampled_from(["run-1", "run-2"]), st.just("")),
     st.builds(RegisterShuffle, st.builds(ShuffleSpec, IDS, st.integers(1, 2), st.just(3))),
     st.builds(RegisterWorker, st.builds(WorkerInfo, WORKERS, st.just("host"), st.integers(0, 1))),
-    st.builds(Heartbeat, APPS, TIMES),
 )
 LOSING = st.one_of(
     st.builds(LoseMapOutput, IDS, ATTEMPTS, REASONS, st.one_of(st.just(""), WORKERS)),
     st.builds(LoseWorker, WORKERS, REASONS),
     st.builds(UnregisterShuffle, IDS),
     st.builds(UnregisterApp, APPS),
-    st.builds(ExpireApps, TIMES),
+    st.builds(ExpireApps, st.lists(APPS, max_size=2).map(tuple)),
 )
 
 
@@ -106,7 +103,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         for worker in ("w1", "w2"):
             self.apply(RegisterWorker(WorkerInfo(worker, "host", 0)))
-        self.apply(RegisterApp("a", "run-1", "", at=5.0))
+        self.apply(RegisterApp("a", "run-1", ""))
         self.apply(RegisterShuffle(ShuffleSpec(ShuffleId("a", 0), 1, 3)))
 
     @rule()

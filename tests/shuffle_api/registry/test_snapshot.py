@@ -6,7 +6,6 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import (
     CommitMapOutput,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     Operation,
@@ -21,7 +20,7 @@ ID = ShuffleId("app", 1)
 BEGIN: list[Operation] = [
     RegisterWorker(WorkerInfo("w1", "host1", 1)),
     RegisterWorker(WorkerInfo("w2", "host2", 2)),
-    RegisterApp("app", "run-1", "", at=100.0),
+    RegisterApp("app", "run-1", ""),
     RegisterShuffle(ShuffleSpec(ID, 2, 3)),
 ]
 
@@ -52,8 +51,8 @@ def test_nothing_needs_no_operations() -> None:
 
 
 def test_detours_are_left_out() -> None:
-    beats = [Heartbeat("app", at=100.0 + n) for n in range(50)]
-    operations = check_rebuilt(after(*beats, commit(0, 0, "w1"), commit(0, 0, "w1")))
+    again = [RegisterApp("app", "run-1", "")] * 50
+    operations = check_rebuilt(after(*again, commit(0, 0, "w1"), commit(0, 0, "w1")))
     assert len(operations) == len(BEGIN) + 1
 
 
@@ -76,8 +75,12 @@ def test_outputs_lost_with_their_worker_are_kept_and_the_worker_stays_gone() -> 
 
 
 def test_expired_applications_are_remembered_and_the_living_stay() -> None:
-    registry = after(
-        RegisterApp("other", "run-1", "", at=500.0), ExpireApps(before=200.0), RegisterApp("third", "run-1", "", at=1.0)
-    )
+    registry = after(RegisterApp("other", "run-1", ""), ExpireApps(("app",)), RegisterApp("third", "run-1", ""))
     check_rebuilt(registry)
     assert {record.app for record in registry.apps()} == {"other", "third"}
+
+
+def test_expired_applications_are_remembered_in_the_order_in_which_they_expired() -> None:
+    names = ("b", "app", "a")
+    registry = after(*(RegisterApp(name, "run-1", "") for name in names), *(ExpireApps((name,)) for name in names))
+    assert ExpireApps(names) in check_rebuilt(registry)

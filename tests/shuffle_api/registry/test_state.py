@@ -23,7 +23,6 @@ from shuffle_api.registry import (
     AppRemoved,
     CommitMapOutput,
     ExpireApps,
-    Heartbeat,
     LoseMapOutput,
     LoseWorker,
     LostOutput,
@@ -43,7 +42,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 ID = ShuffleId("app", 1)
 SPEC = ShuffleSpec(ID, partitions=2, maps=3)
 W1, W2 = WorkerInfo("w1", "host1", 1), WorkerInfo("w2", "host2", 2)
-REGISTER = RegisterApp("app", "run-1", "An app", at=100.0)
+REGISTER = RegisterApp("app", "run-1", "An app")
 
 
 def output(map: int, attempt: int = 0, worker: str = "w1") -> MapOutput:
@@ -106,7 +105,7 @@ def test_expired_never_written_and_lost_are_three_errors(registry: Registry) -> 
         registry.map_output(ID, 0)
     with pytest.raises(MapOutputNotWritten):
         registry.map_output(ID, 1)
-    registry.apply(ExpireApps(before=101.0))
+    registry.apply(ExpireApps(("app",)))
     for map in (0, 1):
         with pytest.raises(AppExpired):
             registry.map_output(ID, map)
@@ -165,7 +164,7 @@ def test_shuffle_of_an_unknown_application_is_refused(registry: Registry) -> Non
 
 
 def test_end_of_an_application_removes_its_shuffles_first(registry: Registry) -> None:
-    registry.apply(RegisterApp("other", "run-1", "", at=100.0))
+    registry.apply(RegisterApp("other", "run-1", ""))
     registry.apply(RegisterShuffle(ShuffleSpec(ShuffleId("other", 1), 1, 1)))
     assert registry.apply(UnregisterApp("app")) == (ShuffleRemoved(ID), AppRemoved("app", "unregistered"))
     assert registry.apply(UnregisterApp("app")) == ()
@@ -176,18 +175,15 @@ def test_end_of_an_application_removes_its_shuffles_first(registry: Registry) ->
 
 
 def test_expiry_removes_silent_applications_with_their_shuffles(registry: Registry) -> None:
-    registry.apply(RegisterApp("other", "run-1", "", at=100.0))
-    registry.apply(Heartbeat("other", at=150.0))
-    assert registry.apply(ExpireApps(before=150.0)) == (ShuffleRemoved(ID), AppRemoved("app", "expired"))
-    assert registry.apply(ExpireApps(before=150.0)) == ()
+    registry.apply(RegisterApp("other", "run-1", ""))
+    assert registry.apply(ExpireApps(("app",))) == (ShuffleRemoved(ID), AppRemoved("app", "expired"))
+    assert registry.apply(ExpireApps(("app",))) == ()
     assert [record.app for record in registry.apps()] == ["other"]
 
 
 def test_what_an_expired_application_sends_late_is_refused_as_expired(registry: Registry) -> None:
-    registry.apply(ExpireApps(before=101.0))
+    registry.apply(ExpireApps(("app",)))
     for late in (
-        REGISTER,
-        Heartbeat("app", at=200.0),
         RegisterShuffle(SPEC),
         CommitMapOutput(ID, output(1)),
         LoseMapOutput(ID, MapAttempt(0, 0), "x"),
@@ -198,14 +194,13 @@ def test_what_an_expired_application_sends_late_is_refused_as_expired(registry: 
 
 
 def test_another_run_with_a_live_id_is_refused(registry: Registry) -> None:
-    refused(registry, RegisterApp("app", "run-2", "", at=200.0), AppExists)
-    refused(registry, Heartbeat("nobody", at=1.0), UnknownApp)
-    assert registry.app("app").seen == 100.0
+    refused(registry, RegisterApp("app", "run-2", ""), AppExists)
+    assert registry.app("app").instance == "run-1"
 
 
 def test_next_run_of_an_expired_id_sees_nothing_of_the_first(registry: Registry) -> None:
-    registry.apply(ExpireApps(before=101.0))
-    registry.apply(RegisterApp("app", "run-2", "", at=200.0))
+    registry.apply(ExpireApps(("app",)))
+    registry.apply(RegisterApp("app", "run-2", ""))
     with pytest.raises(UnknownShuffle):
         registry.map_output(ID, 0)
 

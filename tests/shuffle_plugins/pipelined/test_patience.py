@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from shuffle_api.errors import DeadlineExceeded, StreamBroken
@@ -60,7 +58,7 @@ class Scripted(Source):
 
 def test_connection_may_come_back_however_long_it_had_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(feeds, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(feeds, "ServingClock", lambda cap: lambda: clock[0])
     inbox = Inbox(SHUFFLE, range(1), Terms(), None)
     sources = [Scripted(clock, breaks=True), Scripted(clock, breaks=True), Scripted(clock, breaks=False)]
     feed = feeds.Feed(SHUFFLE, inbox.inputs[0], inbox, lambda bound, position: sources.pop(0), Terms(), 30.0)

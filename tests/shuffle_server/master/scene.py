@@ -22,7 +22,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 
 SHUFFLE = ShuffleId("app", 1)
 BEGIN: list[Operation] = [
-    RegisterApp("app", "i", "näme", 1.5),
+    RegisterApp("app", "i", "näme"),
     RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2, "zstd:3", "spark")),
     RegisterWorker(WorkerInfo("w", "h", 1, 2)),
 ]
@@ -40,7 +40,7 @@ OPERATIONS: list[Operation] = [
     commit(1, 3),
     LoseWorker("w", "burnt"),
     UnregisterShuffle(SHUFFLE),
-    ExpireApps(1.0),
+    ExpireApps(("nobody",)),
     UnregisterApp("app"),
 ]
 

@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 
 
 def operation(number: int, size: int = 0) -> RegisterApp:
-    return RegisterApp(f"a{number}", "i", "x" * size, 0.0)
+    return RegisterApp(f"a{number}", "i", "x" * size)
 
 
 def put(log: OperationLog, *operations: Operation) -> None:

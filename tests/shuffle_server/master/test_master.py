@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +23,6 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import (
     AppRemoved,
     Event,
-    Heartbeat,
     MapOutputCommitted,
     Operation,
     RegisterApp,
@@ -34,12 +33,22 @@ from shuffle_api.registry import (
     UnregisterShuffle,
 )
 from shuffle_api.values import ShuffleSpec, Totals, WorkerInfo
-from shuffle_server.master.master import Master
+from shuffle_server.master.liveness import AppLiveness
+from shuffle_server.master.master import Check, Master, Outcome
 from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import DamagedFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, SHUFFLE, commit, registry_after
 from tests.shuffle_server.master.simulated import SimulatedDirectory
+
+UNKNOWN = ShuffleSpec(ShuffleId("no", 1), 1, 1)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
@@ -87,7 +96,7 @@ def test_each_operation_of_several_has_an_outcome_of_its_own_and_listeners_hear_
     master.subscribe(heard.append)
     master.apply_all(BEGIN)
     outcomes = master.apply_all(
-        [commit(0), commit(0, attempt=1), commit(1), UnregisterShuffle(ShuffleId("no", 1)), Heartbeat("no", 1.0)]
+        [commit(0), commit(0, attempt=1), commit(1), UnregisterShuffle(ShuffleId("no", 1)), RegisterShuffle(UNKNOWN)]
     )
     committed = [MapOutputCommitted(SHUFFLE, commit(n).output) for n in (0, 1)]
     assert [type(each) for each in outcomes] == [tuple, AttemptSuperseded, tuple, tuple, UnknownApp]
@@ -113,13 +122,15 @@ def test_many_threads_commit_and_all_of_it_is_there_after_a_power_cut() -> None:
     master.close()
 
 
-def test_a_heartbeat_that_was_never_logged_still_keeps_an_application_alive_when_the_log_is_replayed() -> None:
-    directory = SimulatedDirectory()
-    master = Master(directory)
+def test_a_heartbeat_that_is_not_logged_keeps_an_application_alive_when_the_log_is_replayed() -> None:
+    directory, clock = SimulatedDirectory(), Clock()
+    master = Master(directory, liveness=AppLiveness(60.0, clock))
     for app in ("silent", "lively"):
-        master.apply(RegisterApp(app, "i", "", 1.0))
-    master.heartbeat("lively")
-    master.expire(silent_seconds=60.0)
+        master.apply(RegisterApp(app, "i", ""))
+    for _ in range(5):
+        clock.now += 15.0
+        master.heartbeat("lively")
+        master.expire()
     registry = recover(directory.after_process_crash()).registry
     assert [app.app for app in registry.apps()] == ["lively"]
     with pytest.raises(AppExpired):
@@ -128,11 +139,15 @@ def test_a_heartbeat_that_was_never_logged_still_keeps_an_application_alive_when
     master.close()
 
 
-def test_an_expiry_tells_of_the_application_and_its_shuffles(master: Master) -> None:
+def test_an_expiry_tells_of_the_application_and_its_shuffles() -> None:
     heard: list[Event] = []
+    clock = Clock()
+    master = Master(None, liveness=AppLiveness(60.0, clock))
     master.apply_all(BEGIN)
     master.subscribe(heard.append)
-    master.expire(silent_seconds=60.0)
+    for _ in range(5):
+        clock.now += 15.0
+        master.expire()
     assert heard == [ShuffleRemoved(SHUFFLE), AppRemoved("app", "expired")]
     with pytest.raises(AppExpired):
         master.registry.spec(SHUFFLE)
@@ -318,3 +333,62 @@ def test_a_damaged_or_missing_snapshot_is_not_restored_from(master: Master, tmp_
         master.restore(tmp_path / "copy")
     with pytest.raises(UnknownShuffle):
         master.registry.spec(SHUFFLE)
+
+
+def test_a_heartbeat_between_the_decision_to_expire_and_its_application_keeps_the_application(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    master = Master(None, liveness=AppLiveness(60.0, clock))
+    for app in ("late", "silent"):
+        master.apply(RegisterApp(app, "i", ""))
+    for _ in range(5):
+        clock.now += 15.0
+        with master.lock:
+            master.idle("late")  # looks at the clock
+    apply_all = master.apply_all
+
+    def slow(operations: Sequence[Operation], check: Check | None = None) -> list[Outcome]:
+        master.heartbeat("late")
+        return apply_all(operations, check)
+
+    monkeypatch.setattr(master, "apply_all", slow)
+    master.expire()
+    assert [app.app for app in master.registry.apps()] == ["late"]
+    with pytest.raises(AppExpired):
+        master.heartbeat("silent")
+
+
+def test_a_restart_holds_silence_against_nobody_and_a_dead_application_still_expires(tmp_path: Path) -> None:
+    clock = Clock()
+    master = Master(tmp_path, liveness=AppLiveness(60.0, clock))
+    master.apply_all(BEGIN)
+    master.close()
+    clock.now += 1000.0
+    again = Master(tmp_path, liveness=AppLiveness(60.0, clock))
+    again.expire()
+    assert [app.app for app in again.registry.apps()] == ["app"]
+    for _ in range(5):
+        clock.now += 15.0
+        again.expire()
+    assert again.registry.apps() == []
+    again.close()
+
+
+def test_an_expired_run_registers_again_and_so_do_its_shuffles(tmp_path: Path) -> None:
+    clock = Clock()
+    master = Master(tmp_path, liveness=AppLiveness(60.0, clock))
+    master.apply_all([*BEGIN, commit(0)])
+    for _ in range(5):
+        clock.now += 15.0
+        master.expire()
+    with pytest.raises(AppExpired):
+        master.apply(BEGIN[1])
+    master.apply_all(BEGIN)
+    assert master.registry.map_outputs(SHUFFLE) == ([], None)
+    master.apply(commit(0))
+    master.close()
+    again = Master(tmp_path)
+    assert again.registry == master.registry
+    assert [app.app for app in again.registry.apps()] == ["app"]
+    again.close()

@@ -78,13 +78,13 @@ def test_a_log_without_room_is_not_ready_until_an_operation_found_room(tmp_path:
         observation = attach(parts)
         directory.room = 0
         with pytest.raises(StorageFailed):
-            parts.master.apply(RegisterApp("a", "run", "", 0.0))
+            parts.master.apply(RegisterApp("a", "run", ""))
         ready = get(observation.address, "/ready")
         assert (ready.status, list(ready.failed())) == (503, ["journal"])
         assert "tried again" in ready.failed()["journal"]
         assert get(observation.address, "/health").status == 200
         directory.room = 1 << 20
-        parts.master.apply(RegisterApp("b", "run", "", 0.0))
+        parts.master.apply(RegisterApp("b", "run", ""))
         assert get(observation.address, "/ready").status == 200
 
 
@@ -94,7 +94,7 @@ def test_a_log_that_was_given_up_is_ill_because_only_a_restart_helps(tmp_path: P
         observation = attach(parts)
         directory.failing_sync = True
         with pytest.raises(StorageFailed):
-            parts.master.apply(RegisterApp("a", "run", "", 0.0))
+            parts.master.apply(RegisterApp("a", "run", ""))
         for path in ("/health", "/ready"):
             answer = get(observation.address, path)
             assert answer.status == 503

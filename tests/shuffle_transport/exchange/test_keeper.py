@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import queue
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -12,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from shuffle_transport.exchange.keeper import Keeper
+from tests.processes import stopped
 from tests.shuffle_transport.exchange.helpers import TIMEOUT
 
 SOON = 0.02
@@ -172,3 +175,29 @@ def test_a_closed_keeper_has_no_thread() -> None:
     keeper.close()
     keeper.close()
     assert "closed-keeper" not in [thread.name for thread in threading.enumerate()]
+
+
+SLEEPER = """
+import sys, threading, time
+from shuffle_transport.exchange.keeper import Keeper
+keeper, aborted = Keeper("test"), threading.Event()
+with keeper.guard(time.monotonic() + 2.0, aborted.set):
+    print("began", flush=True)
+    sys.stdin.readline()
+    time.sleep(0.3)
+print(aborted.is_set(), flush=True)
+keeper.begin("key", time.monotonic() + 0.1, aborted.set)
+print(aborted.wait(30.0), flush=True)
+keeper.close()
+"""
+
+
+def test_a_deadline_that_passed_while_the_process_was_stopped_has_a_moment_left() -> None:
+    command = [sys.executable, "-c", SLEEPER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        with stopped(process.pid):
+            time.sleep(4.0)
+        said, _ = process.communicate("go on\n", timeout=60)
+    assert said.splitlines() == ["False", "True"]

@@ -4,6 +4,9 @@ One thread per client or endpoint. Whoever begins a write says until when it may
 aborts the stream, which ends the write. Between deadlines it asks watched channels whether their peers are alive, each
 when it wants to be asked. Alarms are in a heap: to look at all channels whenever one of them wants something cost one
 that was busy beside 500 idle ones a third of its throughput.
+
+A deadline that passes while the process itself is stopped proves nothing about the peer. A keeper that woke too late
+postpones all alarms by as much, and by up to a second more, in which what came meanwhile is read.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _LONG = 3600.0
+_LOOK = 1.0  # seconds: a keeper that has alarms sleeps no longer, so that it notices when the process stood still
+_STOOD = 0.5  # seconds from which on a keeper that woke too late stood still
 _FEW = 64  # alarms in the heap that count no more, beside as many as do
 
 Check = Callable[[float], float]
@@ -138,8 +143,18 @@ class Keeper:
                         continue
                     del self._set[alarm.key]
                     return alarm
-            self._changed.wait(min(pause, _LONG))
+            self._sleep(min(pause, _LOOK) if self._heap else pause)
         return None
+
+    def _sleep(self, pause: float) -> None:
+        until = time.monotonic() + pause
+        self._changed.wait(pause)
+        late = time.monotonic() - until
+        if late > _STOOD:
+            later = late + min(late, _LOOK)
+            self._alarms = {n: replace(alarm, time=alarm.time + later) for n, alarm in self._alarms.items()}
+            self._heap = [(alarm.time, number) for number, alarm in self._alarms.items()]
+            heapq.heapify(self._heap)
 
     # --------------------------------------------------------------------------------------------- the thread
 

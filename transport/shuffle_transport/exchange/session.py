@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from shuffle_api.clock import Silence
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.codecs import Codec
@@ -59,6 +60,7 @@ class Session:
         self.outbox = Outbox(where, keeper, self._state, keep=resume)
         self.heard = self.known = False  # something has come: on the present stream, on any
         self._keeper, self._scribe, self._silence = keeper, scribe, silence
+        self._unheard = Silence(silence / 4)
         self._stream: Stream | None = None
         self._reading: Reading | None = None
         self._detached = threading.Event()
@@ -224,7 +226,7 @@ class Session:
             if self._over:
                 return now + _LONG
             return min(now + _LONG, max(now, self._away_until))
-        if self._silence and now - reading.heard_at > self._silence:
+        if self._silence and self._unheard.look((stream, reading.heard_at)) > self._silence:
             self._silent = True
             stream.abort()
         return now + max((self._silence or _LONG) / 4, _OFTEN)

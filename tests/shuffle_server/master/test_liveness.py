@@ -1,0 +1,65 @@
+"""Who is silent: heartbeats, looks and pauses in any order."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT
+from shuffle_server.master.liveness import AppLiveness
+
+TIMEOUT = 60.0
+LOOK, BEAT = TIMEOUT / LOOKS_PER_TIMEOUT, TIMEOUT / 4
+STEPS = st.lists(st.tuples(st.floats(0.0, LOOK), st.sampled_from([0.0, 0.0, 0.0, -500.0, 61.0, 1e6])), max_size=60)
+"""What a master does: it serves for a while, then it may stand still, or its clock is set. Then it looks."""
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(STEPS)
+def test_an_application_that_beats_while_it_is_served_lives_and_a_silent_one_expires(
+    steps: list[tuple[float, float]],
+) -> None:
+    clock = Clock()
+    liveness = AppLiveness(TIMEOUT, clock)
+    for app in ("lively", "dead"):
+        liveness.heard(app)
+    served = unheard = stood = 0.0
+    for seconds, pause in steps:
+        clock.now += seconds
+        served, unheard = served + seconds, unheard + seconds
+        if unheard + LOOK > BEAT:  # the next chance may be a look away
+            liveness.heard("lively")
+            unheard = 0.0
+        clock.now += pause
+        stood += min(max(0.0, pause), LOOK_SHARE * TIMEOUT)
+        silent = liveness.silent(["lively", "dead"])
+        assert "lively" not in silent
+        if served > TIMEOUT + 1e-6:
+            assert "dead" in silent
+        if served + stood <= TIMEOUT:
+            assert "dead" not in silent
+
+
+def test_one_that_was_never_heard_of_counts_as_heard_of_now() -> None:
+    clock = Clock()
+    liveness = AppLiveness(TIMEOUT, clock)
+    clock.now += 1000.0
+    assert liveness.silent(["recovered"]) == []
+    assert liveness.idle("recovered") == liveness.idle("stranger") == 0.0
+    clock.now += LOOK
+    assert liveness.idle("recovered") == LOOK
+
+
+def test_applications_that_have_ended_are_forgotten() -> None:
+    clock = Clock()
+    liveness = AppLiveness(TIMEOUT, clock)
+    liveness.heard("app")
+    clock.now += LOOK
+    assert liveness.silent([]) == []
+    assert liveness.idle("app") == 0.0
