@@ -81,7 +81,7 @@ class Server:
             )
             absent = partial(absent_from, master, self._data.id)
             sources = Sources(self._control.sources(), self._data.sources(absent))
-            self._observation.attach(sources, options.window, self._housekeeper.thread)
+            self._observation.attach(sources, options.window)
             undo.pop_all()
 
     @property
@@ -115,7 +115,7 @@ class MasterServer:
             self._control = MasterPart(options, self._observation.instruments, stopping)
             self.control_address = self._control.serve(security)
             self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
-            self._observation.attach(Sources(self._control.sources(), None), 0, self._housekeeper.thread)
+            self._observation.attach(Sources(self._control.sources(), None), 0)
             undo.pop_all()
 
     @property
@@ -174,8 +174,8 @@ class WorkerServer:
             self._member.start()
             self._upkeep.start()
             self._housekeeper = Housekeeper(self._data.look_seconds, self._data)
-            sources = self._data.sources(self._member.absent, self._member.is_alive)
-            self._observation.attach(Sources(None, sources), options.window, self._housekeeper.thread)
+            sources = self._data.sources(self._member.absent)
+            self._observation.attach(Sources(None, sources), options.window)
             undo.pop_all()
 
     @property

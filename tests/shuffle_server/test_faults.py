@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -230,6 +230,7 @@ def test_housekeeping_survives_an_unexpected_error() -> None:
     again = threading.Event()
 
     class Part:
+        role: ClassVar[str] = "test"
         rounds = 0
 
         def keep_house(self) -> None:

@@ -341,7 +341,6 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(
 def test_the_mover_survives_what_nobody_thought_of(
     mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shuffle_server.worker.part.COLD_SECONDS", 0.001)
     part = WorkerPart(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments())
     rounds = threading.Semaphore(0)
 
@@ -350,12 +349,10 @@ def test_the_mover_survives_what_nobody_thought_of(
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(part.store, "move_cold", fail)
-    mover = threading.Thread(target=part._move_cold, name="cold")
-    mover.start()
+    part._mover.period = 0.001
+    part._mover.start()
     assert all(rounds.acquire(timeout=DEADLINE) for _ in range(3))
-    part._stop.set()
-    mover.join(DEADLINE)
-    assert not mover.is_alive()
+    assert part._mover.close(DEADLINE)
     part.close()
 
 

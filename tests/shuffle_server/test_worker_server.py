@@ -95,7 +95,7 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
 
         monkeypatch.setattr(holdings, "held_shuffles", list_and_write)
         master._control.membership.leave(worker.worker.info.id, "a test")
-        member._wake.set()
+        member._task.wake()
         wait_until(lambda: bool(refused), "the worker drops what it held")
         expected = [record for n in range(2) for record in write_map(plugin, handle, n, attempt=1)]
         assert isinstance(refused[0], ShuttingDown)
@@ -125,7 +125,7 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
         write_map(plugin, handle, 0)
         monkeypatch.setattr(member._client, "call", call_and_lose)
         master._control.membership.leave(worker.worker.info.id, "a test")
-        member._wake.set()
+        member._task.wake()
         wait_until(
             lambda: not any(path.suffix == ".out" for path in files_below(tmp_path / "w")), "what it held is gone"
         )
@@ -146,9 +146,9 @@ def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
         return status()
 
     monkeypatch.setattr(worker.worker, "status", broken_once)
-    member._wake.set()
+    member._task.wake()
     wait_until(lambda: len(asked) >= 2, "the next sign of life")
-    assert member.is_alive()
+    assert member._task.is_alive()
 
 
 def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_it_for_the_next(
@@ -159,9 +159,7 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
         write_map(plugin, handle, 0)
         other = start_worker(master, tmp_path / "other")
         try:
-            worker._member._closing.set()  # it hears of nothing any more
-            worker._member._wake.set()
-            worker._member._thread.join()
+            worker._member._task.close()  # it hears of nothing any more
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             again = job.register_shuffle(4, 1, shuffle=0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from shuffle_api.errors import DeadlineExceeded
+from shuffle_api.periodic import StreamThread
 from shuffle_plugins.pipelined.directory import Bound
 from shuffle_plugins.pipelined.source import Source
 
@@ -28,7 +30,7 @@ class Feed:
         self._lock = threading.Lock()
         self._source: Source | None = None
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"hybrid-feed-{bound.output.map}", daemon=True)
+        self._thread = StreamThread(f"hybrid-feed-{bound.output.map}", self._feed, partial(inbox.broke, self))
 
     def start(self) -> None:
         self._thread.start()
@@ -45,12 +47,6 @@ class Feed:
         """Wait until the thread has ended; after `stop`."""
         if self._thread.is_alive():
             self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._feed()
-        except ShuffleError as error:
-            self._inbox.broke(self, error)
 
     def _feed(self) -> None:
         source = self._open(self.bound)

@@ -1,17 +1,24 @@
-"""One thread per plugin that does what is due: cuts lanes that wait too long, flushes what live readers wait for."""
+"""One task per plugin that does what is due: cuts lanes that wait too long, flushes what live readers wait for.
+
+What fails for one writer fails that writer, with its reason, and no other.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 from weakref import ReferenceType, ref
 
+from shuffle_api.errors import ShuffleError
+from shuffle_api.periodic import PeriodicTask, guarded
 from shuffle_plugins.hybrid.lanes import Lanes
 from shuffle_plugins.hybrid.writer import HybridWriter
 
 _LEAST = 0.001  # seconds between looks
+_LONG = 3600.0  # while there is nothing to look after; what is added wakes the task
 
 
 class _Kept(NamedTuple):
@@ -27,54 +34,45 @@ class Keeper:
     """
 
     def __init__(self, pause: float) -> None:
-        self._pause = max(_LEAST, pause)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._kept: list[_Kept] = []
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask("hybrid-keeper", self._look, max(_LEAST, pause))
 
     def add(self, lanes: Lanes, writer: HybridWriter, leave: Callable[[], None]) -> None:
         """Look after the lanes of `writer` until they are over, then call `leave`."""
-        with self._changed:
-            if self._closed:
-                return
+        with self._lock:
             self._kept.append(_Kept(lanes, ref(writer), leave))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="hybrid-keeper", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        self._task.start()
+        self._task.wake()
 
     def close(self) -> None:
         """End the thread. Idempotent."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._task.close()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._kept)
-                if self._closed:
-                    return
-                kept = list(self._kept)
-            now = time.monotonic()
-            over = [each for each in kept if _look(each, now)]
-            with self._changed:
-                self._kept = [each for each in self._kept if each not in over]
-                if not self._closed:
-                    self._changed.wait(self._pause)
+    def _look(self) -> float | None:
+        with self._lock:
+            kept = list(self._kept)
+        now = time.monotonic()
+        for each in kept:
+            name = f"the flush of {each.lanes.attempt} of {each.lanes.spec.id}"
+            guarded(name, partial(_look, each, now), partial(_fail, each))
+        over = [each for each in kept if each.lanes.over]
+        with self._lock:
+            self._kept = [each for each in self._kept if each not in over]
+        for each in over:
+            each.leave()
+        return None if len(kept) > len(over) else _LONG
 
 
-def _look(kept: _Kept, now: float) -> bool:
-    """Whether it is over."""
+def _look(kept: _Kept, now: float) -> None:
     kept.lanes.cut_late(now)
     writer = kept.writer()
     if writer is not None:
         writer.flush_late(now)
-    if kept.lanes.over:
-        kept.leave()
-        return True
-    return False
+
+
+def _fail(kept: _Kept, error: ShuffleError) -> None:
+    """The writer raises it with its next call. Its lanes carry no gap: what was not flushed was not offered."""
+    writer = kept.writer()
+    if writer is not None:
+        writer.fail(error)

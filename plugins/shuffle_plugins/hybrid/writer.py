@@ -42,10 +42,13 @@ class HybridWriter(ShuffleWriter):
         self._write = store.write
         self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the keeper's
         self._dirty_since: float | None = None  # records may wait for their block since then
+        self._failure: ShuffleError | None = None  # of a flush that nobody called: the next call raises it
         self._closed = False
 
     def write(self, partition: int, record: Buffer) -> None:
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             self._write(partition, record)
             if self._dirty_since is None:
                 self._dirty_since = time.monotonic()
@@ -53,11 +56,13 @@ class HybridWriter(ShuffleWriter):
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
         """See `RemoteWriter.write_block`."""
         with self._lock:
+            self._check()
             self._store.write_block(partition, payload, records)
 
     def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
         """See `shuffle_api.columnar.SupportsWriteBatch`."""
         with self._lock:
+            self._check()
             self._store.write_batch(batch, partitioner)
             if self._dirty_since is None:
                 self._dirty_since = time.monotonic()
@@ -65,6 +70,7 @@ class HybridWriter(ShuffleWriter):
     def flush(self) -> None:
         """Let live readers have all that was written so far. Does not wait for them."""
         with self._lock:
+            self._check()
             self._flush(range(self._spec.partitions))
 
     def flush_late(self, now: float) -> None:
@@ -73,15 +79,20 @@ class HybridWriter(ShuffleWriter):
         if since is None or now - since < self._flush_timeout or not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._closed and self._lanes is not None:
+            if not self._closed and self._failure is None and self._lanes is not None:
                 self._flush(self._lanes.wanted)
-        except ShuffleError:
-            pass  # of batches that were given before: the next call says the same
         finally:
             self._lock.release()
 
+    def fail(self, error: ShuffleError) -> None:
+        """The plugin's: what was written cannot be sent, so that every call but `abort` raises `error` from now on."""
+        with self._lock:
+            self._failure = self._failure or error
+            self._dirty_since = None
+
     def commit(self) -> MapOutput:
         with self._lock:
+            self._check()
             winner = self._store.commit()
             if self._closed:
                 return winner
@@ -121,6 +132,10 @@ class HybridWriter(ShuffleWriter):
         if self._lanes is None:
             return WriterStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0)
         return self._lanes.statistics()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _flush(self, partitions: Collection[int]) -> None:
         if partitions and self._store.finish_blocks(partitions):

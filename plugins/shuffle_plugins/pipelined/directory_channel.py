@@ -14,12 +14,15 @@ import itertools
 import queue
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import StreamThread, guarded
 from shuffle_api.streaming import Alignment, Guarantee
 from shuffle_api.values import MapOutput, Totals
 from shuffle_plugins.pipelined import wire
@@ -39,7 +42,7 @@ def serve_directory(coordinator: Coordinator, channel: BlockChannel, timeout: fl
     bound: set[tuple[ShuffleId, MapAttempt]] = set()
     watched: list[tuple[ShuffleId, Watcher]] = []
     news: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()  # so that a slow task holds nobody up
-    writer = threading.Thread(target=_tell, args=(news, channel, timeout), name="pipelined-news", daemon=True)
+    writer = StreamThread("pipelined-news", partial(_tell, news, channel, timeout), _cancelling(channel))
     writer.start()
     reason = "its process left"
     try:
@@ -83,6 +86,10 @@ def _tell(news: queue.SimpleQueue[bytes | None], channel: BlockChannel, timeout:
             channel.send_control(message, timeout)
         except ShuffleError:
             return  # who receives on the channel meets the same
+
+
+def _cancelling(channel: BlockChannel) -> Callable[[ShuffleError], None]:
+    return lambda error: channel.cancel(error.message)
 
 
 def _shuffle(fields: wire.Fields) -> ShuffleId:
@@ -140,7 +147,7 @@ class DirectoryChannel:
         self._places: dict[ShuffleId, dict[int, Event]] = defaultdict(dict)
         self._hearing = threading.RLock()  # so that watchers hear things in order
         self._error: ShuffleError | None = None
-        self._reader = threading.Thread(target=self._listen, name="pipelined-directory", daemon=True)
+        self._reader = StreamThread("pipelined-directory", self._listen, self._ended)
         self._reader.start()
 
     @property
@@ -212,12 +219,11 @@ class DirectoryChannel:
                 self._waiting.pop(number, None)
 
     def _listen(self) -> None:
-        try:
-            while (message := _receive(self._channel)) is not None:
-                self._hear(wire.decode(message))
-            error: ShuffleError = StreamBroken(f"the driver at {self._channel.peer} has left")
-        except ShuffleError as broken:
-            error = broken
+        while (message := _receive(self._channel)) is not None:
+            self._hear(wire.decode(message))
+        raise StreamBroken(f"the driver at {self._channel.peer} has left")
+
+    def _ended(self, error: ShuffleError) -> None:
         with self._lock:
             self._error, waiting = error, list(self._waiting.values())
         for future in waiting:
@@ -235,7 +241,7 @@ class DirectoryChannel:
                     self._places[shuffle][event.output.map] = event
                     watchers = self._watchers[shuffle]
                 for watcher in list(watchers):
-                    watcher(event)
+                    guarded(f"the news of {shuffle}", partial(watcher, event), lambda error: None)
             return
         with self._lock:
             future = self._waiting.pop(fields.get("id", -1), None)

@@ -17,12 +17,14 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.errors import StorageFailed
+from shuffle_api.errors import ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined.entries import Block, Entry
 from shuffle_plugins.pipelined.kept import Kept
@@ -110,7 +112,7 @@ class DiskLog:
         """Begin to write, unless it is closed. From here on this log may delete what the one before it has left."""
         if self._closing:
             return
-        self._thread = threading.Thread(target=self._run, args=(step,), name="pipelined-log", daemon=True)
+        self._thread = StreamThread("pipelined-log", partial(self._run, step), self._ended)
         self._thread.start()
 
     def put(self, entry: Entry) -> None:
@@ -247,6 +249,15 @@ class DiskLog:
                 f"the in-flight log in {self.path} cannot be written: {error.strerror}",
                 remedy="free space, or leave out option 'log_dir'; the stream goes on, its checkpoints do not",
             )
+
+    def _ended(self, error: ShuffleError) -> None:
+        """The thread has: nothing is written any more."""
+        with self._changed:
+            self._error = self._error or StorageFailed(
+                f"the in-flight log in {self.path} is not written any more: {error.message}",
+                remedy="see the log of this process; the stream goes on, its checkpoints do not",
+            )
+            self._changed.notify_all()
 
     def _excess(self) -> dict[int, int]:
         """By partition, up to which block is to be deleted because there is too much."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -27,6 +28,7 @@ from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
+from shuffle_transport.exiting import closed, opened
 from shuffle_transport.forked import use_grpc
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
@@ -78,6 +80,7 @@ class Endpoint:
         """
         with self._lock:
             self._check_open()
+        opened(self)
         address = self._reach.address(app)
         _ENDPOINTS[address] = self
         return address
@@ -155,8 +158,23 @@ class Endpoint:
             raise MapOutputLost("it is not written here, or not any more", shuffle=shuffle, output=output)
         return found.subscribe(reader, epoch, partitions, position)
 
-    def close(self, linger: float) -> None:
-        """Serve nobody any more; waits `linger` seconds for connected readers of what was committed. Idempotent."""
+    def abandon(self, reason: ShuffleError) -> None:
+        """The process ends: readers of what is written here get `reason`, committed or not. See `exiting`."""
+        for output in self._all():
+            ended = copy(reason)
+            ended.shuffle, ended.output = output.spec.id, output.attempt
+            output.fail(ended)
+        self.close(0.0, reason)
+
+    def cut(self) -> None:
+        """Shut down the connections of those that were served."""
+        self._reach.cut()
+
+    def close(self, linger: float, reason: ShuffleError | None = None) -> None:
+        """Serve nobody any more; waits `linger` seconds for connected readers of what was committed. Idempotent.
+
+        :param reason: what others get from now on; a ShuttingDown if none is given.
+        """
         deadline = time.monotonic() + linger
         for output in self._all():
             with output.changed:
@@ -169,11 +187,11 @@ class Endpoint:
         for address, endpoint in list(_ENDPOINTS.items()):
             if endpoint is self:
                 _ENDPOINTS.pop(address, None)
-        left = ShuttingDown("the producer has left")
+        left = reason or ShuttingDown("the producer has left")
         steps: list[Callable[[], object]] = [partial(output.fail, left) for output in outputs]
         steps += [directory.close for directory in directories]
         steps += [client.close for client in clients]
-        close_all([*steps, self._reach.close, self.pool.close])
+        close_all([*steps, partial(self._reach.close, reason), self.pool.close, partial(closed, self)])
 
     # ------------------------------------------------------------------------------------------ within
 
@@ -213,6 +231,7 @@ class Endpoint:
     def _client(self, peer: Peer) -> ExchangeClient:
         client = self._clients.get(peer)
         if client is None:
+            opened(self)
             address, credentials = peer
             client = ExchangeClient(
                 address, self.pool, timeout=self._options.timeout, options=self._channels, credentials=credentials

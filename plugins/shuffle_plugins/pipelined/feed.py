@@ -21,6 +21,7 @@ from shuffle_api.errors import (
     StreamBroken,
 )
 from shuffle_api.ids import ShuffleId
+from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Guarantee, Position
 from shuffle_plugins.pipelined.coordinator import removed_error
 from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed
@@ -60,7 +61,7 @@ class Feed:
         self._source_of: Bound | None = None
         self._closing = False
         self.reconnects = -1
-        self._thread = threading.Thread(target=self._run, name=f"pipelined-feed-{input.map}", daemon=True)
+        self._thread = StreamThread(f"pipelined-feed-{input.map}", self._feed, inbox.fail)
 
     def start(self) -> None:
         self._thread.start()
@@ -76,7 +77,7 @@ class Feed:
             source = self._source
             stale = not self._counts()
         if stale and source is not None:
-            threading.Thread(target=source.close, name="pipelined-leave", daemon=True).start()
+            StreamThread("pipelined-leave", source.close, lambda error: None).start()
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -90,12 +91,6 @@ class Feed:
             self._thread.join()
 
     # ------------------------------------------------------------------------------------ the thread
-
-    def _run(self) -> None:
-        try:
-            self._feed()
-        except ShuffleError as error:
-            self._inbox.fail(error)
 
     def _feed(self) -> None:
         deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
@@ -113,6 +108,7 @@ class Feed:
                 if isinstance(error, AttemptSuperseded) and self._place == place:
                     raise
                 reason = error
+                self._inbox.left(self._input, error)
                 if connected:  # however long ago: the time to come back runs from now
                     deadline = self._clock() + self._timeout
             finally:

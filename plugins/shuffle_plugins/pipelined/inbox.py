@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import (
     Barrier,
@@ -59,10 +59,15 @@ class Inbox:
         :raises InvalidArgument: it does not begin where the input stands, and that matters.
         """
         with self.changed:
-            input.attempt = output
+            input.attempt, input.gone = output, None
             if fresh:
                 input.foreign = self._cut.checkpoint
             input.connect(source, fresh=fresh, lossy=not self._terms.keeps)
+
+    def left(self, input: Input, why: ShuffleError) -> None:
+        """The producer of `input` is gone; another may come."""
+        with self.changed:
+            input.gone = why
 
     def put(self, input: Input, source: Source, received: Received) -> None:
         """Take in what came.
@@ -122,6 +127,20 @@ class Inbox:
         with self.changed:
             inputs = [(self.inputs[map], position) for map, position in positions.items()]
             return [(each.source, position) for each, position in inputs if checkpoint > each.foreign]
+
+    def lost(self, timeout: float) -> StreamBroken | None:
+        """What is to be said instead of "nothing came within `timeout`": a producer is gone, and no other has come."""
+        with self.changed:
+            for each in self.inputs.values():
+                if each.gone is not None and not each.over:
+                    return StreamBroken(
+                        f"the producer of map {each.map} is gone, and no other has come within {timeout:g} s: "
+                        f"{each.gone.message}",
+                        remedy="run this map again as a new attempt",
+                        shuffle=self._shuffle,
+                        output=each.attempt,
+                    )
+        return None
 
     @property
     def blocked(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from shuffle_api.errors import InvalidArgument, StreamBroken
+from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, ReaderState
 from shuffle_plugins.pipelined.entries import Block, Mark
@@ -68,6 +68,7 @@ class Input:
     :ivar received: likewise, that is to come.
     :ivar origin: where it began, if that is what the producer said.
     :ivar ended: the end has come; `over`: the task has it.
+    :ivar gone: what ended the connection to the last producer, while there is no other.
     """
 
     def __init__(self, map: int, restore: ReaderState | None) -> None:
@@ -76,6 +77,7 @@ class Input:
         self.numbering, self.foreign = 0, -1
         self.source: Source | None = None
         self.attempt: MapAttempt | None = None
+        self.gone: ShuffleError | None = None
         self.ended = self.over = False
         self.held = 0
         position = restore.positions.get(map) if restore is not None else None

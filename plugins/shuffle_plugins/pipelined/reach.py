@@ -9,11 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from shuffle_api.errors import InvalidArgument, ServerUnreachable
+from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.security import PeerSecurity
 from shuffle_transport.exchange import ChannelOptions, ExchangeEndpoint, ExchangeService, Handler, RelayListener
+from shuffle_transport.exchange.connection import cut_served
 from shuffle_transport.pool import BufferPool
 
 RELAY_BACK_WITHIN = 10.0
@@ -35,8 +36,15 @@ class Reach(ABC):
         """
 
     @abstractmethod
-    def close(self) -> None:
-        """End the channels that came; nobody comes any more. Idempotent."""
+    def close(self, reason: ShuffleError | None = None) -> None:
+        """End the channels that came; nobody comes any more. Idempotent.
+
+        :param reason: what their other ends get; a ShuttingDown if none is given.
+        """
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Shut down the connections that came: `close` waits for a peer that does nothing. Never waits."""
 
 
 class OwnPort(Reach):
@@ -71,9 +79,15 @@ class OwnPort(Reach):
             port = self._server.port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def close(self) -> None:
+    def close(self, reason: ShuffleError | None = None) -> None:
+        server = self._server
+        if server is not None:
+            server.exchange.close(reason)
+            server.shutdown()
+
+    def cut(self) -> None:
         if self._server is not None:
-            self._server.shutdown()
+            cut_served(self._server.port)
 
 
 class ThroughRelay(Reach):
@@ -118,11 +132,14 @@ class ThroughRelay(Reach):
                 self._listeners[app] = patiently(listen, min(RELAY_BACK_WITHIN, chosen.timeout))
             return self._listeners[app].address
 
-    def close(self) -> None:
+    def close(self, reason: ShuffleError | None = None) -> None:
         with self._lock:
             self._closed = True
             listeners, self._listeners = list(self._listeners.values()), {}
-        close_all([self._service.close, *(partial(RelayListener.close, listener) for listener in listeners)])
+        close_all([partial(self._service.close, reason), *(listener.close for listener in listeners)])
+
+    def cut(self) -> None:
+        """Nothing is served at a port: what is open are this process's own calls, which Arrow does not wait for."""
 
 
 def patiently(call: Callable[[], T], seconds: float) -> T:

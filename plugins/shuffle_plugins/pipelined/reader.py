@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.reading import batches_of, check_records
-from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
@@ -98,10 +98,11 @@ class PipelinedReader(ShuffleReader):
         `unaligned` barriers blocks may come between the two; they belong to after the snapshot.
 
         :raises DeadlineExceeded: nothing came within the option `timeout`. Asking again goes on.
-        :raises StreamBroken: a producer was lost and, with `exactly_once`, cannot be replaced alone.
+        :raises StreamBroken: a producer is gone, and no other came within the option `timeout`; with `exactly_once` it
+            cannot be replaced alone.
         :raises ShuffleError: as `ShuffleReader.__iter__`.
         """
-        while (event := self.poll(self._timeout)) is not None:
+        while (event := self._await()) is not None:
             yield event
 
     def stream(self) -> Iterator[tuple[int, bytes] | Barrier | Captured | Watermark | EndOfPartition]:
@@ -188,8 +189,14 @@ class PipelinedReader(ShuffleReader):
 
     # ------------------------------------------------------------------------------------------ within
 
+    def _await(self) -> Event | None:
+        try:
+            return self.poll(self._timeout)
+        except DeadlineExceeded as error:
+            raise self._inbox.lost(self._timeout) or error from None
+
     def _data(self) -> Iterator[DataBlock]:
-        while (event := self.poll(self._timeout)) is not None:
+        while (event := self._await()) is not None:
             for map in [map for map, size in self._unacknowledged.items() if size >= ACK_BYTES]:
                 self._unacknowledged[map] = 0
                 self._acknowledge(*self._before(self._inbox.inputs[map], event))

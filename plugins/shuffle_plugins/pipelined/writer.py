@@ -57,6 +57,7 @@ class PipelinedWriter(ShuffleWriter):
         self.dirty_since: float | None = None
         self.barrier_waits_since: float | None = None
         self._committed: MapOutput | None = None
+        self._failure: ShuffleError | None = None  # of a flush that nobody called: the next call raises it
         self._closed = False
 
     def write(self, partition: int, record: Buffer) -> None:
@@ -154,16 +155,16 @@ class PipelinedWriter(ShuffleWriter):
         :raises ShuffleError: why the output is broken: then nothing is kept of it.
         """
         with self._changed:
-            if self._output.error is not None:
-                raise self._output.error
+            if (error := self._failure or self._output.error) is not None:
+                raise error
             if not self._output.knows(checkpoint):
                 raise InvalidArgument(f"no barrier {checkpoint} was emitted, or a later one has passed it")
             deadline = time.monotonic() + timeout
             while (state := self._output.locked_state(checkpoint)) is None:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise DeadlineExceeded(f"barrier {checkpoint} waits behind data for {timeout:g} s")
-                if self._output.error is not None:
-                    raise self._output.error
+                if (error := self._failure or self._output.error) is not None:
+                    raise error
             return state
 
     def flush(self) -> None:
@@ -177,7 +178,7 @@ class PipelinedWriter(ShuffleWriter):
         if not self._changed.acquire(blocking=False):
             return
         try:
-            if self._dirty and not self._closed and self._output.error is None and not self._output.stalled:
+            if self._dirty and self.usable and not self._output.stalled:
                 self._cut_all()
         finally:
             self._changed.release()
@@ -188,6 +189,14 @@ class PipelinedWriter(ShuffleWriter):
             self.barrier_waits_since = None
             calls = [] if self._output.error is not None else self._output.locked_overtake_late()
         _call(calls)
+
+    def fail(self, error: ShuffleError) -> None:
+        """The plugin's: what was written cannot be sent, so that every call but `abort` raises `error` from now on."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._dirty.clear()
+            self.dirty_since = self.barrier_waits_since = None
+            self._changed.notify_all()
 
     def commit(self) -> MapOutput:
         """The end of this map: readers get what is written, then the end. Does not wait for them; see `drain`."""
@@ -230,9 +239,19 @@ class PipelinedWriter(ShuffleWriter):
             pass  # whoever reads has heard it from the output
 
     @property
+    def name(self) -> str:
+        """Which attempt of which shuffle, for messages."""
+        return f"{self._output.attempt} of {self._output.spec.id}"
+
+    @property
     def closed(self) -> bool:
         """It has committed or aborted."""
         return self._closed
+
+    @property
+    def usable(self) -> bool:
+        """It is neither closed nor broken."""
+        return not self._closed and self._failure is None and self._output.error is None
 
     def statistics(self) -> WriterStatistics:
         """Queues, log and back-pressure."""
@@ -241,7 +260,7 @@ class PipelinedWriter(ShuffleWriter):
     # The rest is called with the lock held.
 
     def _usable(self, partition: int) -> bytearray:
-        if self._closed:
+        if self._closed or self._failure is not None:
             self._check_open()
         if not 0 <= partition < self._partitions:
             self._output.spec.check_partition(partition)
@@ -288,8 +307,8 @@ class PipelinedWriter(ShuffleWriter):
         if self._closed:
             state = "committed" if self._output.committed else "aborted"
             raise InvalidArgument(f"the writer has {state}", shuffle=self._output.spec.id, output=self._output.attempt)
-        if self._output.error is not None:
-            raise self._output.error
+        if (error := self._failure or self._output.error) is not None:
+            raise error
 
 
 def _call(calls: list[Callable[[], None]]) -> None:

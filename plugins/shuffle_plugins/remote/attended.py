@@ -19,6 +19,7 @@ from shuffle_api.errors import (
     StreamBroken,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import StreamThread
 from shuffle_api.values import LostMapOutput, MapOutput
 from shuffle_plugins.remote.news import NewsDesk
 from shuffle_transport.flight_client import Pulled
@@ -57,7 +58,7 @@ class AttendedPull:
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:
         """Raises what the pull raises; MapOutputLost when an output of it is lost, StreamBroken when one has moved."""
         # Not joined: nothing ends a call to a worker that does not answer before its deadline does.
-        threading.Thread(target=self._attend, name=f"pull-{self._worker}", daemon=True).start()
+        StreamThread(f"pull-{self._worker}", self._attend, self._failed).start()
         try:
             yield from self._started()
         except (StreamBroken, DeadlineExceeded) as error:
@@ -82,20 +83,19 @@ class AttendedPull:
             raise self._failure or self._news or InternalError(f"the pull from worker {self._worker} did not begin")
 
     def _attend(self) -> None:
-        try:
-            self._stream = self._start()
-        except ShuffleError as error:
-            self._failure = error
-        finally:
-            with self._changed:
-                self._began = True
-                self._changed.notify()
-        if self._stream is None:
-            return
+        self._stream = self._start()
+        with self._changed:
+            self._began = True
+            self._changed.notify()
         if self._over.is_set():  # nobody waits any more
             self._stream.cancel()
         elif not self._over.wait(LISTEN_SECONDS):
             self._listen()
+
+    def _failed(self, error: ShuffleError) -> None:
+        with self._changed:
+            self._failure, self._began = error, True
+            self._changed.notify()
 
     def _listen(self) -> None:
         try:
@@ -128,14 +128,15 @@ class AttendedPull:
 
     def began(self) -> None:
         # It may have moved before this pull listened, or while the master was away. The news do not wait for a call.
-        threading.Thread(target=self._look, name=f"look-{self._worker}", daemon=True).start()
+        StreamThread(f"look-{self._worker}", self._look, self._unknown).start()
 
     def _look(self) -> None:
-        try:
-            for output in self._located():
-                self.moved(output)
-        except ShuffleError as error:  # the pull goes on without: its own deadline ends it
-            log.info("it is not known whether outputs of %s have moved: %s", self._shuffle, error)
+        for output in self._located():
+            self.moved(output)
+
+    def _unknown(self, error: ShuffleError) -> None:
+        """The pull goes on without: its own deadline ends it."""
+        log.info("it is not known whether outputs of %s have moved: %s", self._shuffle, error)
 
     def moved(self, output: MapOutput) -> None:
         if output.output in self._outputs and self._worker not in output.workers:

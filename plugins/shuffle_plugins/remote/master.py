@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from shuffle_api.errors import AppExpired, InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.interfaces import ShuffleMaster
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.locate import locate
@@ -37,10 +38,8 @@ class RemoteMaster(ShuffleMaster):
         self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
         self._registering = threading.Lock()
         reply = self._register()
-        self._closed = threading.Event()
-        self._heart = threading.Thread(
-            target=self._beat, args=(max(1, reply.heartbeat_seconds),), name=f"heartbeat-{self.run}", daemon=True
-        )
+        self._heart = PeriodicTask(f"heartbeat-{self.run}", self._beat, max(1, reply.heartbeat_seconds))
+        self._closed = self._heart.closing
         self._heart.start()
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
@@ -72,8 +71,7 @@ class RemoteMaster(ShuffleMaster):
     def close(self) -> None:
         if self._closed.is_set():
             return
-        self._closed.set()
-        self._heart.join()
+        self._heart.close()
         try:
             with self._registering:
                 self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self.run))
@@ -103,9 +101,8 @@ class RemoteMaster(ShuffleMaster):
         with self._lock:
             return max(self._used, default=-1) + 1
 
-    def _beat(self, seconds: int) -> None:
-        while not self._closed.wait(seconds):
-            try:
-                self._connection.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers)
-            except ShuffleError as error:
-                log.warning("heartbeat of application %s: %s", self.run, error)
+    def _beat(self) -> None:
+        try:
+            self._connection.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers)
+        except ShuffleError as error:
+            log.warning("heartbeat of application %s: %s", self.run, error)

@@ -15,6 +15,7 @@ from shuffle_api.errors import (
     ShuttingDown,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import StreamThread
 from shuffle_api.values import LostMapOutput, MapOutput
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient, ControlStream
@@ -99,7 +100,7 @@ class _News:
         self._begun = False  # the master tells what moves
         self._stream: ControlStream | None = None
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"news-{shuffle.app}-{shuffle.shuffle}", daemon=True)
+        self._thread = StreamThread(f"news-{shuffle.app}-{shuffle.shuffle}", self._run, self.end)
         self._thread.start()
 
     @property

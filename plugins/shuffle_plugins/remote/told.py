@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
+from shuffle_api.periodic import PeriodicTask
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.hand_over import HandOver
@@ -22,7 +23,7 @@ LAST_SECONDS = 2.0  # that a worker may take when nothing is waited for any more
 
 
 class ReadsTold:
-    """Counts, and tells `TELL_SECONDS` after the first of them. Thread-safe.
+    """Counts, and tells every `TELL_SECONDS`. Thread-safe.
 
     :param client: the client of a worker. Raises ShuffleError.
     """
@@ -31,8 +32,7 @@ class ReadsTold:
         self._hand_over, self._client = hand_over, client
         self._lock = threading.Lock()
         self._counts: dict[str, dict[ShuffleId, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-        self._timer: threading.Timer | None = None
-        self._closed = False
+        self._task = PeriodicTask("reads-told", self._tell, TELL_SECONDS)
 
     def add(self, worker: str, shuffle: ShuffleId, blocks: int, size: int) -> None:
         """So many blocks and bytes were read."""
@@ -40,24 +40,16 @@ class ReadsTold:
             counts = self._counts[worker][shuffle]
             counts[0] += blocks
             counts[1] += size
-            if self._timer is None and not self._closed:
-                self._timer = threading.Timer(TELL_SECONDS, self._tell)
-                self._timer.name, self._timer.daemon = "reads-told", True
-                self._timer.start()
+        self._task.start()
 
     def close(self) -> None:
         """Tell the last of it."""
-        with self._lock:
-            self._closed = True
-            timer = self._timer
-        if timer is not None:
-            timer.cancel()
-            self._tell(LAST_SECONDS)
-            timer.join()
+        self._task.close()
+        self._tell(LAST_SECONDS)
 
     def _tell(self, timeout: float = ACTION_SECONDS) -> None:
         with self._lock:
-            counts, self._timer = dict(self._counts), None
+            counts = dict(self._counts)
             self._counts.clear()
         for worker, shuffles in counts.items():
             reads = [

@@ -7,7 +7,6 @@ way at a time, so a reply belongs to the last request. A stream on which anythin
 from __future__ import annotations
 
 import math
-import threading
 import time
 from queue import SimpleQueue
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import grpc
 
 from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, ShuttingDown
+from shuffle_api.periodic import PeriodicTask
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport.control_client import ControlClient
 
@@ -31,8 +31,8 @@ class CommitStream:
     def __init__(self, client: ControlClient, timeout: float) -> None:
         self._client, self._timeout = client, timeout
         self._stream: _Stream | None = None
-        self._closed = threading.Event()
-        self._watch = threading.Thread(target=self._end_overdue, name="commit-deadline", daemon=True)
+        self._watch = PeriodicTask("commit-deadline", self._end_overdue, timeout / _LOOKS)
+        self._closed = self._watch.closing
 
     def ask(self, request: pb.CommitRequest) -> pb.CommitReply:
         """The reply to one request; for one thread at a time. It may have been carried out whatever this raises.
@@ -53,8 +53,7 @@ class CommitStream:
         if self._closed.is_set():
             raise ShuttingDown("the connection to the master is closed")
         self._stream = _Stream(self._client)
-        if not self._watch.ident:
-            self._watch.start()
+        self._watch.start()
         return self._on(self._stream, request, give_up)
 
     def _on(self, stream: _Stream, request: pb.CommitRequest, give_up: float) -> pb.CommitReply:
@@ -87,10 +86,9 @@ class CommitStream:
 
     def _end_overdue(self) -> None:
         """gRPC has no deadline for a message of a stream."""
-        while not self._closed.wait(self._timeout / _LOOKS):
-            stream = self._stream
-            if stream is not None and time.monotonic() > stream.give_up:
-                stream.end()
+        stream = self._stream
+        if stream is not None and time.monotonic() > stream.give_up:
+            stream.end()
 
     def close(self) -> None:
         """End the stream; idempotent. Who waits for a reply gets ShuttingDown."""
@@ -98,8 +96,7 @@ class CommitStream:
         stream = self._stream
         if stream is not None:
             stream.end()
-        if self._watch.ident:
-            self._watch.join()
+        self._watch.close()
 
 
 class _Stream:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from shuffle_api.errors import ShuffleError, ShuttingDown, StorageFailed
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory
 from shuffle_server.master.log import Log, Place
@@ -27,7 +28,7 @@ EVERY_OPERATIONS = 200_000
 EVERY_SECONDS = 600.0
 """After this time it takes a tenth of them."""
 
-CLOSE_SECONDS = 30.0
+CLOSE_SECONDS, RETRY_SECONDS = 30.0, 10.0
 
 
 class Materializer:
@@ -48,16 +49,17 @@ class Materializer:
         self._epoch = recovered.epoch
         self._since, self._held = recovered.replayed, 0  # operations since the last snapshot, and those in it
         self._one = threading.Lock()
-        self._due, self._stop = threading.Event(), threading.Event()
+        self._due = False
+        self._task = PeriodicTask("snapshots", self._run, EVERY_SECONDS, retry=RETRY_SECONDS)
         self.note(0)
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
-        self._thread.start()
+        self._task.start()
 
     def note(self, count: int) -> None:
         """So many operations have been appended; under the registry's lock."""
         self._since += count
         if self._since >= max(self._every, self._held):
-            self._due.set()
+            self._due = True
+            self._task.wake()
 
     def materialize(self) -> SnapshotInfo:
         """Make a snapshot now and drop what it makes superfluous.
@@ -67,7 +69,7 @@ class Materializer:
         """
         with self._one:
             self._since = 0
-            self._due.clear()
+            self._due = False
             registry, place = self._copy()
             lsn = self._log.wait(place)
             if lsn is None:
@@ -75,7 +77,8 @@ class Materializer:
                     f"no new log could be begun in {self._directory.describe('.')}", remedy="free space on this disk"
                 )
             header = FileHeader(SNAPSHOT, self._epoch, lsn)
-            info = write_snapshot(self._directory, snapshot_name(lsn), header, registry.operations(), self._stop)
+            stop = self._task.closing
+            info = write_snapshot(self._directory, snapshot_name(lsn), header, registry.operations(), stop)
             self._held = info.operations
             try:
                 self._drop()
@@ -85,9 +88,7 @@ class Materializer:
 
     def close(self) -> None:
         """End the thread; a snapshot that is being made is given up."""
-        self._stop.set()
-        self._due.set()
-        self._thread.join(CLOSE_SECONDS)
+        self._task.close(CLOSE_SECONDS)
 
     def _drop(self) -> None:
         snapshots = file_lsns(self._directory, "snapshot")
@@ -102,17 +103,13 @@ class Materializer:
         self._directory.sync()
 
     def _run(self) -> None:
-        while True:
-            due = self._due.wait(EVERY_SECONDS)
-            if self._stop.is_set():
-                return
-            if not due and self._since < max(1, self._held // 10):
-                continue
-            try:
-                info = self.materialize()
-            except ShuttingDown:
-                return
-            except ShuffleError as error:
-                log.warning("no snapshot of the registry was made: %s", error)
-            else:
-                log.info("snapshot of the registry after operation %d: %d operations", info.lsn, info.operations)
+        if not self._due and self._since < max(1, self._held // 10):
+            return
+        try:
+            info = self.materialize()
+        except ShuttingDown:
+            return
+        except ShuffleError as error:
+            log.warning("no snapshot of the registry was made: %s", error)
+        else:
+            log.info("snapshot of the registry after operation %d: %d operations", info.lsn, info.operations)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import ClassVar
 
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
@@ -39,6 +40,8 @@ class MasterPart:
     :raises StorageFailed: the registry's files are damaged.
     :raises ShuttingDown: `stopping` said so.
     """
+
+    role: ClassVar[str] = "master"
 
     def __init__(
         self, options: ServerOptions, instruments: Instruments, stopping: Callable[[], bool] = lambda: False

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from shuffle_api.errors import DeadlineExceeded
+from shuffle_api.periodic import TaskState, task_states
 from shuffle_server import __version__
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
@@ -52,6 +53,7 @@ class ServerCollector(Collector):
         versions = {"version": __version__, "python": platform.python_version(), "pyarrow": pa.__version__}
         yield InfoMetricFamily(f.BUILD.name.removesuffix("_info"), f.BUILD.help, versions)
         yield _metric(f.READY, float(self._ready()))
+        yield from _tasks(task_states())
         if self._traffic is not None:
             yield from _traffic(self._traffic.totals())
         try:
@@ -80,6 +82,15 @@ def _traffic(totals: TrafficTotals) -> Iterator[Metric]:
     yield _metric(f.CREDIT_STALLS, totals.credit_stalls)
     yield _metric(f.CREDIT_STALL_SECONDS, totals.credit_stall_seconds)
     yield _metric(f.STREAMS, {("push",): totals.open_pushes, ("pull",): totals.open_pulls})
+
+
+def _tasks(states: Iterable[TaskState]) -> Iterator[Metric]:
+    failing, failures = dict[tuple[str, ...], float](), dict[tuple[str, ...], float]()
+    for state in states:  # of several with one name the worst
+        failing[(state.name,)] = max(state.failing_seconds, failing.get((state.name,), 0.0))
+        failures[(state.name,)] = failures.get((state.name,), 0) + state.failures
+    yield _metric(f.TASK_FAILING, failing)
+    yield _metric(f.TASK_FAILURES, failures)
 
 
 def _pool(pool: PoolStatistics) -> Iterator[Metric]:

@@ -84,6 +84,16 @@ REMOVALS = ("unregistered", "expired")
 BUILD = Family(f"{PREFIX}build_info", "info", "Versions of this server.", ("version", "python", "pyarrow"), parts=BOTH)
 READY = _gauge("ready", "1 when the server accepts work, 0 when /ready says why not.", BOTH)
 
+TASK_FAILING = _gauge(
+    "task_failing_seconds",
+    "For how long a periodic task of the server has failed for a reason that nobody expected; 0 while it does not.",
+    BOTH,
+    task=(),
+)
+TASK_FAILURES = _counter(
+    "task_failures", "Rounds of a periodic task that failed for a reason that nobody expected.", BOTH, task=()
+)
+
 PUSHED_BYTES = _counter("pushed_bytes", "Payload taken in and kept, as it was sent (compressed).")
 PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks taken in and kept.")
 PUSHED_MESSAGES = _counter("pushed_messages", "Messages with blocks taken in.")

@@ -42,7 +42,7 @@ class MasterSources:
 @dataclass(frozen=True, slots=True)
 class WorkerSources:
     """The parts of a worker that are asked. `absent` says why its master does not count on it, empty when it does, and
-    may raise DeadlineExceeded; `tells`: whether a thread goes on to tell a master elsewhere that it is alive.
+    may raise DeadlineExceeded.
     """
 
     pool: BufferPool
@@ -50,7 +50,6 @@ class WorkerSources:
     relay: Relay
     channels: ChannelRelay
     absent: Callable[[], str]
-    tells: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from shuffle_api.periodic import task_states
 from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources, Writable, asking
 
 PROBE_SECONDS = 1.0  # what was found out about the disk holds so long: asking often must not load it
@@ -53,20 +54,17 @@ class Health:
     """Answers both questions for what runs in this process.
 
     :param need_bytes: room without which no push is worth beginning.
-    :param housekeeper: the thread that expires applications and empties the trash.
     """
 
-    def __init__(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
+    def __init__(self, sources: Sources, need_bytes: int) -> None:
         self._master = None if sources.master is None else _MasterHealth(sources.master)
         self._worker = None if sources.worker is None else _WorkerHealth(sources.worker, need_bytes)
-        self._housekeeper = housekeeper
 
     def alive(self) -> list[Check]:
         """The checks of `/health`."""
         return [
             *([] if self._master is None else self._master.alive()),
-            *([] if self._worker is None else self._worker.alive()),
-            _runs("housekeeping", self._housekeeper.is_alive()),
+            _tasks(),
         ]
 
     def ready(self) -> list[Check]:
@@ -106,9 +104,6 @@ class _WorkerHealth:
     def __init__(self, sources: WorkerSources, need_bytes: int) -> None:
         self._sources, self._need = sources, need_bytes
 
-    def alive(self) -> list[Check]:
-        return [_runs("membership", self._sources.tells())]
-
     def ready(self) -> list[Check]:
         return [self._room(), self._registered()]
 
@@ -129,8 +124,13 @@ class _WorkerHealth:
         return Check("registered", not reason, reason)
 
 
-def _runs(name: str, alive: bool) -> Check:
-    return Check(name, alive, "" if alive else "its thread has ended; see the log, and restart")
+def _tasks() -> Check:
+    failing = [
+        f"{task.name} has failed for {task.failing_seconds:.0f} s: {task.reason}"
+        for task in task_states()
+        if task.reason
+    ]
+    return Check("tasks", not failing, "; ".join([*failing, "see the log"]) if failing else "")
 
 
 def _reason(given_up: ShuffleError | None, writable: Writable) -> str:

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +49,13 @@ class HttpEndpoint:
                 remedy="choose another --metrics-listen address, or port 0 for any free one",
             ) from error
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics-http")
-        self._thread.start()
+        self._task = PeriodicTask("metrics-http", self._server.serve_forever, 1.0, at_once=True)
+        self._task.start()
 
     def close(self) -> None:
         """Stop answering; requests under way are answered first. Call once."""
         self._server.shutdown()
-        self._thread.join()
+        self._task.close()
         self._server.server_close()
 
 

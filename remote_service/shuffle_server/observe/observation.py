@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Sequence
 from http import HTTPStatus
 
@@ -62,9 +61,9 @@ class Observation:
         """What the ready line says of it."""
         return [("metrics", self.address)] if self.address else []
 
-    def attach(self, sources: Sources, need_bytes: int, housekeeper: threading.Thread) -> None:
+    def attach(self, sources: Sources, need_bytes: int) -> None:
         """The server has started; this is what to look at."""
-        self._sources, self._health = sources, Health(sources, need_bytes, housekeeper)
+        self._sources, self._health = sources, Health(sources, need_bytes)
 
     def stopping(self) -> None:
         """The server takes no new work from now on."""

@@ -7,12 +7,12 @@ wherever it looks, and what the registry says is true at every moment.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_server.store.store import Store
 from shuffle_server.worker.replication import Replication
@@ -43,41 +43,30 @@ class Drain:
     ) -> None:
         self._worker, self._store, self._replication, self._member = worker, store, replication, member
         self._left = left
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask("drain", self._run, LOOK_SECONDS, at_once=True)
+        self._closing = self._task.closing
         self.done = False
 
     def begin(self) -> None:
         """Take nothing new from now on, and hand over what is here; idempotent."""
-        with self._lock:
-            if self._thread is not None or self._closing.is_set():
-                return
-            self._worker.draining = True
-            self._thread = threading.Thread(target=self._run, name="drain")
-            self._thread.start()
+        if self._closing.is_set() or self._worker.draining:
+            return
+        self._worker.draining = True
+        log.info("this worker hands over what it holds, and leaves")
+        self._task.start()
 
     def close(self) -> None:
         """Give up, if it is not done; idempotent."""
-        self._closing.set()
-        with self._lock:
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+        self._task.close()
 
     def _run(self) -> None:
-        log.info("this worker hands over what it holds, and leaves")
-        while not self._closing.is_set():
-            try:
-                if self._hand_over() and self._leave():
-                    self._await_pulls()
-                    self._left()
-                    return
-            except ShuffleError as error:  # the master may be away, and no other worker there
-                log.warning("handing over goes on in a moment: %s", error)
-            except Exception:  # the data of this worker, and the operator, wait for it
-                log.exception("handing over failed; it goes on in a moment")
-            self._closing.wait(LOOK_SECONDS)
+        try:
+            if self.done or (self._hand_over() and self._leave()):
+                self._await_pulls()
+                self._left()
+                self._task.close()
+        except ShuffleError as error:  # the master may be away, and no other worker there
+            log.warning("handing over goes on in a moment: %s", error)
 
     def _leave(self) -> bool:
         try:

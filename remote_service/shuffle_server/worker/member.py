@@ -18,6 +18,7 @@ from shuffle_api.errors import (
     StorageFailed,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
@@ -82,9 +83,8 @@ class Member:
         self._telling = threading.Lock()
         self._lock = threading.Lock()  # of the losses
         self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
-        self._wake, self._closing = threading.Event(), threading.Event()
-        self._seconds = 1.0
-        self._thread = threading.Thread(target=self._run, name="membership")
+        self._task = PeriodicTask("membership", self._show_life, 1.0)
+        self._closing = self._task.closing
 
     @property
     def identity(self) -> Identity:
@@ -148,7 +148,7 @@ class Member:
             worker=worker, incarnation=self._incarnation, protocol=messages.PROTOCOL, oldest=messages.PROTOCOL
         )
         reply: pb.JoinReply = self._client.call("Join", request)
-        self._seconds = reply.beat_seconds
+        self._task.period = reply.beat_seconds
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
         return Identity(reply.epoch, worker.id, self._incarnation), reply.known
 
@@ -167,7 +167,7 @@ class Member:
         """Tell the master soon that an output is gone from here; never waits for it."""
         with self._lock:
             self._losses[shuffle, output] = reason
-        self._wake.set()
+        self._task.wake()
 
     def tell_losses(self, only: ShuffleId | None = None) -> None:
         """Tell now what there is to tell, if there is any of shuffle `only`. Raises what a call raises."""
@@ -221,50 +221,40 @@ class Member:
                 self._closing.set()
             finally:
                 self._taking = taking and not self._closing.is_set()
-        self._wake.set()
+        self._task.wake()
 
     def start(self) -> None:
         """Take outputs, and show signs of life in a thread of its own, from now on. What is held has been announced."""
         self._taking = True
-        self._thread.start()
-
-    def is_alive(self) -> bool:
-        """Whether the thread that shows the signs of life runs."""
-        return self._thread.is_alive()
+        self._task.start()
 
     def absent(self) -> str:
         """Why the master may not count on this worker, empty while it does."""
         return self._away if self._taking else "it has not joined its master"
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self._wake.wait(self._seconds)
-            self._wake.clear()
-            identity = self._identity
-            try:
-                self._beat(identity)
-                self._away = ""
-            except StaleEpoch as error:
-                if self._closing.is_set():
-                    return  # it has left
-                log.warning("%s", error)
-                self._away = str(error)
-                self._try_to_rejoin(identity)
-            except ShuffleError as error:
-                if not self._away:
-                    log.warning("the master is told nothing now: %s", error)
-                self._away = str(error)
-                self._closing.wait(self._seconds)  # a loss that waits to be told must not make this spin
-            except Exception:  # without signs of life the worker is given up, with all that it holds
-                log.exception("a sign of life failed; it goes on with the next")
-                self._closing.wait(self._seconds)
+    def _show_life(self) -> None:
+        identity = self._identity
+        try:
+            self._beat(identity)
+            self._away = ""
+        except StaleEpoch as error:
+            if self._closing.is_set():
+                return  # it has left
+            log.warning("%s", error)
+            self._away = str(error)
+            self._try_to_rejoin(identity)
+        except ShuffleError as error:
+            if not self._away:
+                log.warning("the master is told nothing now: %s", error)
+            self._away = str(error)
+            self._closing.wait(self._task.period)  # a loss that waits to be told must not make this spin
 
     def _try_to_rejoin(self, stale: Identity) -> None:
         try:
             self.rejoin(stale)
         except ShuffleError as error:
             log.warning("could not join again: %s", error)
-            self._closing.wait(self._seconds)
+            self._closing.wait(self._task.period)
 
     def _beat(self, identity: Identity) -> None:
         if self._doubt:
@@ -284,10 +274,7 @@ class Member:
 
     def close(self) -> None:
         """Stop; idempotent."""
-        self._closing.set()
-        self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._task.close()
         self._client.close()
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
+from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_api.values import WorkerInfo
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
@@ -47,6 +47,8 @@ class WorkerPart:
     :raises StorageFailed: the data directory cannot be used.
     """
 
+    role: ClassVar[str] = "worker"
+
     def __init__(self, options: ServerOptions, instruments: Instruments) -> None:
         self._options, self._instruments = options, instruments
         roots = split_directories(options.data_dir)
@@ -66,9 +68,8 @@ class WorkerPart:
         self.channels = ChannelRelay(
             self.pool, options.relay_timeout, options.overload_timeout, functools.partial(_note_refused, instruments)
         )
-        self._stop = threading.Event()
-        self._mover: threading.Thread | None = None
-        self._merger: threading.Thread | None = None
+        self._mover = PeriodicTask("cold", self._move_cold, COLD_SECONDS)
+        self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
 
     def serve(self, coordinator: Coordinator, security: ServerSecurity, place: Place) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
@@ -92,10 +93,8 @@ class WorkerPart:
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
         if options.tier:
-            self._mover = threading.Thread(target=self._move_cold, name="cold", daemon=True)
             self._mover.start()
         if options.merge_below:
-            self._merger = threading.Thread(target=self._merge, name="merge", daemon=True)
             self._merger.start()
         return self.worker
 
@@ -110,26 +109,18 @@ class WorkerPart:
 
     def _move_cold(self) -> None:
         """In a thread of its own: an upload takes as long as it takes."""
-        while not self._stop.wait(COLD_SECONDS):
-            try:
-                self.store.move_cold(self._options.tier_after, self._stop.is_set)
-            except Exception:  # the disks fill up if this thread ends
-                log.exception("moving cold map outputs failed; it goes on with the next round")
+        self.store.move_cold(self._options.tier_after, self._mover.closing.is_set)
 
-    def _merge(self) -> None:
+    def _merge(self) -> float:
         """In a thread of its own: pulls go on meanwhile."""
         regions = self.store.regions
-        while not self._stop.is_set():
-            if not regions.wanted.wait(MERGE_SECONDS):
-                continue
-            try:
-                regions.merge(self._stop.is_set)
-            except Exception:  # pulls are slower without it, and right
-                log.exception("merging small map outputs failed; it goes on with the next")
+        if regions.wanted.wait(MERGE_SECONDS):
+            regions.merge(self._merger.closing.is_set)
+        return 0.0
 
-    def sources(self, absent: Callable[[], str], tells: Callable[[], bool] = lambda: True) -> WorkerSources:
-        """What monitoring asks; the arguments are those of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, tells)
+    def sources(self, absent: Callable[[], str]) -> WorkerSources:
+        """What monitoring asks; the argument is that of WorkerSources."""
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent)
 
     @property
     def look_seconds(self) -> float:
@@ -151,19 +142,18 @@ class WorkerPart:
         """End the streams. False when some stayed open: they die with the process."""
         self.relay.close()
         self.channels.close()
-        self._stop.set()
+        self._mover.closing.set()
+        self._merger.closing.set()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
-        ending = threading.Thread(target=self._endpoint.shutdown, name="ending", daemon=True)
+        ending = StreamThread("ending", self._endpoint.shutdown, lambda error: None)
         ending.start()
         ending.join(DATA_GRACE)
         if ending.is_alive():
             log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
         self.pool.close()
         self._copier.close()
-        if self._mover is not None:
-            self._mover.join(DATA_GRACE)  # an upload that is cut is repeated after the next start
-        if self._merger is not None:
-            self._merger.join(DATA_GRACE)
+        self._mover.close(DATA_GRACE)  # an upload that is cut is repeated after the next start
+        self._merger.close(DATA_GRACE)
         return not ending.is_alive()
 
     def close(self) -> None:
@@ -178,31 +168,24 @@ def _note_refused(instruments: Instruments, error: ShuffleError) -> None:
 
 
 class HouseKept(Protocol):
-    """What has to be tidied now and then."""
+    """What has to be tidied now and then; `role` says what it is."""
+
+    role: ClassVar[str]
 
     def keep_house(self) -> None: ...
 
 
 class Housekeeper:
-    """A thread that has things tidied, until `stop`."""
+    """Has things tidied until `stop`, each by a task of its own: one that fails or waits holds up no other."""
 
     def __init__(self, seconds: float, *parts: HouseKept) -> None:
-        self._seconds, self._parts = seconds, parts
-        self._stop = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="housekeeping")
-        self.thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._seconds):
-            for part in self._parts:
-                try:
-                    part.keep_house()
-                except Exception:  # leases, and the deletion of what was removed, depend on the next round
-                    log.exception("housekeeping failed; it goes on with the next round")
+        self._tasks = [PeriodicTask(f"{part.role}-housekeeping", part.keep_house, seconds) for part in parts]
+        for task in self._tasks:
+            task.start()
 
     def stop(self) -> None:
-        self._stop.set()
-        self.thread.join()
+        for task in self._tasks:
+            task.close()
 
 
 def data_address(options: ServerOptions) -> tuple[str, int]:

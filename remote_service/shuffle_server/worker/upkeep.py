@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 from shuffle_api.errors import AppExpired, MapOutputLost, ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_api.ids import ShuffleId
+from shuffle_api.periodic import PeriodicTask
 from shuffle_server.worker.rebalancing import Rebalancing, Releasing
 from shuffle_server.worker.replication import Replication
 from shuffle_server.worker.worker import Worker
@@ -21,30 +21,25 @@ class Upkeep:
 
     def __init__(self, worker: Worker, replication: Replication, member: Releasing) -> None:
         self._worker, self._replication = worker, replication
-        self._closing = threading.Event()
+        self._task = PeriodicTask("upkeep", self._look, LOOK_SECONDS)
+        self._closing = self._task.closing
         self.rebalancing = Rebalancing(worker, replication, member, self._closing)
-        self._thread = threading.Thread(target=self._run, name="upkeep")
 
     def start(self) -> None:
-        self._thread.start()
+        self._task.start()
 
     def close(self) -> None:
         """Stop after the output that is being copied; idempotent."""
-        self._closing.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._task.close()
 
-    def _run(self) -> None:
-        while not self._closing.wait(LOOK_SECONDS):
-            try:
-                if moved := self.rebalancing.look():
-                    log.info("the disks are nearly full: %d map outputs were moved to other workers", moved)
-                if copied := self.repair():
-                    log.info("%d map outputs lacked a copy, and have it now", copied)
-            except ShuffleError as error:
-                log.warning("copies cannot be made now: %s", error)
-            except Exception:  # the next look may do better
-                log.exception("looking after what is held failed")
+    def _look(self) -> None:
+        try:
+            if moved := self.rebalancing.look():
+                log.info("the disks are nearly full: %d map outputs were moved to other workers", moved)
+            if copied := self.repair():
+                log.info("%d map outputs lacked a copy, and have it now", copied)
+        except ShuffleError as error:
+            log.warning("copies cannot be made now: %s", error)
 
     def repair(self) -> int:
         """Have other workers hold what is here and lacks copies: their holder was given up, or was not there in time.

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken, UnknownShuffle
+from shuffle_api.errors import DeadlineExceeded, InternalError, InvalidArgument, StreamBroken, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.records import unpack_records
 from shuffle_plugins.pipelined.source import Source
@@ -347,3 +347,19 @@ def test_closed_plugin_leaves_no_thread_behind(scene: Open) -> None:
         assert taken(iter(reader), 5) == numbers(0, 5)
     there.plugin.close()
     eventually(lambda: not [t.name for t in threading.enumerate() if t.name.startswith(("hybrid", "pipelined"))])
+
+
+def test_a_flush_that_fails_fails_its_writer_only(scene: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = scene(flush_timeout=0.01)
+    other = there.master.register_shuffle(1, 1)
+    with there.reader() as reader, there.writer() as good, there.plugin.writer(other, MapAttempt(0, 0)) as bad:
+
+        def broken(now: float) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(bad, "flush_late", broken)
+        eventually(lambda: bad._failure is not None)
+        with pytest.raises(InternalError, match="ZeroDivisionError: a bug"):
+            bad.commit()
+        write(good, 0, 3)
+        assert taken(iter(reader), 3) == numbers(0, 3)  # after flush_timeout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -60,17 +59,6 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 
 @pytest.fixture
-def housekeeper() -> Iterator[threading.Thread]:
-    """A thread that runs until the test ends."""
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait)
-    thread.start()
-    yield thread
-    end.set()
-    thread.join(60)
-
-
-@pytest.fixture
 def observation() -> Iterator[Observation]:
     shown = Observation("127.0.0.1:0")
     yield shown
@@ -78,11 +66,11 @@ def observation() -> Iterator[Observation]:
 
 
 @pytest.fixture
-def attach(observation: Observation, housekeeper: threading.Thread) -> Callable[[Parts], Observation]:
+def attach(observation: Observation) -> Callable[[Parts], Observation]:
     """Has the endpoint show these parts."""
 
     def show(parts: Parts) -> Observation:
-        observation.attach(parts.sources, need_bytes=1 << 20, housekeeper=housekeeper)
+        observation.attach(parts.sources, need_bytes=1 << 20)
         return observation
 
     return show

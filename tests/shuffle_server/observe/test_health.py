@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shuffle_api.errors import StorageFailed
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.registry.operations import LoseWorker, RegisterApp
 from shuffle_server.observe import figures, health
-from shuffle_server.observe.health import Health, WriteProbe
+from shuffle_server.observe.health import WriteProbe
 from shuffle_server.observe.observation import Observation
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.simulated import SimulatedDirectory
 from tests.shuffle_server.observe.conftest import Parts, parts_in
-from tests.shuffle_server.observe.helpers import get
+from tests.shuffle_server.observe.helpers import Answer, get
 
 Attach = Callable[[Parts], Observation]
 
@@ -123,13 +126,37 @@ def test_a_master_that_does_not_answer_is_ill_and_hangs_nobody(
     assert get(observation.address, "/health").status == 200
 
 
-def test_a_server_whose_housekeeping_ended_is_ill(parts: Parts) -> None:
-    ended = threading.Thread(target=lambda: None)
-    ended.start()
-    ended.join(10)
-    failed = [check for check in Health(parts.sources, 1, ended).alive() if not check.ok]
-    assert [check.name for check in failed] == ["housekeeping"]
-    assert "log" in failed[0].reason
+def test_a_server_is_ill_while_a_task_fails(parts: Parts, attach: Attach) -> None:
+    observation = attach(parts)
+    broken = threading.Event()
+    broken.set()
+
+    def tidy() -> None:
+        if broken.is_set():
+            raise RuntimeError("a bug")
+
+    def await_status(status: int) -> Answer:
+        deadline = time.monotonic() + 60
+        while (answer := get(observation.address, "/health")).status != status:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return answer
+
+    task = PeriodicTask("test-tidying", tidy, 0.01)
+    task.start()
+    try:
+        reason = await_status(503).failed()["tasks"]
+        assert re.fullmatch(r"test-tidying has failed for \d+ s: RuntimeError: a bug; see the log", reason)
+        assert get(observation.address, "/ready").status == 200
+        shown = get(observation.address, "/metrics").text
+        assert float(shown.split('task_failing_seconds{task="test-tidying"} ')[1].split()[0]) > 0
+        broken.clear()
+        await_status(200)
+        shown = get(observation.address, "/metrics").text
+        assert 'flight_shuffle_task_failing_seconds{task="test-tidying"} 0.0' in shown
+        assert float(shown.split('task_failures_total{task="test-tidying"} ')[1].split()[0]) >= 1
+    finally:
+        task.close()
 
 
 def test_the_probe_leaves_nothing_behind_and_looks_once_in_a_while(
@@ -146,6 +173,6 @@ def test_the_probe_leaves_nothing_behind_and_looks_once_in_a_while(
 def test_every_check_is_explained_in_the_documents(parts: Parts, attach: Attach) -> None:
     observation = attach(parts)
     checks = {name for path in ("/health", "/ready") for name in get(observation.address, path).json()["checks"]}
-    assert len(checks) == 7
+    assert len(checks) == 6
     text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     assert [name for name in checks if f"| `{name}` |" not in text] == []

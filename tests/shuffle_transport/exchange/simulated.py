@@ -9,7 +9,7 @@ from shuffle_api.errors import StreamBroken
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.channel import BlockChannel
 from shuffle_transport.exchange.keeper import Keeper
-from shuffle_transport.exchange.scribe import Scribe
+from shuffle_transport.exchange.scribe import Broke, Scribe, _ignore
 from shuffle_transport.exchange.session import Session
 from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.stream import Message, Stream
@@ -57,7 +57,7 @@ class Errands(Scribe):
         super().__init__("errands")
         self.waiting: dict[Callable[[], None], None] = {}
 
-    def soon(self, errand: Callable[[], None]) -> None:
+    def soon(self, errand: Callable[[], None], broke: Broke = _ignore) -> None:
         self.waiting[errand] = None
 
     def run(self) -> None:

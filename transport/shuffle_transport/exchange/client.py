@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from secrets import token_bytes
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,7 @@ from shuffle_api.errors import (
     StreamBroken,
     Unauthenticated,
 )
+from shuffle_api.periodic import StreamThread
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.connect import flight_connection, flight_options
@@ -120,8 +122,8 @@ class ExchangeClient:
         channel = BlockChannel(
             name, self.address, session, self._squeezer, self._timeout, lambda: self._forget(channel, session)
         )
-        reader = threading.Thread(
-            target=self._read, args=(session, stream, command, chosen), name=f"exchange-read-{name}", daemon=True
+        reader = StreamThread(
+            f"exchange-read-{name}", partial(self._read, session, stream, command, chosen), session.fail
         )
         session.attach(stream)
         with self._lock:  # a channel that `close` does not find would outlive the threads that it needs to end

@@ -35,20 +35,41 @@ def cut_from(address: str) -> None:
     _cut(address, lambda connection: connection.getsockname()[:2])
 
 
+def cut_served(port: int) -> None:
+    """Shut down all TCP connections of this process that came to its server at `port`. Else as `cut_to`."""
+    for descriptor in _descriptors():
+        _shut(descriptor, lambda connection: _came_to(connection, port))
+
+
 def _cut(address: str, name: Name) -> None:
     kind, _, address = unquote(address).partition(":")
     host, _, port = address.rpartition(":")
     if kind not in ("ipv4", "ipv6") or not _PORT.fullmatch(port):
         return
+    wanted = host.strip("[]"), int(port)
+
+    def is_wanted(connection: socket.socket) -> bool:
+        host, port = name(connection)
+        # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
+        return (host.removeprefix("::ffff:"), port) == wanted
+
+    for descriptor in _descriptors():
+        _shut(descriptor, is_wanted)
+
+
+def _came_to(connection: socket.socket, port: int) -> bool:
+    connection.getpeername()  # raises OSError for a socket that listens
+    return bool(connection.getsockname()[1] == port)
+
+
+def _descriptors() -> list[int]:
     try:
-        descriptors = os.listdir("/proc/self/fd")
+        return [int(descriptor) for descriptor in os.listdir("/proc/self/fd")]
     except OSError:
-        return
-    for descriptor in descriptors:
-        _shut(int(descriptor), name, (host.strip("[]"), int(port)))
+        return []
 
 
-def _shut(descriptor: int, name: Name, wanted: tuple[str, int]) -> None:
+def _shut(descriptor: int, is_wanted: Callable[[socket.socket], bool]) -> None:
     with contextlib.suppress(OSError):
         # A descriptor of its own: the original may be closed, and its number used again, at any moment.
         copy = os.dup(descriptor)
@@ -58,7 +79,5 @@ def _shut(descriptor: int, name: Name, wanted: tuple[str, int]) -> None:
         with socket.socket(fileno=copy) as connection:
             if connection.family not in (socket.AF_INET, socket.AF_INET6):
                 return
-            host, port = name(connection)
-            # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
-            if (host.removeprefix("::ffff:"), port) == wanted:
+            if is_wanted(connection):
                 connection.shutdown(socket.SHUT_RDWR)

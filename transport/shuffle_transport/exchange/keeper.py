@@ -19,9 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from shuffle_api.periodic import PeriodicTask
+
 _LONG = 3600.0
 _LOOK = 1.0  # seconds: a keeper that has alarms sleeps no longer, so that it notices when the process stood still
 _STOOD = 0.5  # seconds from which on a keeper that woke too late stood still
+_AGAIN = 1.0  # seconds to the next look after one that failed
+_RETRY = 0.1  # seconds for which nothing is rung after an alarm that failed
 _FEW = 64  # alarms in the heap that count no more, beside as many as do
 
 Check = Callable[[float], float]
@@ -52,17 +56,20 @@ class Keeper:
         self._set: dict[object, int] = {}  # which alarm a key has
         # Times and numbers, and nothing else: what ended long before its time is not to be kept in memory until then.
         self._heap: list[tuple[float, int]] = []
-        self._thread: threading.Thread | None = None
+        self._task: PeriodicTask | None = None
         self._closed = False
 
     def watch(self, key: object, check: Check) -> None:
         """Call `check` now and then until `forget`."""
 
         def look() -> None:
-            again = check(time.monotonic())
-            with self._changed:
-                if self._checks.get(key) is look and look not in self._set:  # else `hurry` has come meanwhile
-                    self._alarm(look, again, look)
+            again = time.monotonic() + _AGAIN
+            try:
+                again = check(time.monotonic())
+            finally:
+                with self._changed:
+                    if self._checks.get(key) is look and look not in self._set:  # else `hurry` has come meanwhile
+                        self._alarm(look, again, look)
 
         with self._changed:
             self._checks[key] = look
@@ -104,8 +111,8 @@ class Keeper:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._task is not None:
+            self._task.close()
 
     # ------------------------------------------------------------------------------------ with the lock held
 
@@ -118,9 +125,9 @@ class Keeper:
             heapq.heapify(self._heap)
         else:
             heapq.heappush(self._heap, (at, number))
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        if self._task is None and not self._closed:
+            self._task = PeriodicTask(self._name, self._ring_next, _RETRY, at_once=True)
+            self._task.start()
         elif self._heap[0][1] == number:
             self._changed.notify()
 
@@ -158,10 +165,9 @@ class Keeper:
 
     # --------------------------------------------------------------------------------------------- the thread
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                alarm = self._wait()
-            if alarm is None:
-                return
+    def _ring_next(self) -> float:
+        with self._changed:
+            alarm = self._wait()
+        if alarm is not None:
             alarm.ring()
+        return 0.0

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
+from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_transport import messages
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.exchange.client import connection_options
@@ -57,7 +58,8 @@ class RelayListener:
         self._silence = max(_SILENCE, 3 * keepalive)
         self._client = flight_connection(relay, self._credentials.tls, connection_options(keepalive))
         self._keeper = Keeper("relay-listener-keeper")
-        self._closing = threading.Event()
+        self._task = PeriodicTask("relay-listener", self._listen_on, _FIRST_PAUSE, at_once=True, retry=_LONGEST_PAUSE)
+        self._closing = self._task.closing
         self._seen_as = ""
         self._answers: dict[threading.Thread, FlightStream | None] = {}  # single dict operations: no lock
         try:
@@ -66,14 +68,14 @@ class RelayListener:
             self._keeper.close()
             self._client.close()
             raise
-        self._thread = threading.Thread(target=self._run, args=(self._stream,), name="relay-listener", daemon=True)
-        self._thread.start()
+        self._fresh: FlightStream | None = self._stream
+        self._task.start()
 
     def close(self) -> None:
         """Be reached no more. The service is closed before: its channels have a moment to say so. Idempotent."""
         self._closing.set()
         self._stream.abort()
-        self._thread.join()
+        self._task.close()
         deadline = time.monotonic() + _LEAVE_WITHIN
         for thread in list(self._answers):
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -84,22 +86,26 @@ class RelayListener:
         self._keeper.close()
         self._client.close()
 
-    def _run(self, stream: FlightStream) -> None:
-        found: FlightStream | None = stream
-        while found is not None:
-            self._stream = found
-            if self._closing.is_set():  # `close` has seen the stream before
-                found.abort()
-            try:
-                while True:
-                    call = self._next(found)
-                    if call.call:
-                        self._answer_soon(call)
-            except ShuffleError as error:
-                if not self._closing.is_set():
-                    log.warning("the relay at %s is gone, trying to come back: %s", self._relay, error)
+    def _listen_on(self) -> float:
+        """On one stream, until it breaks."""
+        found, self._fresh = self._fresh or self._come_back(), None
+        if found is None:
+            return 0.0
+        self._stream = found
+        if self._closing.is_set():  # `close` has seen the stream before
+            found.abort()
+        try:
+            while True:
+                call = self._next(found)
+                if call.call:
+                    self._answer_soon(call)
+        except ShuffleError as error:
+            if not self._closing.is_set():
+                log.warning("the relay at %s is gone, trying to come back: %s", self._relay, error)
+        finally:
+            found.abort()
             found.close()
-            found = self._come_back()
+        return 0.0
 
     def _come_back(self) -> FlightStream | None:
         pause = _FIRST_PAUSE
@@ -161,7 +167,7 @@ class RelayListener:
         return stream
 
     def _answer_soon(self, call: pb.RelayCall) -> None:
-        thread = threading.Thread(target=self._answer, args=(call,), name="relay-answer", daemon=True)
+        thread = StreamThread("relay-answer", partial(self._answer, call), lambda error: None)
         self._answers[thread] = None
         thread.start()
 

@@ -10,9 +10,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+
+from shuffle_api.errors import ShuffleError
+from shuffle_api.periodic import PeriodicTask, guarded
 
 Ping = Callable[[float], None]
 """Called with a time in seconds: say something, unless that was done not longer ago."""
+
+Broke = Callable[[ShuffleError], object]
+"""Ends the channel that an errand is of."""
+
+_RETRY = 0.1  # seconds
+
+
+def _ignore(error: ShuffleError) -> None:
+    """The channel's own threads meet the same."""
 
 
 class Scribe:
@@ -24,16 +37,16 @@ class Scribe:
     def __init__(self, name: str) -> None:
         self._name = name
         self._changed = threading.Condition()
-        self._errands: dict[Callable[[], None], None] = {}  # in order, each once
+        self._errands: dict[Callable[[], None], Broke] = {}  # in order, each once
         self._pings: dict[object, tuple[Ping, float]] = {}
         self._pinged = time.monotonic()
-        self._thread: threading.Thread | None = None
+        self._task: PeriodicTask | None = None
         self._stale = self._closed = False
 
-    def soon(self, errand: Callable[[], None]) -> None:
-        """Call `errand` soon; once, if this is said again before."""
+    def soon(self, errand: Callable[[], None], broke: Broke = _ignore) -> None:
+        """Call `errand` soon; once, if this is said again before. What it raises goes to `broke`."""
         with self._changed:
-            self._errands[errand] = None
+            self._errands[errand] = broke
             self._wake()
 
     def keep_alive(self, key: object, ping: Ping, keepalive: float) -> None:
@@ -51,32 +64,36 @@ class Scribe:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
+        if self._task is not None:
+            self._task.close()
+        with self._changed:
+            errands, self._errands = self._errands, {}
+        self._do(errands)  # that came after its last round
 
     def _wake(self) -> None:
         self._stale = True
         self._changed.notify()
-        if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        if self._task is None and not self._closed:
+            self._task = PeriodicTask(self._name, self._write, _RETRY, at_once=True)
+            self._task.start()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stale or self._closed, self._pause())
-                self._stale = False
-                errands, self._errands = list(self._errands), {}
-                if self._closed and not errands:
-                    return
-                overdue = self._pings and self._pause() == 0
-                pings = list(self._pings.values()) if overdue else []
-            for errand in errands:
-                errand()
-            if pings:
-                self._pinged = time.monotonic()
-            for ping, keepalive in pings:
-                ping(keepalive / 2)
+    def _write(self) -> float:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stale or self._closed, self._pause())
+            self._stale = False
+            errands, self._errands = self._errands, {}
+            overdue = self._pings and self._pause() == 0
+            pings = list(self._pings.values()) if overdue else []
+        self._do(errands)
+        if pings:
+            self._pinged = time.monotonic()
+        for ping, keepalive in pings:
+            guarded(f"a ping of {self._name}", partial(ping, keepalive / 2), _ignore)
+        return 0.0
+
+    def _do(self, errands: dict[Callable[[], None], Broke]) -> None:
+        for errand, broke in errands.items():
+            guarded(self._name, errand, broke)
 
     def _pause(self) -> float | None:
         """Seconds until the next pings; None if there are none to come."""

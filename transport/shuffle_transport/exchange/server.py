@@ -11,12 +11,14 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
 import pyarrow.flight as fl
 
 from shuffle_api.errors import InternalError, InvalidArgument, ShuffleError, ShuttingDown, StreamBroken
+from shuffle_api.periodic import StreamThread
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange.channel import BlockChannel
@@ -103,13 +105,16 @@ class ExchangeService:
             channels, opened, resumed = list(self._served.values()), self._opened, self._resumed
         return ExchangeStatistics.of((channel.statistics() for channel in channels), opened, resumed)
 
-    def close(self) -> None:
-        """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent."""
+    def close(self, reason: ShuffleError | None = None) -> None:
+        """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent.
+
+        :param reason: what the other ends get; a ShuttingDown if none is given.
+        """
         with self._changed:
             self._closed = True
             sessions = list(self._known)
         for session in sessions:
-            session.abandon(ShuttingDown("the endpoint is shutting down"))
+            session.abandon(copy(reason) if reason else ShuttingDown("the endpoint is shutting down"))
         with self._changed:
             self._changed.wait_for(lambda: not self._served, self._timeout)
         self._scribe.close()
@@ -141,7 +146,7 @@ class ExchangeService:
             self._opened += 1
         self._keeper.watch(session, partial(self._check, session))
         name = f"exchange-{command.channel}"
-        threading.Thread(target=self._serve, args=(session, channel, command.metadata), name=name, daemon=True).start()
+        StreamThread(name, partial(self._serve, session, channel, command.metadata), session.abandon).start()
         return session
 
     def _resume(self, command: pb.ExchangeCommand, stream: Stream, principal: Principal) -> Session | None:

@@ -172,7 +172,7 @@ class Session:
                 if self._over:
                     return
                 self._over = True
-            self._scribe.soon(self.outbox.half_close)
+            self._scribe.soon(self.outbox.half_close, self.fail)
             self.summon()
 
     @property
@@ -206,7 +206,7 @@ class Session:
         stream = self._stream
         if stream is not None:
             self._keeper.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
-            self._scribe.soon(self.outbox.half_close)
+            self._scribe.soon(self.outbox.half_close, self.fail)
             self.summon()
 
     def close(self) -> None:
@@ -276,11 +276,11 @@ class Session:
                     return self._control(control)
                 found = parse_inline(table, control.payload)
             if self.inbox.put_batch(*found) is not None:
-                self._scribe.soon(self._tell)
+                self._scribe.soon(self._tell, self.fail)
             return True
         except ShuffleError as refusal:
             self._refusal = refusal
-            self._scribe.soon(self._refuse)
+            self._scribe.soon(self._refuse, self.fail)
             return False
 
     def _control(self, control: pb.ExchangeControl) -> bool:
@@ -293,7 +293,7 @@ class Session:
             self._stream.seen_as = control.you
         if self._resuming:  # the first message on a new stream says what the other end holds
             self._resuming, self._lagging = False, self._stream
-            self._scribe.soon(self._catch_up)
+            self._scribe.soon(self._catch_up, self.fail)
         if control.HasField("first"):
             self.inbox.begin(control.first)
         if control.HasField("message"):
@@ -309,16 +309,16 @@ class Session:
             error = messages.typed_error(control.error)
             self.fail(StreamBroken(error.message, remedy=error.remedy) if control.broken else error)
         if control.ping:
-            self._scribe.soon(self._answer)
+            self._scribe.soon(self._answer, self.fail)
         elif due:
-            self._scribe.soon(self._tell)
+            self._scribe.soon(self._tell, self.fail)
         self.finish()
         return item
 
     def _late(self) -> None:
         """The keeper's: a consumer reads beyond its deadline. The answer to a ping ends that."""
         stream, reading, asked = self._stream, self._reading, time.monotonic()
-        self._scribe.soon(self._ask)
+        self._scribe.soon(self._ask, self.fail)
 
         def unanswered() -> None:
             if stream is not None and reading is not None and reading.heard_at < asked:
