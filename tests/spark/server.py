@@ -60,8 +60,13 @@ class Server:
         self._process = self._start(self.control)
 
     def output(self, app: str, shuffle: int, map_id: int) -> Path:
-        """The file of one committed map output. Spark's map ids are its task attempt ids."""
-        return self.data_dir / "worker" / "apps" / app / str(shuffle) / f"{map_id}.out"
+        """The file of one committed map output, of the newest generation. Its number is that of the task attempt."""
+        generations = self._generations(app, shuffle)
+        return max(generations, key=lambda path: path.stat().st_mtime_ns) / f"{map_id}.out"
+
+    def _generations(self, app: str, shuffle: int) -> list[Path]:
+        """The directories of a shuffle number."""
+        return list((self.data_dir / "worker" / "apps" / app).glob(f"{shuffle}.*"))
 
     def wait_until_gone(
         self, app: str, shuffle: int | None = None, *, meanwhile: Callable[[], object] | None = None
@@ -70,10 +75,14 @@ class Server:
 
         Raises TimeoutError naming those that are.
         """
-        directory = self.data_dir / "worker" / "apps" / app / ("" if shuffle is None else str(shuffle))
+        apps = self.data_dir / "worker" / "apps"
         trash = self.data_dir / "worker" / "trash"
         deadline = time.monotonic() + GONE_TIMEOUT_S
-        while left := [*files_below(directory), *files_below(trash)]:
+        while left := [
+            file
+            for directory in [trash, *([apps / app] if shuffle is None else self._generations(app, shuffle))]
+            for file in files_below(directory)
+        ]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"still there after {GONE_TIMEOUT_S:.0f} s: {', '.join(map(str, left))}")
             if meanwhile is not None:

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.spark_driver import JobFailed, SparkDriver
+from shuffle_api.ids import name_of
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.security import app_token
@@ -100,7 +101,7 @@ def test_an_executor_shuffles_over_mutual_tls_with_the_token_that_the_driver_der
     app = driver.call(held.app_key)
     assert [status.app for status in server.status().apps] == [app]
 
-    token = app_token(files.secret.read_bytes().rstrip(b"\n"), app)
+    token = app_token(files.secret.read_bytes().rstrip(b"\n"), name_of(app))
     shown = driver.call(environment)
     assert app in shown
     assert "flight.token" in shown  # that there is one, Spark shows; what it is, it does not
@@ -118,7 +119,7 @@ def test_an_application_with_a_token_of_its_own_needs_no_secret(
     mine = {f"{PREFIX}token.secretFile": "", f"{PREFIX}token.file": str(token_file)}
     driver.renew(mine | {f"{PREFIX}app": "report-7"})
     assert run_job(driver) == EXPECTED
-    assert [status.app for status in server.status().apps] == ["report-7"]
+    assert [name_of(status.app) for status in server.status().apps] == ["report-7"]
     driver.renew(mine | {f"{PREFIX}app": "report-8"})
     with pytest.raises(JobFailed, match=f"{server.control}: UNAUTHENTICATED: the token is not that of .*'report-8'"):
         run_job(driver)

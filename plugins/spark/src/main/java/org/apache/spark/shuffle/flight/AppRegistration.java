@@ -4,19 +4,20 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
-import java.util.concurrent.TimeUnit;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.ControlClient;
 import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.DaemonThreads;
 import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.PeriodicTask;
+import org.apache.spark.shuffle.flight.net.Protocol;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
-import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
@@ -34,38 +35,53 @@ import org.slf4j.LoggerFactory;
 final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
   private static final int DEFAULT_HEARTBEAT_SECONDS = 10;
-  private static final int LOOK_SECONDS = 2;
+  private static final int INSTANCE_LENGTH = 16;
+  private static final Duration LOOK_EVERY = Duration.ofSeconds(2);
   private static final Duration UNREGISTER_AGAIN = Duration.ofSeconds(10);
   /** Spark's payloads: compressed and encrypted by Spark, so the server's codec has nothing to do. */
   private static final String CODEC = "none";
   private static final String CONTENT = "spark";
 
+  /** A shuffle that the server may know: what it was asked to register, and its answer. */
+  private record Asked(ShuffleRegistration registration, ShuffleKey key, ControlClient.Sent<RegisterShuffleReply> sent) {
+    /** Blocks while it is under way. Without an answer the generation is 0, which is whichever the server has. */
+    ShuffleKey settled() {
+      RegisterShuffleReply reply = sent.settle();
+      return reply == null ? key : generation(key, reply);
+    }
+  }
+
   private final FlightConf conf;
   private final Connections connections;
-  private final String name;
+  private final String title;
   private final Credentials credentials;
-  private final String instance = UUID.randomUUID().toString();
+  private final String instance = UUID.randomUUID().toString().replace("-", "").substring(0, INSTANCE_LENGTH);
   private final ScheduledExecutorService heartbeats =
       Executors.newSingleThreadScheduledExecutor(DaemonThreads.of(() -> "flight-shuffle-heartbeat"));
   private final EndedShuffles ended = new EndedShuffles(this::unregister, heartbeats, UNREGISTER_AGAIN);
   private final LostOutputs lostOutputs;
   private final RelayWorkers relays;
-  private final Map<Integer, ControlClient.Sent<?>> shuffles = new ConcurrentHashMap<>(); // that the server may know
+  private final Map<Integer, Asked> shuffles = new ConcurrentHashMap<>();
+  private final Object reaching = new Object(); // held while the server is asked for the application
   private Set<String> workers = Set.of();
   private boolean registered;
   private boolean usable;
   private boolean warned;
+  private volatile boolean doubted;
   private volatile boolean closed;
 
-  /** @throws IllegalArgumentException for a file of the credentials that cannot be used */
-  AppRegistration(FlightConf conf, String name, String client) {
+  /**
+   * @param title for people
+   * @throws IllegalArgumentException for a file of the credentials that cannot be used
+   */
+  AppRegistration(FlightConf conf, String title, String client) {
     this.conf = conf;
-    this.name = name;
+    this.title = title;
     String app = conf.security().app();
     this.credentials = conf.security().ofDriver(app != null ? app : newApp());
-    this.connections = new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials);
-    this.lostOutputs = new LostOutputs(connections, app(), conf.ioTimeout());
-    this.relays = new RelayWorkers(app());
+    this.connections = new Connections(conf.servers(), conf.connectTimeout(), client, credentials);
+    this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, conf.ioTimeout());
+    this.relays = new RelayWorkers(credentials.app() + instance);
   }
 
   /** Random, because Spark has no id yet when the application is registered. */
@@ -73,9 +89,14 @@ final class AppRegistration implements AutoCloseable {
     return "spark-" + UUID.randomUUID().toString().replace("-", "");
   }
 
-  /** The application's key at the server. */
-  String app() {
-    return credentials.app();
+  /**
+   * The application's key at the server: this run of it. Two runs of one name share nothing but tokens and quotas. A server of
+   * version 1 of the protocol has one run of a name at a time.
+   */
+  String run() {
+    return connections.control().protocol() == Protocol.OLDEST
+        ? credentials.app()
+        : credentials.app() + Credentials.RUN_SEPARATOR + instance;
   }
 
   Credentials credentials() {
@@ -104,8 +125,8 @@ final class AppRegistration implements AutoCloseable {
   }
 
   private void beatEvery(int seconds) {
-    heartbeats.scheduleWithFixedDelay(this::beat, seconds, seconds, TimeUnit.SECONDS);
-    heartbeats.scheduleWithFixedDelay(this::look, LOOK_SECONDS, LOOK_SECONDS, TimeUnit.SECONDS);
+    PeriodicTask.every(heartbeats, Duration.ofSeconds(seconds), "the heartbeat", this::beat);
+    PeriodicTask.every(heartbeats, LOOK_EVERY, "looking for workers", this::look);
   }
 
   /** Looks which workers there are. What lay at one that the master has given up is to be written again, all at once. */
@@ -122,9 +143,11 @@ final class AppRegistration implements AutoCloseable {
     }
   }
 
-  private synchronized int register() throws IOException {
-    RegisterAppReply reply = connections.control().registerApp(app(), instance, name);
-    registered = true;
+  private int register() throws IOException {
+    RegisterAppReply reply = connections.control().registerApp(run(), instance, title);
+    synchronized (this) {
+      registered = true;
+    }
     usable();
     return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
   }
@@ -137,15 +160,56 @@ final class AppRegistration implements AutoCloseable {
     }
   }
 
-  /** Makes sure that the server knows this application. */
+  /** Makes sure that the server has this application: the same run again, if it has dropped it. */
   void reach() throws IOException {
-    if (isRegistered()) {
-      connections.control().heartbeat(app());
-      usable();
-    } else {
+    synchronized (reaching) {
+      if (isRegistered()) {
+        try {
+          connections.control().heartbeat(run());
+          usable();
+          return;
+        } catch (FlightException e) {
+          if (!e.appIsGone()) {
+            throw e;
+          }
+          dropped(e);
+        }
+      }
       connections.refresh();
       register();
     }
+  }
+
+  /** A task could not read or write: the server is asked whether it still has the application before the next stage begins. */
+  private void doubt() {
+    doubted = true;
+  }
+
+  /** Blocks while it asks, if there is a doubt. */
+  void settleDoubts() {
+    if (doubted) {
+      doubted = false;
+      beat();
+    }
+  }
+
+  /** The server has dropped the application, and all of its shuffles: their maps run again, in a new generation. */
+  private void dropped(FlightException why) {
+    synchronized (this) {
+      if (!registered) {
+        return;
+      }
+      registered = false;
+    }
+    LOG.warn("{}; the application is registered again, and the maps of {} shuffles run again when they are wanted",
+        why.getMessage(), shuffles.size());
+    shuffles.forEach((shuffle, asked) -> forget(shuffle, asked.registration()));
+    shuffles.clear();
+  }
+
+  private void forget(int shuffle, ShuffleRegistration registration) {
+    registration.forget();
+    lostOutputs.forget(shuffle);
   }
 
   /**
@@ -154,28 +218,42 @@ final class AppRegistration implements AutoCloseable {
    * @param pipelined whether a worker relays it
    */
   ShuffleRegistration registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) {
-    RegisterShuffleRequest request =
+    RegisterShuffleRequest.Builder request =
         RegisterShuffleRequest.newBuilder()
-            .setShuffle(ShuffleKey.newBuilder().setApp(app()).setShuffle(shuffle))
             .setPartitions(partitions)
             .setMaps(maps)
             .setCodec(CODEC)
             .setContent(CONTENT)
-            .setReplicas(conf.replicas())
-            .build();
-    return new ShuffleRegistration(this, conf, shuffle, () -> ask(shuffle, request, pipelined));
+            .setReplicas(conf.replicas());
+    return new ShuffleRegistration(
+        this, conf, shuffle, registration -> ask(registration, shuffle, request, pipelined));
   }
 
-  private ShuffleRegistration.Answer ask(int shuffle, RegisterShuffleRequest request, boolean pipelined) {
-    ControlClient.Sent<RegisterShuffleReply> sent = connections.control().registerShuffle(request);
-    shuffles.put(shuffle, sent); // if the answer is lost, the server knows it all the same
+  private ShuffleRegistration.Answer ask(
+      ShuffleRegistration registration, int shuffle, RegisterShuffleRequest.Builder request, boolean pipelined) {
+    ShuffleKey key = ShuffleKey.newBuilder().setApp(run()).setShuffle(shuffle).build();
+    ControlClient.Sent<RegisterShuffleReply> sent =
+        connections.control().registerShuffle(request.setShuffle(key).build());
+    shuffles.put(shuffle, new Asked(registration, key, sent)); // if the answer is lost, the server knows it all the same
     return () -> {
-      List<Worker> workers = sent.await().getWorkersList();
-      return (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
-          .map(WorkerAddress::of)
-          .orElseThrow(
-              () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
+      RegisterShuffleReply reply = sent.await();
+      List<Worker> workers = reply.getWorkersList();
+      WorkerAddress worker =
+          (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
+              .map(WorkerAddress::of)
+              .orElseThrow(
+                  () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
+      return new ShuffleRegistration.Registered(generation(key, reply), worker);
     };
+  }
+
+  private static ShuffleKey generation(ShuffleKey key, RegisterShuffleReply reply) {
+    return key.toBuilder().setGeneration(reply.getGeneration()).build();
+  }
+
+  /** What the server has a shuffle as; empty when it has not. Blocks while that is under way. */
+  private Optional<ShuffleKey> key(int shuffle) {
+    return Optional.ofNullable(shuffles.get(shuffle)).map(Asked::settled);
   }
 
   /**
@@ -185,19 +263,24 @@ final class AppRegistration implements AutoCloseable {
    */
   void unregisterShuffle(int shuffle, boolean now) {
     relays.ended(shuffle);
-    ControlClient.Sent<?> registered = shuffles.remove(shuffle);
-    if (registered == null) {
+    Asked asked = shuffles.remove(shuffle);
+    if (asked == null) {
       return;
     }
-    registered.settle(); // else the server could hear of its end first
-    ended.add(shuffle);
+    ended.add(asked.settled()); // else the end could overtake the beginning
+    forget(shuffle, asked.registration());
     if (now && isUsable()) {
       ended.tell();
     }
   }
 
-  private void unregister(List<Integer> ends) throws IOException {
-    connections.control().unregisterShuffles(app(), ends);
+  /** Reports the end of an earlier shuffle with this number to the server, unless that was done; blocks meanwhile. */
+  void tellEnd(int shuffle) throws IOException {
+    ended.tell(shuffle);
+  }
+
+  private void unregister(List<ShuffleKey> ends) throws IOException {
+    connections.control().unregisterShuffles(ends);
   }
 
   private synchronized boolean isRegistered() {
@@ -217,16 +300,18 @@ final class AppRegistration implements AutoCloseable {
   }
 
   /** The server did not do what it was asked to: it is out of use until it is reached again. */
-  synchronized void unusable(IOException reason) {
-    usable = false;
-    if (reason instanceof FlightException known && known.code() == ErrorCode.UNKNOWN_APP) {
-      registered = false;
+  void unusable(IOException reason) {
+    if (reason instanceof FlightException known && known.appIsGone()) {
+      dropped(known);
     }
-    if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
-      warned = true;
-      LOG.warn(
-          "{}. New shuffles use Spark's sort shuffle until Flight Shuffle server {} can be used ({}=auto)",
-          reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
+    synchronized (this) {
+      usable = false;
+      if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
+        warned = true;
+        LOG.warn(
+            "{}. New shuffles use Spark's sort shuffle until Flight Shuffle server {} can be used ({}=auto)",
+            reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
+      }
     }
   }
 
@@ -236,12 +321,15 @@ final class AppRegistration implements AutoCloseable {
 
   @Override
   public void close() {
+    if (closed) {
+      return;
+    }
     closed = true;
     heartbeats.shutdownNow();
     lostOutputs.close();
     if (isRegistered()) {
       try {
-        connections.control().unregisterApp(app());
+        connections.control().unregisterApp(run());
       } catch (IOException e) {
         LOG.warn("could not unregister this application, its data stays until it expires: {}", e.getMessage());
       }

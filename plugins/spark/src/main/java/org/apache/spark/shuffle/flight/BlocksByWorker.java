@@ -26,6 +26,7 @@ final class BlocksByWorker {
   private final Map<String, ArrayBuffer<Tuple3<BlockId, Object, Object>>> blocks = new LinkedHashMap<>();
   private final Map<Long, BlockManagerId> locations = new HashMap<>();
   private final Map<Long, Integer> indexes = new HashMap<>();
+  private final Map<Long, Long> outputs = new HashMap<>(); // of maps whose output has another number than they
 
   /** What a reader of these maps and partitions has to fetch, as {@code tracker} knows it in this process. */
   static BlocksByWorker of(
@@ -43,6 +44,10 @@ final class BlocksByWorker {
       ShuffleBlockId first = (ShuffleBlockId) entry._2().head()._1();
       locations.put(first.mapId(), entry._1());
       indexes.put(first.mapId(), (Integer) entry._2().head()._3());
+      long output = MapLocation.output(entry._1());
+      if (output != first.mapId()) { // spark.shuffle.useOldFetchProtocol: Spark's map ids are partition numbers
+        outputs.put(first.mapId(), output);
+      }
     }
   }
 
@@ -81,11 +86,16 @@ final class BlocksByWorker {
         (worker, ofWorker) -> {
           for (int i = 0; i < ofWorker.size(); i++) {
             ShuffleBlockId id = (ShuffleBlockId) ofWorker.apply(i)._1();
-            WantedBlock block = new WantedBlock(id.name(), id.mapId(), id.reduceId(), id.reduceId() + 1);
+            WantedBlock block = new WantedBlock(id.name(), output(id.mapId()), id.reduceId(), id.reduceId() + 1);
             all.add(new Following(worker, block, (Long) ofWorker.apply(i)._2()));
           }
         });
     return all;
+  }
+
+  /** The number at its worker of a map's output, by map id. */
+  long output(long map) {
+    return outputs.isEmpty() ? map : outputs.getOrDefault(map, map);
   }
 
   /** The location of each map output, by map id. */

@@ -8,7 +8,10 @@ import java.util.List;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
 import org.apache.spark.shuffle.flight.net.FlightException;
+import org.apache.spark.shuffle.flight.net.PeriodicTask;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -23,13 +26,14 @@ final class EndedShuffles {
 
   /** What tells the server. */
   interface Server {
-    void unregister(List<Integer> shuffles) throws IOException;
+    void unregister(List<ShuffleKey> shuffles) throws IOException;
   }
 
   private final Server server;
   private final ScheduledExecutorService timer;
   private final Duration pause;
-  private List<Integer> ended = new ArrayList<>();
+  private final Object telling = new Object(); // held during a report to the server
+  private List<ShuffleKey> ended = new ArrayList<>();
   private boolean scheduled;
   private long notBefore = System.nanoTime();
 
@@ -44,7 +48,7 @@ final class EndedShuffles {
   }
 
   /** Has the server told soon. */
-  synchronized void add(int shuffle) {
+  synchronized void add(ShuffleKey shuffle) {
     ended.add(shuffle);
     schedule();
   }
@@ -55,7 +59,7 @@ final class EndedShuffles {
     }
     long delay = Math.max(MOMENT.toNanos(), notBefore - System.nanoTime());
     try {
-      timer.schedule(this::tellWhenDue, delay, TimeUnit.NANOSECONDS);
+      timer.schedule(PeriodicTask.guarded("unregistering shuffles", this::tellWhenDue), delay, TimeUnit.NANOSECONDS);
       scheduled = true;
     } catch (RejectedExecutionException e) {
       LOG.debug("the application ends, and all of its shuffles with it");
@@ -73,32 +77,63 @@ final class EndedShuffles {
     tell();
   }
 
-  private synchronized void again(List<Integer> rest) {
+  private synchronized void again(List<ShuffleKey> rest) {
     ended.addAll(rest);
     notBefore = System.nanoTime() + pause.toNanos();
     schedule();
   }
 
-  /** Tells the server of all, now; while it is away, again later. What it never hears of it drops with the application. */
-  void tell() {
-    List<Integer> all;
-    synchronized (this) {
-      all = ended;
-      ended = new ArrayList<>();
-    }
-    for (int start = 0; start < all.size(); start += AT_ONCE) {
-      List<Integer> some = all.subList(start, Math.min(start + AT_ONCE, all.size()));
-      try {
-        server.unregister(some);
-      } catch (IOException e) {
-        if (e instanceof InterruptedIOException || (e instanceof FlightException failure && failure.passing())) {
-          List<Integer> rest = all.subList(start, all.size());
-          LOG.info("{}; unregistering {} shuffles again in {} s", e.getMessage(), rest.size(), pause.toSeconds());
-          again(rest);
-          return;
+  /** All those of {@code which} that are still to be told, taken out. */
+  private synchronized List<ShuffleKey> take(Predicate<ShuffleKey> which) {
+    List<ShuffleKey> taken = ended.stream().filter(which).toList();
+    ended = new ArrayList<>(ended.stream().filter(which.negate()).toList());
+    return taken;
+  }
+
+  /**
+   * Reports the end of a shuffle to the server now, unless that was done: before its number is registered anew.
+   *
+   * @throws IOException the server cannot be reached; the end is reported later
+   */
+  void tell(int shuffle) throws IOException {
+    synchronized (telling) {
+      List<ShuffleKey> its = take(key -> key.getShuffle() == shuffle);
+      if (!its.isEmpty()) {
+        try {
+          server.unregister(its);
+        } catch (IOException e) {
+          if (isAway(e)) {
+            again(its);
+            throw e;
+          }
+          LOG.info("could not unregister shuffle {}: {}", shuffle, e.getMessage()); // it has no such shuffle
         }
-        LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage());
       }
     }
+  }
+
+  /** Tells the server of all, now; while it is away, again later. What it never hears of it drops with the application. */
+  void tell() {
+    synchronized (telling) {
+      List<ShuffleKey> all = take(key -> true);
+      for (int start = 0; start < all.size(); start += AT_ONCE) {
+        List<ShuffleKey> some = all.subList(start, Math.min(start + AT_ONCE, all.size()));
+        try {
+          server.unregister(some);
+        } catch (IOException e) {
+          if (isAway(e)) {
+            List<ShuffleKey> rest = all.subList(start, all.size());
+            LOG.info("{}; unregistering {} shuffles again in {} s", e.getMessage(), rest.size(), pause.toSeconds());
+            again(rest);
+            return;
+          }
+          LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage());
+        }
+      }
+    }
+  }
+
+  private static boolean isAway(IOException why) {
+    return why instanceof InterruptedIOException || (why instanceof FlightException failure && failure.passing());
   }
 }

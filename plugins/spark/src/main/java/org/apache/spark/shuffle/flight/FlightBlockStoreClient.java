@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
 import java.util.List;
+import java.util.function.LongUnaryOperator;
 import java.util.stream.Stream;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.BlockStoreClient;
@@ -12,9 +13,12 @@ import org.apache.spark.shuffle.flight.net.WantedBlock;
 /** What Spark's {@code ShuffleBlockFetcherIterator} of one reduce task fetches with: a request becomes a pull. */
 final class FlightBlockStoreClient extends BlockStoreClient {
   private final BlockFetcher fetcher;
+  private final LongUnaryOperator outputs;
 
-  FlightBlockStoreClient(BlockFetcher fetcher, TransportConf conf) {
+  /** @param outputs the number at its worker of a map's output, by map id */
+  FlightBlockStoreClient(BlockFetcher fetcher, LongUnaryOperator outputs, TransportConf conf) {
     this.fetcher = fetcher;
+    this.outputs = outputs;
     this.transportConf = conf;
   }
 
@@ -23,7 +27,7 @@ final class FlightBlockStoreClient extends BlockStoreClient {
   public void fetchBlocks(
       String host, int port, String execId, String[] blockIds, BlockFetchingListener listener,
       DownloadFileManager downloadFileManager) {
-    List<WantedBlock> wanted = Stream.of(blockIds).map(WantedBlock::parse).toList();
+    List<WantedBlock> wanted = Stream.of(blockIds).map(id -> WantedBlock.parse(id, outputs)).toList();
     fetcher.fetch(MapLocation.worker(execId), wanted, listener, downloadFileManager, transportConf);
   }
 

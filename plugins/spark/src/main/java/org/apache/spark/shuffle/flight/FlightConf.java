@@ -4,12 +4,13 @@ import java.time.Duration;
 import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.network.util.JavaUtils;
+import org.apache.spark.shuffle.flight.net.HostPort;
 import scala.Tuple2;
 
 /**
  * The options of the plugin, {@code spark.shuffle.flight.*}, parsed once.
  *
- * @param host of the server's control endpoint; null when every shuffle falls back
+ * @param servers the control endpoints of the masters; empty when every shuffle falls back
  * @param connectTimeout how long a connection or a control call is tried
  * @param ioTimeout how long a stream may be silent
  * @param retryWindow how long a worker that cannot be reached is tried again before the task fails
@@ -22,7 +23,7 @@ import scala.Tuple2;
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
-    String host, int port, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
+    List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
     int blockSize, int batchSize, int rowMemory, boolean handOver, int replicas, Duration flushTimeout, SecurityConf security) {
 
   /** One option: name, default (null: none) and what it is. */
@@ -31,7 +32,9 @@ record FlightConf(
   static final String PREFIX = "spark.shuffle.flight.";
 
   static final Option SERVER =
-      new Option(PREFIX + "server", null, "HOST:PORT of the control endpoint of `flight-shuffle server`");
+      new Option(
+          PREFIX + "server", null,
+          "HOST:PORT of the control endpoint of `flight-shuffle server`; those of several masters with commas between them");
   static final Option FALLBACK =
       new Option(PREFIX + "fallback", "auto", "auto, never or always: when a shuffle goes to Spark's sort shuffle");
   static final Option FALLBACK_RULE =
@@ -92,7 +95,8 @@ record FlightConf(
   static final Option APP =
       new Option(
           PREFIX + "app", "",
-          "the application's name at the server, for which a token was made; default: a new one for each run");
+          "the application's name at the server, for which a token was made and whose quota counts; its runs, several at once too, "
+              + "share no data; default: a new name for each run");
 
   /** Every option there is. */
   static final List<Option> OPTIONS =
@@ -126,8 +130,8 @@ record FlightConf(
           BLOCK_SIZE.key() + " (" + blockSize + " bytes) is larger than " + BATCH_SIZE.key() + " (" + batchSize + ")");
     }
     return new FlightConf(
-        server == null ? null : host(server), server == null ? 0 : port(server), fallback,
-        duration(conf, CONNECT_TIMEOUT), duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
+        server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
+        duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
         rowMemory, handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
   }
 
@@ -148,9 +152,9 @@ record FlightConf(
     };
   }
 
-  /** The control endpoint as the user wrote it. */
+  /** The control endpoints as the user wrote them. */
   String address() {
-    return host + ":" + port;
+    return String.join(",", servers.stream().map(HostPort::toString).toList());
   }
 
   static String value(SparkConf conf, Option option) {
@@ -184,28 +188,11 @@ record FlightConf(
     return (int) bytes;
   }
 
-  private static String host(String server) {
-    int colon = server.lastIndexOf(':');
-    if (colon <= 0) {
-      throw badAddress(server);
-    }
-    String host = server.substring(0, colon);
-    return host.startsWith("[") && host.endsWith("]") ? host.substring(1, host.length() - 1) : host;
-  }
-
-  private static int port(String server) {
+  private static List<HostPort> servers(String text) {
     try {
-      int port = Integer.parseInt(server.substring(server.lastIndexOf(':') + 1));
-      if (port > 0 && port < 1 << 16) {
-        return port;
-      }
-    } catch (NumberFormatException e) {
-      throw badAddress(server);
+      return HostPort.list(text);
+    } catch (IllegalArgumentException e) {
+      throw new IllegalArgumentException(SERVER.key() + "=" + text + ": " + e.getMessage(), e);
     }
-    throw badAddress(server);
-  }
-
-  private static IllegalArgumentException badAddress(String server) {
-    return new IllegalArgumentException(SERVER.key() + "=" + server + ": not HOST:PORT");
   }
 }

@@ -4,11 +4,11 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
 /**
  * The driver's end: registers the application when the {@code SparkContext} starts and unregisters it when that stops.
@@ -50,7 +50,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       registration.startWithout(e);
     }
-    return SecurityConf.forExecutors(registration.credentials());
+    return SecurityConf.forExecutors(registration.run(), registration.credentials());
   }
 
   @Override
@@ -71,11 +71,6 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   @Override
   public boolean supportsReliableStorage() {
     return !fellBack;
-  }
-
-  /** The application's key at the server. */
-  String app() {
-    return registration.app();
   }
 
   /** Looks after the map outputs of {@code context}'s shuffles; again is a no-op. */
@@ -102,14 +97,15 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   /**
    * Has a shuffle registered at the server while the caller goes on, unless the server is known to be out of use: then waits.
    *
-   * @return waits, and tells whether the server has the shuffle; if not, it falls back. Throws as {@link #register}.
+   * @return waits, and returns what the server has the shuffle as; empty when it falls back. Asked again for a shuffle that
+   *     the server has dropped, or Spark has cleaned, it registers it anew. Throws as {@link #register}.
    */
-  BooleanSupplier registerSoon(int shuffleId, int partitions, int maps) {
+  Supplier<Optional<ShuffleKey>> registerSoon(int shuffleId, int partitions, int maps) {
     ShuffleRegistration registration = this.registration.registerShuffle(shuffleId, partitions, maps, false);
     if (!registration.wasAsked()) {
       settle(registration);
     }
-    return () -> settle(registration).isPresent();
+    return () -> settle(registration).map(ShuffleRegistration.Registered::key);
   }
 
   /**
@@ -118,18 +114,18 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
    * @param pipelined whether a worker relays it
    * @return as {@link ShuffleRegistration#await}, which says what is thrown as well
    */
-  Optional<WorkerAddress> register(int shuffleId, int partitions, int maps, boolean pipelined) {
+  Optional<ShuffleRegistration.Registered> register(int shuffleId, int partitions, int maps, boolean pipelined) {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return Optional.empty();
     }
     return settle(registration.registerShuffle(shuffleId, partitions, maps, pipelined));
   }
 
-  private Optional<WorkerAddress> settle(ShuffleRegistration registration) {
-    Optional<WorkerAddress> worker = registration.await();
-    if (worker.isEmpty()) {
+  private Optional<ShuffleRegistration.Registered> settle(ShuffleRegistration registration) {
+    Optional<ShuffleRegistration.Registered> registered = registration.await();
+    if (registered.isEmpty()) {
       fellBack = true;
     }
-    return worker;
+    return registered;
   }
 }

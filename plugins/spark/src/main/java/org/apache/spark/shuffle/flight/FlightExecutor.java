@@ -1,5 +1,6 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -16,6 +17,7 @@ import org.apache.spark.shuffle.flight.net.FollowingBlocks;
 import org.apache.spark.shuffle.flight.net.HandOver;
 import org.apache.spark.shuffle.flight.net.ReadAhead;
 import org.apache.spark.shuffle.flight.net.Turn;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import scala.Option;
 
 /**
@@ -31,14 +33,12 @@ final class FlightExecutor implements AutoCloseable {
   private static final int TRANSPORT_CORES = 1;
   private static final ConcurrentMap<String, FlightExecutor> BY_NAME = new ConcurrentHashMap<>();
 
-  private record PushKey(int shuffle, long map) {}
-
   private final String name = UUID.randomUUID().toString();
   private final FlightConf conf;
   private final String client;
   private final Supplier<Credentials> credentials;
-  private final ConcurrentMap<PushKey, MapOutputPush> pushes = new ConcurrentHashMap<>();
-  private final ConcurrentMap<Integer, ReadAhead> ahead = new ConcurrentHashMap<>();
+  private final ConcurrentMap<Long, MapOutputPush> pushes = new ConcurrentHashMap<>(); // by task attempt
+  private final ConcurrentMap<ShuffleKey, ReadAhead> ahead = new ConcurrentHashMap<>();
   private HandOver handOver;
   private TransportConf transport;
   private boolean closed;
@@ -68,24 +68,24 @@ final class FlightExecutor implements AutoCloseable {
   }
 
   /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
-  MapOutputPush open(FlightShuffleHandle handle, long map, TaskContext context) {
-    PushKey key = new PushKey(handle.shuffleId(), map);
-    MapOutputPush push = new MapOutputPush(handOver(), conf, handle, map, context);
-    pushes.put(key, push);
+  MapOutputPush open(FlightShuffleHandle handle, TaskContext context) {
+    MapOutputPush push = new MapOutputPush(handOver(), conf, handle, context);
+    pushes.put(context.taskAttemptId(), push);
     context.addTaskCompletionListener(
         (org.apache.spark.util.TaskCompletionListener)
             ended -> {
-              pushes.remove(key);
+              pushes.remove(ended.taskAttemptId());
               push.close();
             });
     return push;
   }
 
-  /** The push that {@link #open} made for this map task. */
-  MapOutputPush push(int shuffle, long map) {
-    MapOutputPush push = pushes.get(new PushKey(shuffle, map));
+  /** The push that {@link #open} made for the map task of this thread. */
+  MapOutputPush push(int shuffle) {
+    TaskContext context = TaskContext.get();
+    MapOutputPush push = context == null ? null : pushes.get(context.taskAttemptId());
     if (push == null) {
-      throw new IllegalStateException("map " + map + " of shuffle " + shuffle + " has no running task here");
+      throw new IllegalStateException("no map task of shuffle " + shuffle + " runs on this thread");
     }
     return push;
   }
@@ -100,7 +100,7 @@ final class FlightExecutor implements AutoCloseable {
     HandOver files = handOver();
     Turn turn = null;
     if (partition >= 0) {
-      ReadAhead ahead = this.ahead.computeIfAbsent(handle.shuffleId(), id -> new ReadAhead(files.connections()));
+      ReadAhead ahead = this.ahead.computeIfAbsent(handle.key(), key -> new ReadAhead(files.connections()));
       FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
       turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
     }
@@ -110,11 +110,12 @@ final class FlightExecutor implements AutoCloseable {
     return fetcher;
   }
 
-  /** Frees what is known of a shuffle that is over. */
+  /** Frees what is known of a shuffle that is over, in all of its generations. */
   synchronized void ended(int shuffle) {
-    ReadAhead its = ahead.remove(shuffle);
-    if (its != null) {
-      its.close();
+    for (ShuffleKey key : List.copyOf(ahead.keySet())) {
+      if (key.getShuffle() == shuffle) {
+        ahead.remove(key).close();
+      }
     }
     if (handOver != null) {
       handOver.ended(shuffle);
@@ -141,7 +142,7 @@ final class FlightExecutor implements AutoCloseable {
     }
     if (handOver == null) {
       Connections connections =
-          new Connections(conf.host(), conf.port(), conf.connectTimeout(), client, credentials.get());
+          new Connections(conf.servers(), conf.connectTimeout(), client, credentials.get());
       handOver = new HandOver(connections, conf.handOver(), conf.connectTimeout());
     }
     return handOver;

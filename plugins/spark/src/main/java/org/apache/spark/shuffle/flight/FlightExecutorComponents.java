@@ -21,11 +21,11 @@ final class FlightExecutorComponents implements ShuffleExecutorComponents {
 
   @Override
   public ShuffleMapOutputWriter createMapOutputWriter(int shuffleId, long mapTaskId, int numPartitions) {
-    return new FlightMapOutputWriter(executor.push(shuffleId, mapTaskId), numPartitions);
+    return new FlightMapOutputWriter(executor.push(shuffleId), numPartitions);
   }
 
   @Override
   public Optional<SingleSpillShuffleMapOutputWriter> createSingleFileMapOutputWriter(int shuffleId, long mapId) {
-    return Optional.of(new FlightSpillFileWriter(executor.push(shuffleId, mapId)));
+    return Optional.of(new FlightSpillFileWriter(executor.push(shuffleId)));
   }
 }

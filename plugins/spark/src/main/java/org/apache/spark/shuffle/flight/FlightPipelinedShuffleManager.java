@@ -10,7 +10,6 @@ import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.flight.net.Connections;
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.streaming.StreamingShuffleManager;
 import org.apache.spark.sql.execution.UnsafeRowSerializer;
 
@@ -47,13 +46,13 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
     boolean relayed = isOfRows(dependency) && !components.keeps(dependency);
-    Optional<WorkerAddress> worker =
+    Optional<ShuffleRegistration.Registered> registered =
         relayed ? components.register(shuffleId, partitions, maps, true) : Optional.empty();
-    if (worker.isEmpty()) {
+    if (registered.isEmpty()) {
       return super.registerShuffle(shuffleId, dependency);
     }
     driver = components;
-    return new RelayHandle<>(shuffleId, dependency, components.app(), maps, worker.get());
+    return new RelayHandle<>(shuffleId, dependency, registered.get().key(), maps, registered.get().worker());
   }
 
   /** Whether this is an exchange of SQL: rows, of which nothing is combined or sorted on the way. */
@@ -106,7 +105,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     if (connections == null) {
       connections =
           new Connections(
-              options.host(), options.port(), options.connectTimeout(), client, options.security().ofExecutor(conf));
+              options.servers(), options.connectTimeout(), client, options.security().ofExecutor(conf));
     }
     return connections;
   }

@@ -1,7 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.UncheckedIOException;
-import java.util.function.BooleanSupplier;
+import java.util.Optional;
+import java.util.function.Supplier;
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -17,33 +18,47 @@ final class FlightShuffleHandle extends ShuffleHandle {
 
   private final BaseShuffleHandle<?, ?, ?> inner;
   private final String app;
+  private final long generation;
   private final int partitions;
   private final int rowBuffer;
-  private final transient BooleanSupplier registered; // null where the handle has arrived
+  private final transient Supplier<Optional<ShuffleKey>> registered; // null where the handle has arrived
 
   /**
+   * The driver's.
+   *
    * @param inner the handle of Spark's sort shuffle: which of its writers is used
-   * @param app the application's key at the server
    * @param rowBuffer bytes of the buffers in which rows are gathered ({@link RowPath}), 0 if Spark's own writers write
-   * @param registered whether the server has it; waits until that is known
+   * @param registered what the server has it as, empty if the shuffle falls back; waits until that is known
    */
   FlightShuffleHandle(
-      BaseShuffleHandle<?, ?, ?> inner, String app, int partitions, int rowBuffer, BooleanSupplier registered) {
+      BaseShuffleHandle<?, ?, ?> inner, int partitions, int rowBuffer, Supplier<Optional<ShuffleKey>> registered) {
+    this(inner, ShuffleKey.getDefaultInstance(), partitions, rowBuffer, registered);
+  }
+
+  private FlightShuffleHandle(
+      BaseShuffleHandle<?, ?, ?> inner, ShuffleKey key, int partitions, int rowBuffer,
+      Supplier<Optional<ShuffleKey>> registered) {
     super(inner.shuffleId());
     this.inner = inner;
-    this.app = app;
+    this.app = key.getApp();
+    this.generation = key.getGeneration();
     this.partitions = partitions;
     this.rowBuffer = rowBuffer;
     this.registered = registered;
   }
 
   /**
-   * What goes to the tasks; asked when the stage is submitted, on the thread of Spark's scheduler.
+   * What goes to the tasks; asked whenever a stage is submitted, on the thread of Spark's scheduler. So tasks of a stage that is
+   * submitted again use the generation that the server has then.
    *
    * @throws UncheckedIOException the server does not take the shuffle, and it may not fall back: Spark fails the stage with it
    */
   private Object writeReplace() {
-    return registered == null || registered.getAsBoolean() ? this : inner;
+    if (registered == null) {
+      return this;
+    }
+    Optional<ShuffleKey> key = registered.get();
+    return key.isPresent() ? new FlightShuffleHandle(inner, key.get(), partitions, rowBuffer, null) : inner;
   }
 
   BaseShuffleHandle<?, ?, ?> inner() {
@@ -58,8 +73,8 @@ final class FlightShuffleHandle extends ShuffleHandle {
     return rowBuffer;
   }
 
-  /** The shuffle's name at the server. */
+  /** The shuffle's name at the server; only tasks have it. */
   ShuffleKey key() {
-    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffleId()).build();
+    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffleId()).setGeneration(generation).build();
   }
 }

@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
-import java.util.function.BooleanSupplier;
+import java.util.Optional;
+import java.util.function.Supplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -13,6 +14,7 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 
@@ -74,21 +76,21 @@ public final class FlightShuffleManager extends SortShuffleManager {
     if (driver.keeps(dependency)) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
-    BooleanSupplier registered = driver.registerSoon(shuffleId, partitions, maps);
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(shuffleId, partitions, maps);
     driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
     RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
     if (rows != null) {
       SparkVersion.running().omitRowChecksums(dependency);
     }
-    return new FlightShuffleHandle(inner, driver.app(), partitions, rows == null ? 0 : rows.bufferSize(), registered);
+    return new FlightShuffleHandle(inner, partitions, rows == null ? 0 : rows.bufferSize(), registered);
   }
 
   @Override
   public <K, V> ShuffleWriter<K, V> getWriter(
       ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
     if (handle instanceof FlightShuffleHandle flight) {
-      MapOutputPush push = executor.open(flight, mapId, context);
+      MapOutputPush push = executor.open(flight, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
       RowPath rows = RowPath.of(flight);

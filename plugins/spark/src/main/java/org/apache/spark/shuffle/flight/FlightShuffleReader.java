@@ -64,7 +64,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.conf = env.conf();
     this.client =
         new FlightBlockStoreClient(
-            executor.fetcher(handle, context, byWorker, partition), executor.transport(conf));
+            executor.fetcher(handle, context, byWorker, partition), byWorker::output, executor.transport(conf));
     this.byWorker = byWorker;
     this.blocks = byWorker.grouped(MapLocation::ofWorker);
     this.rows = RowPath.of(handle);

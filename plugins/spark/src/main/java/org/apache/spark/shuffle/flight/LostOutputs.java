@@ -12,6 +12,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.function.IntFunction;
 import org.apache.spark.FetchFailed;
 import org.apache.spark.MapOutputTrackerMaster;
 import org.apache.spark.ShuffleStatus;
@@ -22,6 +23,7 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.DaemonThreads;
 import org.apache.spark.shuffle.flight.net.LossCheck;
+import org.apache.spark.shuffle.flight.net.PeriodicTask;
 import org.apache.spark.shuffle.flight.net.Whereabouts;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -43,18 +45,28 @@ import scala.runtime.BoxedUnit;
 final class LostOutputs extends SparkListener implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(LostOutputs.class);
 
+  /** A map output where Spark believes it to be: Spark's id of the map, and the location. */
+  private record Place(long map, BlockManagerId location) {}
+
   private final Connections connections;
-  private final String app;
+  private final IntFunction<Optional<ShuffleKey>> keys;
+  private final Runnable doubt;
   private final Duration timeout;
   private final Set<Integer> toLookAt = ConcurrentHashMap.newKeySet();
   private final ExecutorService thread =
       Executors.newSingleThreadExecutor(DaemonThreads.of(() -> "flight-shuffle-losses"));
   private volatile MapOutputTrackerMaster tracker;
 
-  /** @param timeout how long a worker may take to look at the outputs of one question */
-  LostOutputs(Connections connections, String app, Duration timeout) {
+  /**
+   * @param keys what the server has a shuffle as, by Spark's number of it; may block
+   * @param doubt called when the server may not have the application any more
+   * @param timeout how long a worker may take to look at the outputs of one question
+   */
+  LostOutputs(
+      Connections connections, IntFunction<Optional<ShuffleKey>> keys, Runnable doubt, Duration timeout) {
     this.connections = connections;
-    this.app = app;
+    this.keys = keys;
+    this.doubt = doubt;
     this.timeout = timeout;
   }
 
@@ -69,8 +81,11 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd ended) {
-    if (ended.reason() instanceof FetchFailed failure
-        && failure.bmAddress() != null
+    if (!(ended.reason() instanceof FetchFailed failure)) {
+      return;
+    }
+    doubt.run();
+    if (failure.bmAddress() != null
         && MapLocation.isAtAWorker(failure.bmAddress())
         && toLookAt.add(failure.shuffleId())) {
       soon(() -> look(failure.shuffleId()));
@@ -79,7 +94,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
 
   private void soon(Runnable task) {
     try {
-      thread.execute(task);
+      thread.execute(PeriodicTask.guarded("looking for lost map outputs", task));
     } catch (RejectedExecutionException e) {
       LOG.debug("the application ends: nobody reads its shuffles again");
     }
@@ -88,7 +103,8 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   private void look(int shuffle) {
     toLookAt.remove(shuffle);
     Option<ShuffleStatus> status = tracker.shuffleStatuses().get(shuffle);
-    if (status.isEmpty()) {
+    Optional<ShuffleKey> key = keys.apply(shuffle);
+    if (status.isEmpty() || key.isEmpty()) {
       return;
     }
     try {
@@ -96,46 +112,47 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     } catch (IOException e) {
       LOG.info("{}; asking the workers where they were last", e.getMessage());
     }
-    Map<Long, BlockManagerId> missing = new HashMap<>();
-    byWorker(status.get()).forEach((worker, outputs) -> missing.putAll(missingAt(worker, shuffle, outputs)));
-    settle(shuffle, status.get(), missing);
+    Map<Long, Place> missing = new HashMap<>();
+    byWorker(status.get()).forEach((worker, outputs) -> missing.putAll(missingAt(worker, key.get(), outputs)));
+    settle(key.get(), status.get(), missing);
   }
 
-  private Map<Long, BlockManagerId> missingAt(String worker, int shuffle, Map<Long, BlockManagerId> outputs) {
+  private Map<Long, Place> missingAt(String worker, ShuffleKey shuffle, Map<Long, Place> outputs) {
     try {
       Optional<WorkerAddress> address = connections.find(worker);
       if (address.isEmpty()) {
         return outputs; // the master has given it up, or it has left
       }
-      Map<Long, BlockManagerId> missing = new HashMap<>(outputs);
-      missing.keySet().retainAll(LossCheck.lost(connections, address.get(), key(shuffle), outputs.keySet(), timeout));
+      Map<Long, Place> missing = new HashMap<>(outputs);
+      missing.keySet().retainAll(LossCheck.lost(connections, address.get(), shuffle, outputs.keySet(), timeout));
       return missing;
     } catch (IOException e) {
-      LOG.info("{}; what else of shuffle {} is lost there shows when it is read", e.getMessage(), shuffle);
+      LOG.info("{}; what else of shuffle {} is lost there shows when it is read", e.getMessage(), shuffle.getShuffle());
       return Map.of();
     }
   }
 
   /** Tells Spark where the outputs are that {@code missing} has at the wrong place, and which of them are nowhere. */
-  private void settle(int shuffle, ShuffleStatus status, Map<Long, BlockManagerId> missing) {
+  private void settle(ShuffleKey key, ShuffleStatus status, Map<Long, Place> missing) {
     if (missing.isEmpty()) {
       return;
     }
+    int shuffle = (int) key.getShuffle();
     Map<Long, List<String>> found = Map.of();
     try {
-      found = Whereabouts.of(connections, key(shuffle), missing.keySet());
+      found = Whereabouts.of(connections, key, missing.keySet());
     } catch (IOException e) {
       LOG.info("{}; whether outputs of shuffle {} lie at other workers is not known", e.getMessage(), shuffle);
     }
     Set<BlockManagerId> lost = new HashSet<>();
-    for (Map.Entry<Long, BlockManagerId> entry : missing.entrySet()) {
-      long map = entry.getKey();
-      BlockManagerId location = entry.getValue();
-      String worker = found.getOrDefault(map, List.of("")).get(0);
+    for (Map.Entry<Long, Place> entry : missing.entrySet()) {
+      long output = entry.getKey();
+      BlockManagerId location = entry.getValue().location();
+      String worker = found.getOrDefault(output, List.of("")).get(0);
       if (worker.isEmpty() || MapLocation.isAt(location, worker)) {
         lost.add(location);
       } else {
-        tracker.updateMapOutput(shuffle, map, MapLocation.ofMap(worker, map, location));
+        tracker.updateMapOutput(shuffle, entry.getValue().map(), MapLocation.ofMap(worker, output, location));
       }
     }
     if (lost.size() < missing.size()) {
@@ -148,19 +165,24 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     tracker.incrementEpoch();
   }
 
-  private ShuffleKey key(int shuffle) {
-    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffle).build();
+  /** The server has nothing of a shuffle any more: Spark learns that all of its outputs are lost. */
+  void forget(int shuffle) {
+    Option<ShuffleStatus> status = tracker == null ? Option.empty() : tracker.shuffleStatuses().get(shuffle);
+    if (status.isDefined()) {
+      status.get().removeOutputsByFilter(MapLocation::isAtAWorker);
+      tracker.incrementEpoch();
+    }
   }
 
-  /** Where Spark believes the outputs of a shuffle to lie: location by map id, by worker. */
-  private static Map<String, Map<Long, BlockManagerId>> byWorker(ShuffleStatus shuffle) {
-    Map<String, Map<Long, BlockManagerId>> found = new HashMap<>();
+  /** Where Spark believes the outputs of a shuffle to lie, by the output's number, by worker. */
+  private static Map<String, Map<Long, Place>> byWorker(ShuffleStatus shuffle) {
+    Map<String, Map<Long, Place>> found = new HashMap<>();
     shuffle.withMapStatuses(
         statuses -> {
           for (MapStatus status : statuses) {
             if (status != null && MapLocation.isAtAWorker(status.location())) {
               found.computeIfAbsent(MapLocation.worker(status.location().executorId()), worker -> new HashMap<>())
-                  .put(status.mapId(), status.location());
+                  .put(MapLocation.output(status.location()), new Place(status.mapId(), status.location()));
             }
           }
           return BoxedUnit.UNIT;
@@ -180,9 +202,14 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     soon(
         () ->
             CollectionConverters.asJava(tracker.shuffleStatuses())
-                .forEach(
-                    (shuffle, status) ->
-                        settle((Integer) shuffle, status, byWorker(status).getOrDefault(worker, Map.of()))));
+                .forEach((shuffle, status) -> workerGone(worker, (Integer) shuffle, status)));
+  }
+
+  private void workerGone(String worker, int shuffle, ShuffleStatus status) {
+    Map<Long, Place> missing = byWorker(status).getOrDefault(worker, Map.of());
+    if (!missing.isEmpty()) {
+      keys.apply(shuffle).ifPresent(key -> settle(key, status, missing));
+    }
   }
 
   @Override

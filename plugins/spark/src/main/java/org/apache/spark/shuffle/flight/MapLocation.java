@@ -25,13 +25,13 @@ final class MapLocation {
    * per map that is this output and nothing else. The host is also where Spark prefers to run the reducers, so it has to
    * be one that has executors; a stage would wait for ever for another.
    */
-  static BlockManagerId ofMap(String worker, long map, BlockManagerId executor) {
-    return BlockManagerId.apply(PREFIX + worker + SEPARATOR + map, executor.host(), executor.port(), Option.empty());
+  static BlockManagerId ofMap(String worker, long output, BlockManagerId executor) {
+    return BlockManagerId.apply(PREFIX + worker + SEPARATOR + output, executor.host(), executor.port(), Option.empty());
   }
 
   /** The location of a map output without any bytes, which is neither pushed nor fetched: at no worker. */
-  static BlockManagerId ofEmpty(long map, BlockManagerId executor) {
-    return ofMap(NOWHERE, map, executor);
+  static BlockManagerId ofEmpty(long output, BlockManagerId executor) {
+    return ofMap(NOWHERE, output, executor);
   }
 
   /**
@@ -52,6 +52,12 @@ final class MapLocation {
   /** Whether a location is of a map output at {@code worker}. */
   static boolean isAt(BlockManagerId location, String worker) {
     return location.executorId().startsWith(PREFIX + worker + SEPARATOR);
+  }
+
+  /** The number at the worker of the map output whose location this is: that of the task attempt that wrote it. */
+  static long output(BlockManagerId location) {
+    String id = location.executorId();
+    return Long.parseLong(id, id.lastIndexOf(SEPARATOR) + 1, id.length(), 10);
   }
 
   /** The worker in either form's executor id. */

@@ -12,12 +12,14 @@ import java.util.Set;
 import java.util.zip.CRC32C;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.shuffle.MetadataFetchFailedException;
+import org.apache.spark.shuffle.flight.net.Backoff;
 import org.apache.spark.shuffle.flight.net.BlockStream;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.HandOver;
 import org.apache.spark.shuffle.flight.net.LentFile;
-import org.apache.spark.shuffle.flight.net.Pause;
+import org.apache.spark.shuffle.flight.net.Protocol;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
 import org.apache.spark.shuffle.flight.net.WholePut;
@@ -38,11 +40,18 @@ import org.slf4j.LoggerFactory;
  * <p>The stream is opened with the first byte. A map output without any bytes is never pushed: its {@code MapStatus} says
  * that all partitions are empty, and Spark does not fetch empty blocks.
  *
- * <p>Spark's map id is the task attempt id, so a retry has a name of its own and the protocol's attempt is always 0.
+ * <p>The output's number at the worker is the task attempt id, so a retry has a number of its own and the protocol's attempt is
+ * always 0. That is Spark's map id as well, but for {@code spark.shuffle.useOldFetchProtocol}; readers find it in the location.
  */
 final class MapOutputPush implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(MapOutputPush.class);
-  private static final Duration REOPEN_PAUSE = Duration.ofMillis(200);
+  private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
+
+  /** A try at a worker. */
+  private interface Try<T> {
+    T at(WorkerAddress worker) throws IOException;
+  }
 
   private final HandOver handOver;
   private final Connections connections;
@@ -59,12 +68,12 @@ final class MapOutputPush implements AutoCloseable {
   private String committedAt;
   private boolean committed;
 
-  MapOutputPush(HandOver handOver, FlightConf conf, FlightShuffleHandle handle, long map, TaskContext context) {
+  MapOutputPush(HandOver handOver, FlightConf conf, FlightShuffleHandle handle, TaskContext context) {
     this.handOver = handOver;
     this.connections = handOver.connections();
     this.conf = conf;
     this.handle = handle;
-    this.output = MapAttempt.newBuilder().setMap(map).setAttempt(WantedBlock.ATTEMPT).build();
+    this.output = MapAttempt.newBuilder().setMap(context.taskAttemptId()).setAttempt(WantedBlock.ATTEMPT).build();
     this.context = context;
   }
 
@@ -165,133 +174,145 @@ final class MapOutputPush implements AutoCloseable {
   }
 
   private void send(long backlog) throws IOException {
-    if (stream == null) {
-      LentFile file = borrow();
-      stream = file != null ? file : open();
+    try {
+      if (stream == null) {
+        LentFile file = borrow();
+        stream = file != null ? file : open();
+      }
+      stream.send(batch, backlog);
+    } catch (FlightException e) {
+      throw explained(e);
     }
-    stream.send(batch, backlog);
     batch.clear();
   }
 
   private PutCommand.Builder command() {
     return PutCommand.newBuilder()
-        .setProtocol(PutStream.PROTOCOL)
+        .setProtocol(Protocol.of(handle.key()))
         .setShuffle(handle.key())
         .setOutput(output)
         .setPartitions(handle.partitions())
         .setCodec("none");
   }
 
-  private long giveUp() {
-    return System.nanoTime() + conf.retryWindow().toNanos();
+  private Backoff backoff() {
+    return new Backoff(FIRST_PAUSE, LONGEST_PAUSE, conf.retryWindow());
   }
 
-  /**
-   * Has the master pick the worker, once per output; while the master cannot be reached, again until {@code giveUp}: it may
-   * be restarting.
-   */
-  private void place(long giveUp) throws IOException {
+  /** Has the master pick the worker, once per output; while it cannot be reached, again: it may be restarting. */
+  private void place(Backoff backoff) throws IOException {
     while (worker == null) {
       try {
         worker = connections.place(handle.key(), executor().host(), failed);
       } catch (FlightException e) {
-        if (!e.passing() || System.nanoTime() > giveUp) {
-          throw e;
-        }
-        LOG.info("{}; asking again where map {} goes", e.getMessage(), output.getMap());
-        pause();
+        againAfter(e, backoff, "{}; asking again where map {} goes");
       }
     }
   }
 
   /** A file of the worker that the master picked, to write the output to; null when that one lies elsewhere, or lends none. */
   private LentFile borrow() throws IOException {
-    place(giveUp());
+    place(backoff());
     return LentFile.borrow(
         handOver, worker, command().build(),
         new LentFile.Patience(conf.ioTimeout(), conf.retryWindow(), context::killTaskIfInterrupted));
   }
 
   /**
-   * Opens the stream, at the worker that the master picks. One that cannot be reached is the last choice for the next try,
-   * until the retry window closes: it may be restarting.
+   * Tries something at the worker that the master picks. One that cannot be reached is the last choice for the next try, until
+   * the retry window closes: it may be restarting.
    */
-  private PutStream open() throws IOException {
-    PutCommand.Builder command = command();
-    long giveUp = giveUp();
+  private <T> T atAWorker(Try<T> tried, String again) throws IOException {
+    Backoff backoff = backoff();
     while (true) {
-      place(giveUp);
+      place(backoff);
       try {
-        return PutStream.open(
-            connections.channel(worker), worker, command, conf.connectTimeout(), conf.ioTimeout(),
-            context::killTaskIfInterrupted);
+        return tried.at(worker);
       } catch (FlightException e) {
-        if (!e.passing() || System.nanoTime() > giveUp) {
-          throw e;
-        }
-        LOG.info("{}; opening the push of map {} again", e.getMessage(), output.getMap());
         failed.add(worker.id());
         worker = null;
+        againAfter(e, backoff, again);
       }
-      pause();
     }
   }
 
-  private void pause() throws IOException {
-    Pause.before("opening the push of map " + output.getMap(), REOPEN_PAUSE);
+  /** Returns after a pause if what failed may be tried again. */
+  private void againAfter(FlightException failure, Backoff backoff, String again) throws IOException {
+    if (!failure.passing() || !backoff.mayGoOn()) {
+      throw explained(failure);
+    }
+    LOG.info(again, failure.getMessage(), output.getMap());
+    backoff.pause("opening the push of map " + output.getMap());
     context.killTaskIfInterrupted();
   }
 
-  /** Sends all there is in one request, at most {@link WholePut#LARGEST} bytes; as {@link #open}, for longer than one try. */
+  private PutStream open() throws IOException {
+    PutCommand.Builder command = command();
+    return atAWorker(
+        at ->
+            PutStream.open(
+                connections.channel(at), at, command, conf.connectTimeout(), conf.ioTimeout(),
+                context::killTaskIfInterrupted),
+        "{}; opening the push of map {} again");
+  }
+
+  /** Sends all there is in one request, at most {@link WholePut#LARGEST} bytes. */
   private Committed putWhole() throws IOException {
     WholePut put = new WholePut(handOver, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
-    long giveUp = giveUp();
     worker = connections.placed(executor().host()).orElse(null);
-    while (true) {
-      place(giveUp);
-      try {
-        return put.send(worker, conf.connectTimeout(), conf.ioTimeout());
-      } catch (FlightException e) {
-        if (!e.passing() || System.nanoTime() > giveUp) {
-          throw e;
-        }
-        LOG.info("{}; putting map {} again", e.getMessage(), output.getMap());
-        failed.add(worker.id());
-        worker = null;
-      }
-      pause();
+    return atAWorker(at -> put.send(at, conf.connectTimeout(), conf.ioTimeout()), "{}; putting map {} again");
+  }
+
+  /**
+   * What the server refuses for ever, because it has no such shuffle any more, is no failure of the task: Spark submits its stage
+   * again, which registers the shuffle anew ({@link FlightShuffleHandle#writeReplace}).
+   */
+  private FlightException explained(FlightException failure) {
+    if (failure.shuffleIsGone()) {
+      context.setFetchFailed(
+          new MetadataFetchFailedException(handle.shuffleId(), context.partitionId(), failure.getMessage()));
     }
+    return failure;
   }
 
   /** Returns when the worker has made the output visible. */
   void commit() throws IOException {
-    Committed answer = null;
-    if (batch != null) {
-      batch.endBlock(partition, totals);
-      if (stream == null && batch.size() <= WholePut.LARGEST) {
-        answer = putWhole();
-      } else {
-        if (stream == null) {
-          stream = open(); // all of it fits into one message: that is cheaper than a file
-        }
-        if (batch.blocks() > 0) {
-          send(0);
-        }
+    try {
+      Committed answer = sendRest();
+      if (answer != null) {
+        committedAt = checked(answer);
       }
-    }
-    if (stream != null) {
-      answer = stream.commit(totals.toMessage());
-    }
-    if (answer != null) {
-      if (!answer.getOutput().equals(output)) {
-        throw FlightException.broken(
-            worker.toString(),
-            "map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was committed before", null);
-      }
-      committedAt = answer.getWorker().isEmpty() ? worker.id() : answer.getWorker();
+    } catch (FlightException e) {
+      throw explained(e);
     }
     committed = true;
     batch = null;
+  }
+
+  /** Null when there is nothing to send. */
+  private Committed sendRest() throws IOException {
+    if (batch != null) {
+      batch.endBlock(partition, totals);
+      if (stream == null && batch.size() <= WholePut.LARGEST) {
+        return putWhole();
+      }
+      if (stream == null) {
+        stream = open(); // all of it fits into one message: that is cheaper than a file
+      }
+      if (batch.blocks() > 0) {
+        send(0);
+      }
+    }
+    return stream == null ? null : stream.commit(totals.toMessage());
+  }
+
+  private String checked(Committed answer) throws FlightException {
+    if (!answer.getOutput().equals(output)) {
+      throw FlightException.broken(
+          worker.toString(),
+          "map " + output.getMap() + " attempt " + answer.getOutput().getAttempt() + " was committed before", null);
+    }
+    return answer.getWorker().isEmpty() ? worker.id() : answer.getWorker();
   }
 
   /** Where readers find the output. */

@@ -13,12 +13,14 @@ final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> {
   private static final long serialVersionUID = 1L;
 
   private final String app;
+  private final long generation;
   private final int maps;
   private final WorkerAddress worker;
 
-  RelayHandle(int shuffleId, ShuffleDependency<K, V, C> dependency, String app, int maps, WorkerAddress worker) {
+  RelayHandle(int shuffleId, ShuffleDependency<K, V, C> dependency, ShuffleKey key, int maps, WorkerAddress worker) {
     super(shuffleId, dependency);
-    this.app = app;
+    this.app = key.getApp();
+    this.generation = key.getGeneration();
     this.maps = maps;
     this.worker = worker;
   }
@@ -33,6 +35,6 @@ final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> {
 
   /** The shuffle's name at the server. */
   ShuffleKey key() {
-    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffleId()).build();
+    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffleId()).setGeneration(generation).build();
   }
 }

@@ -7,6 +7,7 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
+import org.apache.spark.shuffle.flight.net.PeriodicTask;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.proto.PartitionEnd;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
@@ -55,8 +56,7 @@ final class RelayPush implements AutoCloseable {
     this.rows = new int[partitions];
     this.parts = new BlockTotals[partitions];
     this.batch = new BlockBatch(conf.batchSize());
-    long nanos = conf.flushTimeout().toNanos();
-    this.ticks = timer.scheduleWithFixedDelay(this::tick, nanos, nanos, TimeUnit.NANOSECONDS);
+    this.ticks = PeriodicTask.every(timer, conf.flushTimeout(), "flushing rows to a relay", this::tick);
   }
 
   /** Copies a row behind those of its partition; waits for credit when there is no room. */

@@ -66,10 +66,14 @@ record SecurityConf(
     return new Credentials(name, found, ClientTls.context(tlsCa, tlsCert, tlsKey));
   }
 
-  /** What the driver adds to the configuration, for {@link #ofExecutor}. Spark prefixes the names. */
-  static Map<String, String> forExecutors(Credentials credentials) {
+  /**
+   * What the driver adds to the configuration, for {@link #ofExecutor}. Spark prefixes the names.
+   *
+   * @param run the application's key at the server, which Spark's environment page shows
+   */
+  static Map<String, String> forExecutors(String run, Credentials credentials) {
     Map<String, String> added = new HashMap<>();
-    added.put(APP_FOR_EXECUTORS, credentials.app());
+    added.put(APP_FOR_EXECUTORS, run);
     if (credentials.token() != null) {
       added.put(TOKEN_FOR_EXECUTORS, credentials.token());
     }
@@ -80,7 +84,7 @@ record SecurityConf(
   Credentials ofExecutor(SparkConf conf) {
     String prefix = ShuffleDataIOUtils.SHUFFLE_SPARK_CONF_PREFIX();
     return new Credentials(
-        conf.get(prefix + APP_FOR_EXECUTORS, null), conf.get(prefix + TOKEN_FOR_EXECUTORS, null),
+        Credentials.nameOf(conf.get(prefix + APP_FOR_EXECUTORS, "")), conf.get(prefix + TOKEN_FOR_EXECUTORS, null),
         ClientTls.context(tlsCa, tlsCert, tlsKey));
   }
 

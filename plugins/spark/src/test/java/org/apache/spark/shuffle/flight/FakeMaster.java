@@ -11,6 +11,7 @@ import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.netty.NettyServerBuilder;
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.util.List;
@@ -20,15 +21,20 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import org.apache.spark.shuffle.flight.net.Protocol;
 import org.apache.spark.shuffle.flight.net.RawMarshaller;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
 import org.apache.spark.shuffle.flight.proto.HelloReply;
+import org.apache.spark.shuffle.flight.proto.HelloRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.UnregisterAppReply;
 import org.apache.spark.shuffle.flight.proto.UnregisterShuffleReply;
+import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.Worker;
 
 /** A control endpoint that does what a test wants: for what no real master can be made to do at the right moment. */
@@ -37,30 +43,37 @@ final class FakeMaster implements AutoCloseable {
   private static final Metadata.Key<byte[]> ERROR =
       Metadata.Key.of("flight-shuffle-error-bin", Metadata.BINARY_BYTE_MARSHALLER);
   private static final Worker WORKER = Worker.newBuilder().setId("w1").setHost("127.0.0.1").setPort(1).build();
-  private static final Map<String, MessageLite> REPLIES =
-      Map.of(
-          "Hello", HelloReply.newBuilder().addWorkers(WORKER).build(),
-          "RegisterApp", RegisterAppReply.newBuilder().setHeartbeatSeconds(1).build(),
-          "Heartbeat", HeartbeatReply.getDefaultInstance(),
-          "RegisterShuffle", RegisterShuffleReply.newBuilder().addWorkers(WORKER).build(),
-          "UnregisterShuffle", UnregisterShuffleReply.getDefaultInstance(),
-          "UnregisterApp", UnregisterAppReply.getDefaultInstance());
+  private static final List<String> CALLS =
+      List.of("Hello", "RegisterApp", "Heartbeat", "RegisterShuffle", "UnregisterShuffle", "UnregisterApp");
 
   /** What a call meets instead of its answer. */
   enum Fault {
     SILENCE,
     NO_WORKER,
-    UNKNOWN_APP
+    UNKNOWN_APP,
+    APP_EXPIRED,
+    SHUTTING_DOWN
   }
 
+  private final int protocol;
   private final Server server;
   private final Map<String, Queue<Fault>> faults = new ConcurrentHashMap<>();
   private final BlockingQueue<String> calls = new LinkedBlockingQueue<>();
+  private final Map<String, Queue<byte[]>> requests = new ConcurrentHashMap<>();
+  private final Map<Long, Long> generations = new ConcurrentHashMap<>(); // of the shuffles that are registered
+  private long generation = 1000;
 
   FakeMaster() throws IOException {
+    this(Protocol.NEWEST);
+  }
+
+  /** @param protocol the only version that it speaks, if it is 1, and else the newest */
+  FakeMaster(int protocol) throws IOException {
+    this.protocol = protocol;
     ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
-    for (String name : REPLIES.keySet()) {
+    for (String name : CALLS) {
       faults.put(name, new ConcurrentLinkedQueue<>());
+      requests.put(name, new ConcurrentLinkedQueue<>());
       service.addMethod(
           MethodDescriptor.newBuilder(new RawMarshaller(), new RawMarshaller())
               .setType(MethodType.UNARY)
@@ -74,6 +87,36 @@ final class FakeMaster implements AutoCloseable {
             .addService(service.build())
             .build()
             .start();
+  }
+
+  private synchronized MessageLite reply(String name, byte[] request) throws IOException {
+    return switch (name) {
+      case "Hello" -> HelloReply.newBuilder().setProtocol(protocol).addWorkers(WORKER).build();
+      case "RegisterApp" -> RegisterAppReply.newBuilder().setHeartbeatSeconds(1).build();
+      case "Heartbeat" -> HeartbeatReply.getDefaultInstance();
+      case "RegisterShuffle" -> {
+        long shuffle = RegisterShuffleRequest.parseFrom(request).getShuffle().getShuffle();
+        long its = protocol == 1 ? 0 : generations.computeIfAbsent(shuffle, number -> ++generation);
+        yield RegisterShuffleReply.newBuilder().addWorkers(WORKER).setGeneration(its).build();
+      }
+      case "UnregisterShuffle" -> {
+        ShuffleKey shuffle = UnregisterShuffleRequest.parseFrom(request).getShuffle();
+        generations.remove(shuffle.getShuffle(), shuffle.getGeneration());
+        yield UnregisterShuffleReply.getDefaultInstance();
+      }
+      default -> UnregisterAppReply.getDefaultInstance();
+    };
+  }
+
+  /** The application and its shuffles are gone. */
+  synchronized void drop() {
+    generations.clear();
+    meet("Heartbeat", Fault.APP_EXPIRED);
+  }
+
+  /** The requests of this name that have come. */
+  Queue<byte[]> requests(String name) {
+    return requests.get(name);
   }
 
   String address() {
@@ -97,20 +140,27 @@ final class FakeMaster implements AutoCloseable {
         @Override
         public void onMessage(byte[] message) {
           Fault fault = faults.get(name).poll();
+          requests.get(name).add(message);
           calls.add(name);
           if (fault == Fault.SILENCE) {
             return;
           }
-          if (fault == Fault.UNKNOWN_APP) {
-            Metadata trailers = new Metadata();
-            trailers.put(ERROR, Error.newBuilder().setCode(ErrorCode.UNKNOWN_APP).build().toByteArray());
-            call.close(Status.NOT_FOUND, trailers);
-            return;
+          try {
+            ErrorCode refusal = refusal(name, message, fault);
+            if (refusal != null) {
+              Metadata trailers = new Metadata();
+              trailers.put(ERROR, Error.newBuilder().setCode(refusal).build().toByteArray());
+              call.close(Status.NOT_FOUND, trailers);
+              return;
+            }
+            MessageLite reply =
+                fault == Fault.NO_WORKER ? RegisterShuffleReply.getDefaultInstance() : reply(name, message);
+            call.sendHeaders(new Metadata());
+            call.sendMessage(reply.toByteArray());
+            call.close(Status.OK, new Metadata());
+          } catch (IOException e) {
+            throw new UncheckedIOException(e);
           }
-          MessageLite reply = fault == Fault.NO_WORKER ? RegisterShuffleReply.getDefaultInstance() : REPLIES.get(name);
-          call.sendHeaders(new Metadata());
-          call.sendMessage(reply.toByteArray());
-          call.close(Status.OK, new Metadata());
         }
 
         @Override
@@ -119,6 +169,14 @@ final class FakeMaster implements AutoCloseable {
         }
       };
     };
+  }
+
+  private ErrorCode refusal(String name, byte[] request, Fault fault) throws IOException {
+    if (fault != null && fault != Fault.NO_WORKER) {
+      return ErrorCode.valueOf(fault.name());
+    }
+    boolean mismatch = protocol == 1 && name.equals("Hello") && HelloRequest.parseFrom(request).getProtocol() != 1;
+    return mismatch ? ErrorCode.PROTOCOL_MISMATCH : null;
   }
 
   @Override

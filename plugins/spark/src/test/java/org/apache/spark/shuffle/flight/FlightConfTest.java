@@ -5,7 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.List;
 import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.flight.net.HostPort;
 import org.junit.jupiter.api.Test;
 
 class FlightConfTest {
@@ -24,8 +26,7 @@ class FlightConfTest {
   @Test
   void addressAloneIsEnough() {
     FlightConf parsed = FlightConf.parse(conf("server", "shuffle.example:7337"));
-    assertEquals("shuffle.example", parsed.host());
-    assertEquals(7337, parsed.port());
+    assertEquals(List.of(new HostPort("shuffle.example", 7337)), parsed.servers());
     assertEquals(FallbackPolicy.AUTO, parsed.fallback());
     assertEquals(1 << 20, parsed.blockSize());
     assertEquals(2 << 20, parsed.batchSize());
@@ -40,8 +41,11 @@ class FlightConfTest {
   }
 
   @Test
-  void ipv6AddressesHaveBrackets() {
-    assertEquals("::1", FlightConf.parse(conf("server", "[::1]:80")).host());
+  void severalServersAndEveryKindOfHost() {
+    FlightConf parsed = FlightConf.parse(conf("server", "[::1]:80, my_host:7,10.0.0.1:65535"));
+    assertEquals(
+        List.of(new HostPort("::1", 80), new HostPort("my_host", 7), new HostPort("10.0.0.1", 65535)), parsed.servers());
+    assertEquals("[::1]:80,my_host:7,10.0.0.1:65535", parsed.address());
   }
 
   @Test
@@ -62,7 +66,9 @@ class FlightConfTest {
   @Test
   void impossibleValuesAreNamed() {
     assertTrue(refused("server", "nowhere").contains("nowhere"));
-    assertTrue(refused("server", "h:99999").contains("h:99999"));
+    for (String wrong : List.of("h:99999", "h:0", "h:", ":80", "::1:80", "[]:80", "h:80,", "http://h:80", "h:80/x", "a b:80")) {
+      assertTrue(refused("server", wrong).contains("server=" + wrong + ": "), wrong);
+    }
     assertTrue(refused("server", "h:1", "fallback", "maybe").contains("auto, never, always"));
     assertTrue(refused("server", "h:1", "blockSize", "1").contains("blockSize"));
     assertTrue(refused("server", "h:1", "blockSize", "huge").contains("huge"));

@@ -13,17 +13,23 @@ import java.io.InterruptedIOException;
 import java.io.ObjectInputStream;
 import java.io.ObjectOutputStream;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.util.Collections;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BooleanSupplier;
+import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.flight.FakeMaster.Fault;
-import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
+import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -55,9 +61,14 @@ class RegistrationTest {
   }
 
   private void start(String fallback, String retryWindow, String connectTimeout) {
+    start(fallback, retryWindow, connectTimeout, master.address());
+  }
+
+  private void start(String fallback, String retryWindow, String connectTimeout, String servers) {
     SparkConf conf =
         new SparkConf(false)
-            .set(FlightConf.SERVER.key(), master.address())
+            .set(FlightConf.SERVER.key(), servers)
+            .set(FlightConf.APP.key(), "daily")
             .set(FlightConf.FALLBACK.key(), fallback)
             .set(FlightConf.RETRY_WINDOW.key(), retryWindow)
             .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
@@ -65,8 +76,8 @@ class RegistrationTest {
     driver.initializeApplication();
   }
 
-  private static ShuffleHandle sent(BooleanSupplier registered) throws Exception {
-    return copy(new FlightShuffleHandle(new BaseShuffleHandle<>(7, null), "a", 1, 0, registered));
+  private static ShuffleHandle sent(Supplier<Optional<ShuffleKey>> registered) throws Exception {
+    return copy(new FlightShuffleHandle(new BaseShuffleHandle<>(7, null), 1, 0, registered));
   }
 
   private static ShuffleHandle copy(ShuffleHandle handle) throws Exception {
@@ -79,7 +90,7 @@ class RegistrationTest {
     }
   }
 
-  private Optional<WorkerAddress> register(int shuffle) {
+  private Optional<ShuffleRegistration.Registered> register(int shuffle) {
     return driver.register(shuffle, 1, 1, false);
   }
 
@@ -89,7 +100,7 @@ class RegistrationTest {
     start(fallback, "60s");
     master.calls().clear();
     master.meet("RegisterShuffle", Fault.SILENCE);
-    CompletableFuture<Optional<WorkerAddress>> given = new CompletableFuture<>();
+    CompletableFuture<Optional<ShuffleRegistration.Registered>> given = new CompletableFuture<>();
     Thread query = registering(given);
     awaitCall("RegisterShuffle");
     query.interrupt(); // as Spark does with a streaming query that is stopped
@@ -101,7 +112,7 @@ class RegistrationTest {
     assertTrue(driver.supportsReliableStorage());
   }
 
-  private Thread registering(CompletableFuture<Optional<WorkerAddress>> given) {
+  private Thread registering(CompletableFuture<Optional<ShuffleRegistration.Registered>> given) {
     FlightDriverComponents own = driver;
     Thread query =
         new Thread(
@@ -121,7 +132,7 @@ class RegistrationTest {
     start("never", "600s");
     master.calls().clear();
     master.meet("RegisterShuffle", Collections.nCopies(2000, Fault.NO_WORKER).toArray(Fault[]::new));
-    CompletableFuture<Optional<WorkerAddress>> given = new CompletableFuture<>();
+    CompletableFuture<Optional<ShuffleRegistration.Registered>> given = new CompletableFuture<>();
     registering(given);
     awaitCall("RegisterShuffle");
     driver.cleanupApplication();
@@ -191,7 +202,7 @@ class RegistrationTest {
     master.calls().clear();
     master.meet("RegisterShuffle", Fault.SILENCE);
     master.meet("Heartbeat", Fault.SILENCE); // an answered one would bring the server back into use
-    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(0, 1, 1);
     assertTrue(driver.supportsReliableStorage()); // not settled yet
     awaitCall("RegisterShuffle");
 
@@ -209,7 +220,7 @@ class RegistrationTest {
   void tasksGetTheHandleOfAShuffleThatTheServerHas() throws Exception {
     start("auto", "60s");
     master.calls().clear();
-    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(0, 1, 1);
     assertInstanceOf(FlightShuffleHandle.class, sent(registered));
     assertInstanceOf(FlightShuffleHandle.class, copy(sent(registered))); // what has arrived may be sent on
     awaitCall("RegisterShuffle");
@@ -221,7 +232,7 @@ class RegistrationTest {
     start("auto", "60s");
     master.calls().clear();
     master.meet("RegisterShuffle", Fault.UNKNOWN_APP);
-    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(0, 1, 1);
     awaitCall("RegisterShuffle");
     Thread.sleep(1500);
     assertInstanceOf(FlightShuffleHandle.class, sent(registered));
@@ -240,7 +251,7 @@ class RegistrationTest {
   void neverFailsTheStageAndTheNextOneFindsOutAnew() throws Exception {
     start("never", "1s");
     master.meet("RegisterShuffle", Collections.nCopies(5, Fault.NO_WORKER).toArray(Fault[]::new));
-    BooleanSupplier registered = driver.registerSoon(0, 1, 1);
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(0, 1, 1);
     UncheckedIOException failure = assertThrows(UncheckedIOException.class, () -> sent(registered));
     assertTrue(failure.getMessage().contains("no worker has joined it; tried for 1 s"), failure.getMessage());
     assertInstanceOf(FlightShuffleHandle.class, sent(registered));
@@ -264,6 +275,98 @@ class RegistrationTest {
     driver.removeShuffle(0, true);
     awaitCall("RegisterShuffle given up");
     awaitCall("UnregisterShuffle");
+  }
+
+  private static ShuffleKey key(Supplier<Optional<ShuffleKey>> registered) throws Exception {
+    return ((FlightShuffleHandle) sent(registered)).key();
+  }
+
+  @Test
+  void shuffleIsOfThisRunAndOfTheGenerationThatTheServerGaveIt() throws Exception {
+    start("auto", "60s");
+    ShuffleKey key = key(driver.registerSoon(7, 1, 1));
+    String run = RegisterAppRequest.parseFrom(master.requests("RegisterApp").peek()).getApp();
+    assertTrue(run.matches("daily~[A-Za-z0-9_-]{16}"), run);
+    assertEquals(ShuffleKey.newBuilder().setApp(run).setShuffle(7).setGeneration(1001).build(), key);
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"auto", "never"})
+  void cleanedShuffleThatIsWantedAgainIsAnotherGeneration(String fallback) throws Exception {
+    start(fallback, "60s");
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(7, 1, 1);
+    ShuffleKey first = key(registered);
+    driver.removeShuffle(7, false); // reported soon: that must not end the new generation
+    ShuffleKey second = key(registered);
+    assertEquals(1001, first.getGeneration());
+    assertEquals(1002, second.getGeneration());
+    assertEquals(second, key(registered));
+    assertEquals(
+        first, UnregisterShuffleRequest.parseFrom(master.requests("UnregisterShuffle").element()).getShuffle());
+    assertEquals(1, master.requests("UnregisterShuffle").size());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"auto", "never"})
+  void droppedApplicationIsRegisteredAgainAndItsShufflesAnew(String fallback) throws Exception {
+    start(fallback, "60s");
+    Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(7, 1, 1);
+    key(registered);
+    master.calls().clear();
+    master.drop();
+    awaitCall("RegisterApp");
+    awaitCall("Heartbeat"); // the application is there again
+    assertEquals(1002, key(registered).getGeneration());
+    assertTrue(driver.supportsReliableStorage());
+    assertEquals(
+        RegisterAppRequest.parseFrom(master.requests("RegisterApp").poll()),
+        RegisterAppRequest.parseFrom(master.requests("RegisterApp").poll()), "the same run");
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"auto", "never"})
+  void shuffleThatFindsTheApplicationDroppedRegistersBoth(String fallback) throws Exception {
+    start(fallback, "60s");
+    master.calls().clear();
+    master.meet("RegisterShuffle", Fault.APP_EXPIRED);
+    assertInstanceOf(FlightShuffleHandle.class, sent(driver.registerSoon(7, 1, 1)));
+    awaitCall("RegisterApp");
+  }
+
+  @Test
+  void serverOfVersion1HasOneRunOfANameAndNoGenerations() throws Exception {
+    master.close();
+    master = new FakeMaster(1);
+    start("never", "60s");
+    ShuffleKey key = key(driver.registerSoon(7, 1, 1));
+    assertEquals(ShuffleKey.newBuilder().setApp("daily").setShuffle(7).build(), key);
+    assertEquals(key, RegisterShuffleRequest.parseFrom(master.requests("RegisterShuffle").peek()).getShuffle());
+  }
+
+  @Test
+  void masterThatDoesNotLeadIsPassedOver() throws Exception {
+    try (FakeMaster leader = new FakeMaster();
+        ServerSocket nobody = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      String closed = "127.0.0.1:" + nobody.getLocalPort();
+      nobody.close();
+      for (String name : List.of("Hello", "RegisterApp", "RegisterShuffle")) {
+        master.meet(name, Collections.nCopies(20, Fault.SHUTTING_DOWN).toArray(Fault[]::new));
+      }
+      start("never", "60s", "10s", closed + "," + master.address() + "," + leader.address());
+      assertTrue(register(0).isPresent());
+      assertEquals(1, leader.requests("RegisterShuffle").size());
+      assertEquals(0, master.requests("RegisterShuffle").size(), "who has answered is asked first");
+    }
+  }
+
+  @Test
+  void masterThatStandsStillIsPassedOver() throws Exception {
+    try (FakeMaster leader = new FakeMaster()) {
+      start("never", "60s", "4s", master.address() + "," + leader.address());
+      master.meet("RegisterShuffle", Fault.SILENCE);
+      assertTrue(register(0).isPresent());
+      assertEquals(1, leader.requests("RegisterShuffle").size());
+    }
   }
 
   private void awaitCall(String name) throws InterruptedException {

@@ -54,7 +54,7 @@ class SecurityConfTest {
     SparkConf conf = conf("token.secretFile", file("secret", SECRET + "\r\n", "rw-------").toString());
     Credentials driver = SecurityConf.parse(conf).ofDriver("app-a");
     assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
-    Map<String, String> added = SecurityConf.forExecutors(driver);
+    Map<String, String> added = SecurityConf.forExecutors(driver.app() + "~run", driver);
     added.forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     assertEquals(driver, SecurityConf.parse(conf).ofExecutor(conf));
     assertFalse(added.containsValue(SECRET));
@@ -63,7 +63,7 @@ class SecurityConfTest {
   @Test
   void sparkRedactsWhateverNamesAToken() {
     SparkConf conf = conf("token", "the-token");
-    SecurityConf.forExecutors(new Credentials("app-a", "the-token", null))
+    SecurityConf.forExecutors("app-a~run", new Credentials("app-a", "the-token", null))
         .forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     String shown = conf.toDebugString();
     assertTrue(shown.contains("app-a"));

@@ -25,13 +25,16 @@ final class AheadFetch implements BlockFetchingListener {
     GONE
   }
 
+  /** A block that is not given out, and its data when it is there. */
+  private record Fetched(WantedBlock block, ManagedBuffer data) {}
+
   private record Waiting(List<WantedBlock> wanted, BlockFetchingListener listener, Runnable otherwise) {}
 
   private final BlockFetcher fetcher;
   private final String worker;
   private final List<WantedBlock> blocks;
   private final long mostBytes;
-  private final Map<String, ManagedBuffer> fetched = new HashMap<>();
+  private final Map<String, Fetched> fetched = new HashMap<>();
   private List<Waiting> waiting = new ArrayList<>();
   private int missing;
   private long bytes;
@@ -47,7 +50,7 @@ final class AheadFetch implements BlockFetchingListener {
     this.blocks = blocks;
     this.mostBytes = mostBytes;
     this.missing = blocks.size();
-    blocks.forEach(block -> fetched.put(block.blockId(), null));
+    blocks.forEach(block -> fetched.put(block.blockId(), new Fetched(block, null)));
   }
 
   /** Reads what is at hand on this thread, the rest on others. */
@@ -76,7 +79,7 @@ final class AheadFetch implements BlockFetchingListener {
         waiting.add(new Waiting(wanted, listener, otherwise));
         return true;
       }
-      wanted.forEach(block -> taken.add(fetched.remove(block.blockId())));
+      wanted.forEach(block -> taken.add(fetched.remove(block.blockId()).data()));
     }
     for (int i = 0; i < taken.size(); i++) {
       try {
@@ -90,7 +93,12 @@ final class AheadFetch implements BlockFetchingListener {
 
   /** Whether these are there, or on their way, and not given out. */
   synchronized boolean has(List<WantedBlock> wanted) {
-    return state != State.GONE && wanted.stream().allMatch(block -> fetched.containsKey(block.blockId()));
+    return state != State.GONE && wanted.stream().allMatch(this::has);
+  }
+
+  private boolean has(WantedBlock wanted) {
+    Fetched its = fetched.get(wanted.blockId());
+    return its != null && its.block().equals(wanted); // a map that runs again may have another output with the same blocks
   }
 
   /** Whether it failed, or was dropped. */
@@ -105,7 +113,7 @@ final class AheadFetch implements BlockFetchingListener {
       if (state != State.UNDER_WAY) {
         return;
       }
-      fetched.put(blockId, data.retain());
+      fetched.put(blockId, new Fetched(fetched.get(blockId).block(), data.retain()));
       missing--;
       bytes += data.size();
       tooMuch = bytes > mostBytes;
@@ -134,7 +142,7 @@ final class AheadFetch implements BlockFetchingListener {
         return;
       }
       state = State.GONE;
-      fetched.values().stream().filter(data -> data != null).forEach(ManagedBuffer::release);
+      fetched.values().stream().map(Fetched::data).filter(data -> data != null).forEach(ManagedBuffer::release);
       fetched.clear();
     }
     fetcher.close();

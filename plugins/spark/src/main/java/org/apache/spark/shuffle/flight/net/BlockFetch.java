@@ -43,8 +43,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private final FailedBlocks failures = new FailedBlocks();
   private List<WantedBlock> wanted;
   private BlockAssembler blocks;
-  private long pause = FIRST_PAUSE.toNanos();
-  private long giveUp;
+  private Backoff backoff; // null until something has failed
   private boolean repeatedForCorruption;
   private FlightException busy;
   private boolean whole;
@@ -154,10 +153,16 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   /** What may block is not for the thread of a callback, which may be netty's. */
   private void aside(Runnable rest) {
     try {
-      fetcher.connections().pool().execute(rest);
+      fetcher.connections().pool().execute(guarded(rest));
     } catch (RejectedExecutionException e) {
       rest.run(); // the executor is stopping: its calls fail at once
     }
+  }
+
+  /** Whatever goes wrong, each block is answered. */
+  private Runnable guarded(Runnable rest) {
+    return PeriodicTask.guarded(
+        "a fetch", rest, why -> failAll(FlightException.broken(worker.toString(), "the fetch failed: " + why, why)));
   }
 
   private void repeat(FlightException failure) {
@@ -168,9 +173,8 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   }
 
   private void later(FlightException failure) {
-    long now = System.nanoTime();
-    if (giveUp == 0) {
-      giveUp = now + fetcher.retryWindow().toNanos();
+    if (backoff == null) {
+      backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, fetcher.retryWindow());
       wanted = fetcher.elsewhere(wanted, tried, listener, sinks); // a copy, if there is one: before waiting for this worker
       if (wanted.isEmpty()) {
         end();
@@ -178,15 +182,15 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
       }
     }
     boolean inVain = !failures.isEmpty(); // the task fails whatever else arrives
-    if (fetcher.closed() || inVain || !failure.passing() || now + pause > giveUp) {
+    if (fetcher.closed() || inVain || !failure.passing() || !backoff.mayGoOn()) {
       failAll(failure);
       return;
     }
+    long pause = backoff.nextNanos();
     LOG.info("{}; pulling {} blocks again in {} ms", failure.getMessage(), wanted.size(), pause / 1_000_000);
     try {
       fetcher.connections().timer()
-          .schedule(() -> fetcher.connections().pool().execute(this::retry), pause, TimeUnit.NANOSECONDS);
-      pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
+          .schedule(() -> aside(this::retry), pause, TimeUnit.NANOSECONDS);
     } catch (RejectedExecutionException e) {
       failAll(failure); // the executor is stopping
     }

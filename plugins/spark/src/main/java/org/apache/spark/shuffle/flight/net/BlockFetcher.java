@@ -23,6 +23,7 @@ import org.slf4j.LoggerFactory;
 public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
   private static final Duration ASK_AGAIN = Duration.ofMillis(200);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
   /** Of one request: so much is read from the page cache in well under a millisecond. */
   private static final long AT_ONCE_BYTES = 1 << 20;
@@ -104,24 +105,28 @@ public final class BlockFetcher implements AutoCloseable {
       pull(overTheWire.get(), wanted, Set.of(), listener, MEMORY); // nothing of it blocks: no thread is needed
       return;
     }
+    Supplier<BlockSink> sinks = files == null ? MEMORY : () -> new FileSink(files, conf);
     connections.pool().execute(
-        () -> {
-          Supplier<BlockSink> sinks = files == null ? MEMORY : () -> new FileSink(files, conf);
-          WorkerAddress found;
-          try {
-            found = find(worker);
-          } catch (IOException e) {
-            elsewhere(wanted, Set.of(worker), listener, sinks)
-                .forEach(block -> listener.onBlockFetchFailure(block.blockId(), e));
-            return;
-          }
-          if (files != null) {
-            pull(found, wanted, Set.of(), listener, sinks);
-          } else {
-            new LocatedFetch(
-                this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
-          }
-        });
+        PeriodicTask.guarded(
+            "a fetch", () -> locateAndFetch(worker, wanted, listener, sinks),
+            why -> wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), why))));
+  }
+
+  private void locateAndFetch(
+      String worker, List<WantedBlock> wanted, BlockFetchingListener listener, Supplier<BlockSink> sinks) {
+    WorkerAddress found;
+    try {
+      found = find(worker);
+    } catch (IOException e) {
+      elsewhere(wanted, Set.of(worker), listener, sinks)
+          .forEach(block -> listener.onBlockFetchFailure(block.blockId(), e));
+      return;
+    }
+    if (sinks == MEMORY) {
+      new LocatedFetch(this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
+    } else {
+      pull(found, wanted, Set.of(), listener, sinks);
+    }
   }
 
   /**
@@ -147,7 +152,7 @@ public final class BlockFetcher implements AutoCloseable {
   /** The bytes that were read; -1 when the listener has heard nothing. */
   private long fromKnownFile(String worker, List<WantedBlock> run, long most, BlockFetchingListener listener) {
     long map = run.get(0).map();
-    KnownFiles.Known known = handOver.files().find(shuffle.getShuffle(), map, worker);
+    KnownFiles.Known known = handOver.files().find(shuffle, map, worker);
     if (known == null || closed) {
       return -1;
     }
@@ -160,7 +165,7 @@ public final class BlockFetcher implements AutoCloseable {
       return read;
     } catch (IOException e) {
       LOG.debug("{} is asked for: {}", run.get(0).blockId(), e.toString());
-      handOver.files().forget(shuffle.getShuffle(), map, known);
+      handOver.files().forget(shuffle, map, known);
       return -1;
     }
   }
@@ -206,18 +211,18 @@ public final class BlockFetcher implements AutoCloseable {
 
   /** Blocks: asks the master about a worker that this executor has not met, and while it is away, again. */
   private WorkerAddress find(String worker) throws IOException {
-    long giveUp = System.nanoTime() + retryWindow.toNanos();
+    Backoff backoff = new Backoff(ASK_AGAIN, LONGEST_PAUSE, retryWindow);
     while (true) {
       try {
         return connections.find(worker)
             .orElseThrow(() -> new IOException("worker " + worker + " is gone, the master has given it up"));
       } catch (FlightException e) {
-        if (closed || !e.passing() || System.nanoTime() > giveUp) {
+        if (closed || !e.passing() || !backoff.mayGoOn()) {
           throw e;
         }
         LOG.info("{}; asking again where worker {} is", e.getMessage(), worker);
       }
-      Pause.before("asking where worker " + worker + " is", ASK_AGAIN);
+      backoff.pause("asking where worker " + worker + " is");
     }
   }
 

@@ -58,21 +58,20 @@ public final class Connections implements AutoCloseable {
       Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
   private final ConcurrentMap<String, WorkerAddress> workers = new ConcurrentHashMap<>();
   private final ConcurrentMap<String, Placed> placed = new ConcurrentHashMap<>();
-  private final ConcurrentMap<String, ManagedChannel> channels = new ConcurrentHashMap<>();
-  private final ManagedChannel controlChannel;
+  private final ConcurrentMap<HostPort, ManagedChannel> channels = new ConcurrentHashMap<>();
   private final ControlClient control;
 
   /**
    * Opens nothing yet: gRPC connects with the first call.
    *
+   * @param servers the control endpoints of all masters, of which one leads
    * @param client how this process introduces itself
    * @param credentials what it shows with every call
    */
-  public Connections(String host, int port, Duration connectTimeout, String client, Credentials credentials) {
+  public Connections(List<HostPort> servers, Duration connectTimeout, String client, Credentials credentials) {
     this.client = client;
     this.credentials = credentials;
-    this.controlChannel = connect(host, port);
-    this.control = new ControlClient(controlChannel, host + ":" + port, connectTimeout);
+    this.control = new ControlClient(servers, this::connect, connectTimeout);
   }
 
   public ControlClient control() {
@@ -155,12 +154,12 @@ public final class Connections implements AutoCloseable {
 
   /** The connection to a worker's Flight endpoint. */
   public ManagedChannel channel(WorkerAddress worker) {
-    return channels.computeIfAbsent(worker.host() + ":" + worker.port(), key -> connect(worker.host(), worker.port()));
+    return channels.computeIfAbsent(worker.at(), this::connect);
   }
 
-  private ManagedChannel connect(String host, int port) {
+  private ManagedChannel connect(HostPort address) {
     NettyChannelBuilder channel =
-        NettyChannelBuilder.forAddress(host, port)
+        NettyChannelBuilder.forTarget(HostResolver.target(address))
             .executor(pool)
             // A message's payload array is filled again once it was framed: gRPC must not keep messages to repeat them.
             .disableRetry()
@@ -175,13 +174,13 @@ public final class Connections implements AutoCloseable {
   public void close() {
     timer.shutdownNow();
     channels.values().forEach(ManagedChannel::shutdownNow);
-    controlChannel.shutdownNow();
+    control.shutdown();
     long deadline = System.nanoTime() + CLOSE_TIMEOUT.toNanos();
     try {
       for (ManagedChannel channel : channels.values()) {
         channel.awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
       }
-      controlChannel.awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+      control.awaitTermination(deadline);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }

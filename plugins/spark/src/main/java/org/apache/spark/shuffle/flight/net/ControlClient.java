@@ -4,6 +4,7 @@ import com.google.protobuf.MessageLite;
 import com.google.protobuf.Parser;
 import io.grpc.CallOptions;
 import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.stub.ClientCalls;
@@ -12,11 +13,16 @@ import java.io.InputStream;
 import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.Collection;
+import java.util.EnumSet;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
 import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
 import org.apache.spark.shuffle.flight.proto.HelloReply;
@@ -40,14 +46,17 @@ import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
 
 /**
  * Calls of the control service; they block, but for {@link #registerShuffle}. Each retries while the server cannot be reached
- * and gives up after the connect timeout; whatever goes wrong is a {@link FlightException} that names the address.
+ * and gives up after the connect timeout; whatever goes wrong is a {@link FlightException} that names the address. Of several
+ * masters one leads: a call goes to the one that answered last, and to the next when that cannot be reached or does not lead.
  */
 public final class ControlClient {
-  private static final int PROTOCOL = 1;
   private static final String SERVICE = "flight_shuffle.v1.ShuffleControl";
   private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
   private static final Duration LONG_AGO = Duration.ofSeconds(1);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(1);
+
+  /** The codes with which a master refuses a request because it does not lead. */
+  private static final Set<ErrorCode> NOT_LEADING = EnumSet.of(ErrorCode.SHUTTING_DOWN, ErrorCode.STALE_EPOCH);
 
   private static final MethodDescriptor<HelloRequest, HelloReply> HELLO =
       unary("Hello", HelloRequest.parser(), HelloReply.parser());
@@ -68,22 +77,59 @@ public final class ControlClient {
   private static final MethodDescriptor<ReportLostRequest, ReportLostReply> REPORT_LOST =
       unary("ReportLost", ReportLostRequest.parser(), ReportLostReply.parser());
 
-  private final ManagedChannel channel;
-  private final String peer;
-  private final Duration timeout;
+  private record Master(String name, ManagedChannel channel) {}
 
-  ControlClient(ManagedChannel channel, String address, Duration timeout) {
-    this.channel = channel;
-    this.peer = "Flight Shuffle server " + address;
+  private final List<Master> masters;
+  private final Duration timeout;
+  private final AtomicInteger asked = new AtomicInteger(); // modulo their number: the master that answered last
+  private volatile int protocol = Protocol.NEWEST;
+
+  ControlClient(List<HostPort> addresses, Function<HostPort, ManagedChannel> connect, Duration timeout) {
+    this.masters =
+        addresses.stream()
+            .map(address -> new Master("Flight Shuffle server " + address, connect.apply(address)))
+            .toList();
     this.timeout = timeout;
   }
 
-  /** Says who this is, and learns the workers. */
-  public HelloReply hello(String client) throws IOException {
-    return call(HELLO, HelloRequest.newBuilder().setProtocol(PROTOCOL).setClient(client).build());
+  /** The version to speak, as the server has chosen it; until it has been greeted the newest one. */
+  public int protocol() {
+    return protocol;
   }
 
-  /** @param instance random per run: the same app and instance again is a no-op */
+  /** Introduces this side, agrees on a version of the protocol, and returns the workers. */
+  public HelloReply hello(String client) throws IOException {
+    HelloRequest.Builder request =
+        HelloRequest.newBuilder().setProtocol(Protocol.NEWEST).setOldest(Protocol.OLDEST).setClient(client);
+    HelloReply reply;
+    try {
+      reply = call(HELLO, request.build());
+    } catch (FlightException e) {
+      if (e.code() != ErrorCode.PROTOCOL_MISMATCH) {
+        throw e;
+      }
+      reply = call(HELLO, request.setProtocol(Protocol.OLDEST).build()); // a server of version 1 takes no range
+    }
+    if (reply.getProtocol() < Protocol.OLDEST || reply.getProtocol() > Protocol.NEWEST) {
+      throw FlightException.found(
+          master().name(), ErrorCode.PROTOCOL_MISMATCH,
+          "it chose protocol version " + reply.getProtocol() + ", this side speaks " + Protocol.OLDEST + " to "
+              + Protocol.NEWEST + "; install the same flight-shuffle release on both sides");
+    }
+    protocol = reply.getProtocol();
+    return reply;
+  }
+
+  private Master master() {
+    return masters.get(Math.floorMod(asked.get(), masters.size()));
+  }
+
+  /**
+   * Registers an application, or the same once more.
+   *
+   * @param app the run
+   * @param instance random per run: the same app and instance again is a no-op
+   */
   public RegisterAppReply registerApp(String app, String instance, String name) throws IOException {
     return call(
         REGISTER_APP, RegisterAppRequest.newBuilder().setApp(app).setInstance(instance).setName(name).build());
@@ -102,12 +148,11 @@ public final class ControlClient {
     return new SentCall<>(REGISTER_SHUFFLE, request);
   }
 
-  /** @param shuffles at least one, at most 10,000 */
-  public void unregisterShuffles(String app, List<Integer> shuffles) throws IOException {
-    UnregisterShuffleRequest.Builder request =
-        UnregisterShuffleRequest.newBuilder()
-            .setShuffle(ShuffleKey.newBuilder().setApp(app).setShuffle(shuffles.get(0)));
-    shuffles.stream().skip(1).forEach(request::addMore);
+  /** @param shuffles of one run, at least one, at most 10,000 */
+  public void unregisterShuffles(List<ShuffleKey> shuffles) throws IOException {
+    UnregisterShuffleRequest.Builder request = UnregisterShuffleRequest.newBuilder().setShuffle(shuffles.get(0));
+    shuffles.stream().skip(1).forEach(
+        shuffle -> request.addMore(shuffle.getShuffle()).addGenerations(shuffle.getGeneration()));
     call(UNREGISTER_SHUFFLE, request.build());
   }
 
@@ -143,14 +188,15 @@ public final class ControlClient {
      */
     B await() throws IOException;
 
-    /** Blocks until nothing of it is under way, whatever has come of it. */
-    void settle();
+    /** Blocks until nothing of it is under way; the answer, null if there is none. */
+    B settle();
   }
 
   private final class SentCall<A extends MessageLite, B extends MessageLite> implements Sent<B> {
     private final MethodDescriptor<A, B> method;
     private final A request;
     private final long begun = System.nanoTime();
+    private int to;
     private volatile Future<B> sent;
 
     SentCall(MethodDescriptor<A, B> method, A request) {
@@ -159,56 +205,79 @@ public final class ControlClient {
       send(timeout.toNanos());
     }
 
+    /** A master that stands still has a share of the time: one of the others may lead. */
     private void send(long left) {
-      CallOptions options = Connections.AT_ONCE.withDeadlineAfter(left, TimeUnit.NANOSECONDS);
-      sent = ClientCalls.futureUnaryCall(channel.newCall(method, options), request);
+      long share = Math.min(left, Math.max(LONGEST_PAUSE.toNanos(), timeout.toNanos() / masters.size()));
+      CallOptions options = Connections.AT_ONCE.withDeadlineAfter(share, TimeUnit.NANOSECONDS);
+      to = asked.get();
+      sent = ClientCalls.futureUnaryCall(to().channel().newCall(method, options), request);
+    }
+
+    private Master to() {
+      return masters.get(Math.floorMod(to, masters.size()));
     }
 
     @Override
     public B await() throws IOException {
-      long deadline = System.nanoTime() + timeout.toNanos();
-      long pause = FIRST_PAUSE.toNanos();
-      if (System.nanoTime() - begun > LONG_AGO.toNanos() && sent.isDone() && !isAnswered()) {
+      Backoff backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, timeout);
+      if (System.nanoTime() - begun > LONG_AGO.toNanos() && sent.isDone() && settle() == null) {
         send(timeout.toNanos());
       }
-      while (true) {
+      for (int tries = 1; ; tries++) {
         try {
           return sent.get();
         } catch (InterruptedException e) {
           sent.cancel(true);
           Thread.currentThread().interrupt();
-          throw (IOException) new InterruptedIOException("interrupted while calling " + peer).initCause(e);
+          throw (IOException) new InterruptedIOException("interrupted while calling " + to().name()).initCause(e);
         } catch (ExecutionException e) {
-          Status status = Status.fromThrowable(e.getCause());
-          boolean retry = status.getCode() == Status.Code.UNAVAILABLE && deadline - System.nanoTime() > pause;
-          FlightException failure = FlightException.ended(peer, status, Status.trailersFromThrowable(e.getCause()));
-          if (!retry || failure.code() != null || !failure.passing()) {
-            throw failure;
-          }
+          goOnAfter(Status.fromThrowable(e.getCause()), Status.trailersFromThrowable(e.getCause()), backoff);
         }
-        Pause.before("waiting for " + peer, Duration.ofNanos(pause));
-        pause = Math.min(2 * pause, LONGEST_PAUSE.toNanos());
-        channel.resetConnectBackoff();
-        send(Math.max(1, deadline - System.nanoTime()));
+        if (tries % masters.size() == 0) {
+          backoff.pause("waiting for " + to().name());
+        }
+        to().channel().resetConnectBackoff();
+        send(Math.max(1, backoff.left()));
+      }
+    }
+
+    /** Returns if the request is to be sent again, from now on to the next master. */
+    private void goOnAfter(Status status, Metadata trailers, Backoff backoff) throws FlightException {
+      FlightException failure = FlightException.ended(to().name(), status, trailers);
+      boolean away = failure.code() == null && failure.passing() && status.getCode() == Status.Code.UNAVAILABLE;
+      boolean standsStill = failure.code() == null && status.getCode() == Status.Code.DEADLINE_EXCEEDED;
+      boolean notLeading = failure.code() != null && NOT_LEADING.contains(failure.code());
+      boolean closed = to().channel().isShutdown(); // by this process, which is stopping
+      boolean again = !closed && (away || masters.size() > 1 && (standsStill || notLeading));
+      if (again || standsStill) {
+        asked.compareAndSet(to, to + 1); // unless another call has found out
+      }
+      if (!again || !backoff.mayGoOn()) {
+        throw failure;
       }
     }
 
     @Override
-    public void settle() {
-      isAnswered();
-    }
-
-    /** Blocks while it is under way. */
-    private boolean isAnswered() {
+    public B settle() {
       try {
-        sent.get();
-        return true;
+        return sent.get();
       } catch (InterruptedException e) {
         Thread.currentThread().interrupt();
-        return false;
+        return null;
       } catch (ExecutionException | CancellationException e) {
-        return false;
+        return null;
       }
+    }
+  }
+
+  void shutdown() {
+    masters.forEach(master -> master.channel().shutdownNow());
+  }
+
+  /** @param deadline as {@code System.nanoTime()} */
+  void awaitTermination(long deadline) throws InterruptedException {
+    for (Master master : masters) {
+      master.channel().awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
     }
   }
 

@@ -5,6 +5,8 @@ import io.grpc.Status;
 import io.netty.handler.ssl.NotSslRecordException;
 import java.io.IOException;
 import java.security.GeneralSecurityException;
+import java.util.EnumSet;
+import java.util.Set;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 
@@ -27,6 +29,9 @@ public final class FlightException extends IOException {
 
   /** All that netty says of a peer that hangs up on a client which does not speak TLS as it should. */
   private static final String CLOSED = "Network closed for unknown reason";
+
+  /** The server has no such application: it dropped it, or was started anew. */
+  private static final Set<ErrorCode> NO_APP = EnumSet.of(ErrorCode.UNKNOWN_APP, ErrorCode.APP_EXPIRED);
 
   private final ErrorCode code;
   private final boolean passing;
@@ -118,6 +123,16 @@ public final class FlightException extends IOException {
 
   public ErrorCode code() {
     return code;
+  }
+
+  /** Whether the server has no such application, which may register again. */
+  public boolean appIsGone() {
+    return code != null && NO_APP.contains(code);
+  }
+
+  /** Whether the server has no such shuffle, or not in this generation: it has to be registered again, and written. */
+  public boolean shuffleIsGone() {
+    return code == ErrorCode.UNKNOWN_SHUFFLE || appIsGone();
   }
 
   /** Whether the same request may succeed a little later: the peer restarts, is full, or the connection broke. */

@@ -37,7 +37,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class HandOver {
   private static final Logger LOG = LoggerFactory.getLogger(HandOver.class);
-  private static final int PROTOCOL = 1;
   private static final String PREFIX = "hand-over.";
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
@@ -89,7 +88,9 @@ public final class HandOver {
   void read(String worker, ShuffleKey shuffle, long blocks, long bytes) {
     if (reads.add(worker, shuffle, blocks, bytes)) {
       try {
-        connections.timer().schedule(() -> connections.pool().execute(this::tellReads), TELL_SECONDS, TimeUnit.SECONDS);
+        connections.timer().schedule(
+            () -> connections.pool().execute(PeriodicTask.guarded("reporting reads", this::tellReads)),
+            TELL_SECONDS, TimeUnit.SECONDS);
       } catch (RejectedExecutionException e) {
         LOG.debug("what is read now is not told: this process ends");
       }
@@ -103,7 +104,7 @@ public final class HandOver {
             (id, request) -> {
               try {
                 Optional<WorkerAddress> worker = connections.find(id);
-                ByteString nonce = worker.isEmpty() ? null : nonce(worker.get(), request.getReads(0).getShuffle().getApp());
+                ByteString nonce = worker.isEmpty() ? null : nonce(worker.get(), request.getReads(0).getShuffle());
                 if (nonce != null) {
                   act(worker.get(), "tell-reads", request.setNonce(nonce).build(), timeout);
                 }
@@ -120,23 +121,23 @@ public final class HandOver {
   }
 
   /** What opens the worker's files, or null. The first call of a process asks the worker, and blocks. */
-  ByteString nonce(WorkerAddress worker, String app) {
+  ByteString nonce(WorkerAddress worker, ShuffleKey shuffle) {
     if (ruledOut(worker)) {
       return null;
     }
     Place place = known(worker);
     if (place == null || place.nonce() == null) {
-      place = probe(worker, app);
+      place = probe(worker, shuffle);
       places.put(worker.id(), place);
     }
     return place.nonce();
   }
 
   /** As {@link #nonce}, for a worker that has lent something: whether it will answer or not, it is asked. */
-  ByteString anyNonce(WorkerAddress worker, String app) {
+  ByteString anyNonce(WorkerAddress worker, ShuffleKey shuffle) {
     Place place = known(worker);
     if (place == null || place.nonce() == null) {
-      place = probe(worker, app);
+      place = probe(worker, shuffle);
       places.put(worker.id(), place);
     }
     return place.nonce() == null ? ByteString.EMPTY : place.nonce();
@@ -148,10 +149,11 @@ public final class HandOver {
     return place != null && place.at().equals(connections.locate(worker)) ? place : null;
   }
 
-  private Place probe(WorkerAddress worker, String app) {
+  private Place probe(WorkerAddress worker, ShuffleKey shuffle) {
     WorkerAddress at = connections.locate(worker);
     try {
-      ProbeRequest request = ProbeRequest.newBuilder().setProtocol(PROTOCOL).setApp(app).build();
+      ProbeRequest request =
+          ProbeRequest.newBuilder().setProtocol(Protocol.of(shuffle)).setApp(shuffle.getApp()).build();
       Path file = Path.of(ProbeReply.parseFrom(act(worker, "probe", request, timeout).get(0)).getNonceFile());
       try {
         ByteString nonce = ByteString.copyFrom(Files.readAllBytes(file));

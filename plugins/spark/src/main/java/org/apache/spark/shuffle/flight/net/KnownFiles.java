@@ -4,6 +4,7 @@ import java.nio.file.Path;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
 /**
  * The files of map outputs on this host that the process has been told of, with the index of all of their blocks: what it
@@ -24,7 +25,11 @@ final class KnownFiles {
     }
   }
 
-  private record Key(long shuffle, long map) {}
+  private record Key(long shuffle, long generation, long map) {
+    static Key of(ShuffleKey shuffle, long map) {
+      return new Key(shuffle.getShuffle(), shuffle.getGeneration(), map);
+    }
+  }
 
   private final long most;
   private final Map<Key, Known> files = new LinkedHashMap<>(16, 0.75f, true);
@@ -35,8 +40,8 @@ final class KnownFiles {
     this.most = most;
   }
 
-  synchronized void add(long shuffle, long map, Known known) {
-    Known before = files.put(new Key(shuffle, map), known);
+  synchronized void add(ShuffleKey shuffle, long map, Known known) {
+    Known before = files.put(Key.of(shuffle, map), known);
     bytes += known.bytes() - (before == null ? 0 : before.bytes());
     Iterator<Known> oldest = files.values().iterator();
     while (bytes > most && oldest.hasNext()) {
@@ -46,19 +51,19 @@ final class KnownFiles {
   }
 
   /** Null when it is not known. */
-  synchronized Known find(long shuffle, long map, String worker) {
-    Known known = files.get(new Key(shuffle, map));
+  synchronized Known find(ShuffleKey shuffle, long map, String worker) {
+    Known known = files.get(Key.of(shuffle, map));
     return known == null || !known.worker().equals(worker) ? null : known;
   }
 
   /** {@code known} turned out not to be so. */
-  synchronized void forget(long shuffle, long map, Known known) {
-    if (files.remove(new Key(shuffle, map), known)) {
+  synchronized void forget(ShuffleKey shuffle, long map, Known known) {
+    if (files.remove(Key.of(shuffle, map), known)) {
       bytes -= known.bytes();
     }
   }
 
-  /** A shuffle is over. */
+  /** A shuffle is over, in all of its generations. */
   synchronized void drop(long shuffle) {
     files.entrySet().removeIf(
         entry -> {

@@ -34,7 +34,8 @@ import org.slf4j.LoggerFactory;
  */
 public final class LentFile implements BlockStream {
   private static final Logger LOG = LoggerFactory.getLogger(LentFile.class);
-  private static final Duration PAUSE = Duration.ofMillis(200);
+  private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
+  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
   private final HandOver handOver;
   private final WorkerAddress worker;
@@ -66,7 +67,7 @@ public final class LentFile implements BlockStream {
   /** A file for a map output; null when there is none, for whatever reason: push it. */
   public static LentFile borrow(HandOver handOver, WorkerAddress worker, PutCommand command, Patience patience)
       throws InterruptedIOException {
-    ByteString nonce = handOver.nonce(worker, command.getShuffle().getApp());
+    ByteString nonce = handOver.nonce(worker, command.getShuffle());
     if (nonce == null) {
       return null;
     }
@@ -138,24 +139,26 @@ public final class LentFile implements BlockStream {
   @Override
   public Committed commit(Totals totals) throws IOException {
     file.close();
-    long giveUp = System.nanoTime() + patience.retry().toNanos();
+    Backoff backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, patience.retry());
     while (true) {
       try {
         return adopt(totals);
       } catch (FlightException e) {
         handOver.failed(worker, e);
         boolean again = e.passing() || e.code() == ErrorCode.PERMISSION_DENIED;
-        if (!again || System.nanoTime() > giveUp) {
+        if (!again || !backoff.mayGoOn()) {
           throw e;
         }
         LOG.info("{}; handing over map {} again", e.getMessage(), command.getOutput().getMap());
       }
-      pauseAndRefresh();
+      backoff.pause("handing over map " + command.getOutput().getMap());
+      patience.killCheck().run();
+      refresh();
     }
   }
 
   private Committed adopt(Totals totals) throws IOException {
-    ByteString nonce = handOver.anyNonce(worker, command.getShuffle().getApp());
+    ByteString nonce = handOver.anyNonce(worker, command.getShuffle());
     AdoptRequest request =
         AdoptRequest.newBuilder()
             .setNonce(nonce)
@@ -170,9 +173,7 @@ public final class LentFile implements BlockStream {
     return CommitAnswer.checked(worker.toString(), command.getOutput(), totals, Committed.parseFrom(results.get(0)));
   }
 
-  private void pauseAndRefresh() throws IOException {
-    Pause.before("handing over map " + command.getOutput().getMap(), PAUSE);
-    patience.killCheck().run();
+  private void refresh() throws IOException {
     try {
       handOver.connections().refresh();
     } catch (FlightException e) {
@@ -196,7 +197,7 @@ public final class LentFile implements BlockStream {
 
   private void drop() {
     try {
-      ByteString nonce = handOver.anyNonce(worker, command.getShuffle().getApp());
+      ByteString nonce = handOver.anyNonce(worker, command.getShuffle());
       LendRequest request = LendRequest.newBuilder().setNonce(nonce).setCommand(command).build();
       handOver.act(worker, "drop", request, handOver.timeout());
     } catch (IOException e) {

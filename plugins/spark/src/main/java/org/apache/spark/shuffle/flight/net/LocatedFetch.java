@@ -51,7 +51,7 @@ final class LocatedFetch {
   void run() {
     try {
       left.retainAll(Set.copyOf(fetcher.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
-      ByteString nonce = left.isEmpty() ? null : fetcher.handOver().nonce(worker, fetcher.shuffle().getApp());
+      ByteString nonce = left.isEmpty() ? null : fetcher.handOver().nonce(worker, fetcher.shuffle());
       if (nonce != null) {
         answer(locate(nonce));
       }
@@ -110,7 +110,7 @@ final class LocatedFetch {
     FileIndex index = FileIndex.of(rows);
     fetcher.handOver().files()
         .add(
-            fetcher.shuffle().getShuffle(), block.map(),
+            fetcher.shuffle(), block.map(),
             new KnownFiles.Known(worker.id(), Path.of(located.getPath()), index));
     return index.between(block.firstPartition(), block.endPartition());
   }

@@ -28,8 +28,6 @@ import org.apache.spark.shuffle.flight.wire.FlightOut;
  * a message on the thread that sends it once the stream has its connection (which {@link #open} waits for).
  */
 public final class PutStream implements BlockStream {
-  public static final int PROTOCOL = 1;
-
   private final ClientCall<FlightOut, byte[]> call;
   private final CreditGate gate;
   private final Duration timeout;
@@ -60,7 +58,7 @@ public final class PutStream implements BlockStream {
     PutStream stream = new PutStream(call, gate, timeout, worker.toString(), command.getOutput());
     call.start(stream.new Replies(), new Metadata());
     call.request(1);
-    call.sendMessage(FlightOut.putSchema(command.setProtocol(PROTOCOL).build().toByteArray()));
+    call.sendMessage(FlightOut.putSchema(command.setProtocol(Protocol.of(command.getShuffle())).build().toByteArray()));
     if (call.isReady()) {
       gate.connected();
     }

@@ -180,7 +180,8 @@ public final class ReadAhead implements AutoCloseable {
       return;
     }
     try {
-      connections.pool().execute(() -> start(turn, first, ofJob, fetchers));
+      connections.pool().execute(
+          PeriodicTask.guarded("reading ahead", () -> start(turn, first, ofJob, fetchers)));
     } catch (RejectedExecutionException e) {
       LOG.debug("nothing is read ahead: this executor stops");
     }
@@ -266,7 +267,7 @@ public final class ReadAhead implements AutoCloseable {
   private void watch() {
     if (!watched) {
       try {
-        connections.timer().schedule(this::look, kept.toMillis(), TimeUnit.MILLISECONDS);
+        connections.timer().schedule(PeriodicTask.guarded("dropping what was read ahead", this::look), kept.toMillis(), TimeUnit.MILLISECONDS);
         watched = true;
       } catch (RejectedExecutionException e) {
         // The executor is stopping, and closes this.

@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight.net;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.MapRange;
 
@@ -10,19 +11,21 @@ import org.apache.spark.shuffle.flight.proto.MapRange;
  *
  * @param blockId Spark's name of it: {@code shuffle_<shuffle>_<map>_<reduce>} ({@code ShuffleBlockId}) or
  *     {@code shuffle_<shuffle>_<map>_<firstReduce>_<endReduce>} ({@code ShuffleBlockBatchId})
+ * @param map the output's number at the worker, which with {@code spark.shuffle.useOldFetchProtocol} is not Spark's map id
  */
 public record WantedBlock(String blockId, long map, int firstPartition, int endPartition) {
-  /** Spark's map ids are task attempt ids already, so every map output here is the attempt 0 of its own map. */
+  /** Outputs are numbered by the task attempts that write them, so each is the attempt 0 of a map of its own. */
   public static final long ATTEMPT = 0;
 
-  public static WantedBlock parse(String blockId) {
+  /** @param outputs the number at the worker of a map output, by Spark's map id */
+  public static WantedBlock parse(String blockId, LongUnaryOperator outputs) {
     String[] parts = blockId.split("_");
     if (!parts[0].equals("shuffle") || parts.length < 4 || parts.length > 5) {
       throw new IllegalArgumentException("not a shuffle block: " + blockId);
     }
     int first = Integer.parseInt(parts[3]);
     int end = parts.length == 5 ? Integer.parseInt(parts[4]) : first + 1;
-    return new WantedBlock(blockId, Long.parseLong(parts[2]), first, end);
+    return new WantedBlock(blockId, outputs.applyAsLong(Long.parseLong(parts[2])), first, end);
   }
 
   /** {@code blocks} in their order, those of one map together whose partitions follow each other. */

@@ -79,7 +79,7 @@ public final class WholePut {
   private byte[] request(WorkerAddress worker) {
     BlockTable table = new BlockTable();
     batch.addRowsTo(table);
-    ByteString nonce = handOver.nonce(worker, command.getShuffle().getApp());
+    ByteString nonce = handOver.nonce(worker, command.getShuffle());
     org.apache.spark.shuffle.flight.proto.WholePut.Builder request =
         org.apache.spark.shuffle.flight.proto.WholePut.newBuilder()
             .setCommand(command)
@@ -99,7 +99,7 @@ public final class WholePut {
         Path path = Path.of(committed.getPath());
         handOver.files()
             .add(
-                command.getShuffle().getShuffle(), command.getOutput().getMap(),
+                command.getShuffle(), command.getOutput().getMap(),
                 new KnownFiles.Known(committed.getWorker(), path, FileIndex.of(batch)));
       } catch (InvalidPathException e) {
         return; // a path of this host is none to this JVM: readers ask, and find the same

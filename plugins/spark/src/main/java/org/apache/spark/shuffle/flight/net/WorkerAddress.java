@@ -9,8 +9,13 @@ public record WorkerAddress(String id, String host, int port) implements Seriali
     return new WorkerAddress(worker.getId(), worker.getHost(), worker.getPort());
   }
 
+  /** Its Flight endpoint. */
+  HostPort at() {
+    return new HostPort(host, port);
+  }
+
   @Override
   public String toString() {
-    return "worker " + id + " at " + host + ":" + port;
+    return "worker " + id + " at " + at();
   }
 }

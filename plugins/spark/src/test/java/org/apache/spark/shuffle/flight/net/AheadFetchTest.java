@@ -13,6 +13,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.Stream;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -47,7 +48,7 @@ class AheadFetchTest {
   }
 
   private static List<WantedBlock> wanted(String... ids) {
-    return Stream.of(ids).map(WantedBlock::parse).toList();
+    return Stream.of(ids).map(id -> WantedBlock.parse(id, LongUnaryOperator.identity())).toList();
   }
 
   private void arrives(WantedBlock block) {

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.stream.Stream;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
@@ -35,7 +36,7 @@ class BlockAssemblerTest {
   private final List<ByteBuf> bodies = new ArrayList<>();
 
   private BlockAssembler wanting(String... ids) {
-    List<WantedBlock> wanted = Stream.of(ids).map(WantedBlock::parse).toList();
+    List<WantedBlock> wanted = Stream.of(ids).map(id -> WantedBlock.parse(id, LongUnaryOperator.identity())).toList();
     assemblers.add(new BlockAssembler("worker w", wanted, MemorySink::new, outcomes::add));
     return assemblers.get(assemblers.size() - 1);
   }
@@ -166,7 +167,7 @@ class BlockAssemblerTest {
   void pullHasNotEndedAsLongAsABlockIsUnanswered() throws IOException {
     BlockAssembler assembler =
         new BlockAssembler(
-            "worker w", List.of(WantedBlock.parse("shuffle_0_5_1")), MemorySink::new,
+            "worker w", List.of(WantedBlock.parse("shuffle_0_5_1", LongUnaryOperator.identity())), MemorySink::new,
             outcome -> {
               outcomes.add(outcome);
               throw new IllegalStateException("on purpose");
@@ -194,9 +195,11 @@ class BlockAssemblerTest {
 
   @Test
   void namesOfBlocksAreSparks() {
-    assertEquals(new WantedBlock("shuffle_3_7_9", 7, 9, 10), WantedBlock.parse("shuffle_3_7_9"));
-    assertEquals(new WantedBlock("shuffle_3_7_9_12", 7, 9, 12), WantedBlock.parse("shuffle_3_7_9_12"));
-    assertThrows(IllegalArgumentException.class, () -> WantedBlock.parse("rdd_1_2_3"));
+    assertEquals(new WantedBlock("shuffle_3_7_9", 7, 9, 10), WantedBlock.parse("shuffle_3_7_9", LongUnaryOperator.identity()));
+    assertEquals(new WantedBlock("shuffle_3_7_9_12", 7, 9, 12), WantedBlock.parse("shuffle_3_7_9_12", LongUnaryOperator.identity()));
+    assertEquals(new WantedBlock("shuffle_3_7_9", 70, 9, 10), WantedBlock.parse("shuffle_3_7_9", map -> 10 * map));
+    assertThrows(
+        IllegalArgumentException.class, () -> WantedBlock.parse("rdd_1_2_3", LongUnaryOperator.identity()));
   }
 
   @Test

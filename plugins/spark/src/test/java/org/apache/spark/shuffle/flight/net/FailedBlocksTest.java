@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
@@ -29,7 +30,7 @@ class FailedBlocksTest {
   private final FailedBlocks failures = new FailedBlocks();
 
   private void fail(String block, ErrorCode code) {
-    failures.add(WantedBlock.parse(block), FlightException.found("w1", code, "of " + block));
+    failures.add(WantedBlock.parse(block, LongUnaryOperator.identity()), FlightException.found("w1", code, "of " + block));
   }
 
   @Test
@@ -46,7 +47,8 @@ class FailedBlocksTest {
 
   @Test
   void workerThatCannotBeReachedIsNoLoss() {
-    failures.add(WantedBlock.parse("shuffle_1_10_0"), FlightException.broken("w1", "its stream broke", null));
+    failures.add(WantedBlock.parse("shuffle_1_10_0", LongUnaryOperator.identity()),
+        FlightException.broken("w1", "its stream broke", null));
     fail("shuffle_1_12_0", ErrorCode.SHUTTING_DOWN);
     assertNull(failures.report());
   }

@@ -47,7 +47,7 @@ final class FakeWorker implements AutoCloseable {
             .start();
     WorkerAddress address = address();
     connections =
-        new Connections(address.host(), address.port(), Duration.ofSeconds(60), "test", new Credentials(null, null, null));
+        new Connections(List.of(address.at()), Duration.ofSeconds(60), "test", new Credentials(null, null, null));
   }
 
   WorkerAddress address() {

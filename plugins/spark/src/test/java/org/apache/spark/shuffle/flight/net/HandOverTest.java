@@ -12,12 +12,14 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.shuffle.flight.proto.ProbeReply;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(180)
 class HandOverTest {
+  private static final ShuffleKey SHUFFLE = ShuffleKey.newBuilder().setApp("app~1").setShuffle(7).setGeneration(5).build();
   private static final Duration LONG = Duration.ofSeconds(60);
 
   @TempDir Path directory;
@@ -38,13 +40,13 @@ class HandOverTest {
               return answers.get() ? reply(nonce.toString()) : null;
             })) {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      Thread task = new Thread(() -> handOver.nonce(worker.address(), "app"));
+      Thread task = new Thread(() -> handOver.nonce(worker.address(), SHUFFLE));
       task.start();
       asked.await();
       task.interrupt();
       task.join();
       answers.set(true);
-      assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), handOver.nonce(worker.address(), "app"));
+      assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), handOver.nonce(worker.address(), SHUFFLE));
     }
   }
 
@@ -52,8 +54,8 @@ class HandOverTest {
   void pathThatIsNoneMeansTheWire() throws Exception {
     try (FakeWorker worker = new FakeWorker(call -> reply("\0"))) {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      assertNull(handOver.nonce(worker.address(), "app"));
-      assertTrue(handOver.anyNonce(worker.address(), "app").isEmpty());
+      assertNull(handOver.nonce(worker.address(), SHUFFLE));
+      assertTrue(handOver.anyNonce(worker.address(), SHUFFLE).isEmpty());
     }
   }
 }

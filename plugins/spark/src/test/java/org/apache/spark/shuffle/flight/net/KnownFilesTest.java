@@ -27,6 +27,7 @@ import org.junit.jupiter.api.io.TempDir;
 class KnownFilesTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final long ROOM = 1 << 20;
+  private static final ShuffleKey SHUFFLE = key(7, 1);
 
   @TempDir Path directory;
 
@@ -79,9 +80,9 @@ class KnownFilesTest {
               throw new AssertionError("asked");
             })) {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      handOver.files().add(7, 0, known);
+      handOver.files().add(SHUFFLE, 0, known);
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0, null);
+          new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 0, null);
       List<WantedBlock> three = List.of(new WantedBlock("shuffle_7_0_3", 0, 3, 4));
       List<WantedBlock> empty = List.of(new WantedBlock("shuffle_7_0_1", 0, 1, 2));
       List<WantedBlock> none = List.of();
@@ -91,18 +92,18 @@ class KnownFilesTest {
       assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
       assertEquals(List.of("adef"), heard.texts);
       assertEquals(empty, fetcher.fromKnownFiles("w", empty, ROOM, heard));
-      handOver.files().add(7, 0, known);
+      handOver.files().add(SHUFFLE, 0, known);
 
       Files.write(known.path(), "aBcdef".getBytes(StandardCharsets.UTF_8)); // a bit flip, in partition 0
       assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
       List<WantedBlock> flipped = List.of(new WantedBlock("shuffle_7_0_0", 0, 0, 1));
       assertEquals(flipped, fetcher.fromKnownFiles("w", flipped, ROOM, heard));
-      assertNull(handOver.files().find(7, 0, "w"));
+      assertNull(handOver.files().find(SHUFFLE, 0, "w"));
 
-      handOver.files().add(7, 0, known);
+      handOver.files().add(SHUFFLE, 0, known);
       Files.delete(known.path());
       assertEquals(three, fetcher.fromKnownFiles("w", three, ROOM, heard));
-      assertNull(handOver.files().find(7, 0, "w"));
+      assertNull(handOver.files().find(SHUFFLE, 0, "w"));
       assertEquals(List.of("adef", "adef"), heard.texts);
     }
   }
@@ -115,9 +116,9 @@ class KnownFilesTest {
               throw new AssertionError("asked");
             })) {
       HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      handOver.files().add(7, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
+      handOver.files().add(SHUFFLE, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, ShuffleKey.newBuilder().setApp("app").setShuffle(7).build(), LONG, LONG, 0, null);
+          new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 0, null);
       Heard heard = new Heard();
       List<WantedBlock> both =
           List.of(new WantedBlock("shuffle_7_0_4", 0, 4, 5), new WantedBlock("shuffle_7_0_5", 0, 5, 6));
@@ -135,16 +136,29 @@ class KnownFilesTest {
     }
   }
 
+  private static ShuffleKey key(long shuffle, long generation) {
+    return ShuffleKey.newBuilder().setApp("app~1").setShuffle(shuffle).setGeneration(generation).build();
+  }
+
+  @Test
+  void generationsOfOneNumberAreKeptApart() throws IOException {
+    KnownFiles files = new KnownFiles(ROOM);
+    files.add(key(1, 5), 0, file(batch(0, "a")));
+    assertNull(files.find(key(1, 6), 0, "w"));
+    assertNotNull(files.find(key(1, 5), 0, "w"));
+  }
+
   @Test
   void endedShuffleIsDroppedAndOthersStay() throws IOException {
     KnownFiles files = new KnownFiles(ROOM);
     KnownFiles.Known known = file(batch(0, "a"));
-    files.add(1, 0, known);
-    files.add(1, 1, known);
-    files.add(2, 0, known);
+    files.add(key(1, 1), 0, known);
+    files.add(key(1, 1), 1, known);
+    files.add(key(1, 5), 0, known);
+    files.add(key(2, 1), 0, known);
     files.drop(1);
-    assertNull(files.find(1, 0, "w"));
-    assertNotNull(files.find(2, 0, "w"));
+    assertNull(files.find(key(1, 1), 0, "w"));
+    assertNotNull(files.find(key(2, 1), 0, "w"));
     assertEquals(1, files.size());
   }
 
@@ -153,16 +167,16 @@ class KnownFilesTest {
     KnownFiles.Known known = file(batch(0, "a"));
     KnownFiles files = new KnownFiles(3 * (512 + FileIndex.ROW_BYTES));
     for (int map = 0; map < 3; map++) {
-      files.add(1, map, known);
-      files.add(1, map, known); // again takes no more room
+      files.add(key(1, 1), map, known);
+      files.add(key(1, 1), map, known); // again takes no more room
     }
-    files.find(1, 0, "w");
-    files.add(1, 3, known);
-    assertNotNull(files.find(1, 0, "w"));
-    assertNull(files.find(1, 1, "w"));
-    files.forget(1, 2, known);
-    files.forget(1, 2, known);
-    files.add(1, 4, known);
+    files.find(key(1, 1), 0, "w");
+    files.add(key(1, 1), 3, known);
+    assertNotNull(files.find(key(1, 1), 0, "w"));
+    assertNull(files.find(key(1, 1), 1, "w"));
+    files.forget(key(1, 1), 2, known);
+    files.forget(key(1, 1), 2, known);
+    files.add(key(1, 1), 4, known);
     assertEquals(3, files.size());
   }
 }

@@ -17,6 +17,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongUnaryOperator;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.net.FollowingBlocks.Following;
@@ -67,7 +68,7 @@ class ReadAheadTest {
     }
     KnownFiles.Known known = OutputFile.write(directory, OutputFile.batch(blocks.toArray()));
     file = known.path();
-    handOver.files().add(7, 0, known);
+    handOver.files().add(SHUFFLE, 0, known);
   }
 
   @AfterEach
@@ -81,7 +82,7 @@ class ReadAheadTest {
   }
 
   private static WantedBlock block(int partition) {
-    return WantedBlock.parse("shuffle_7_0_" + partition);
+    return WantedBlock.parse("shuffle_7_0_" + partition, LongUnaryOperator.identity());
   }
 
   private List<Following> following(int first, int end) {

@@ -19,6 +19,8 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
+import java.util.function.LongUnaryOperator;
+import java.util.function.Supplier;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.GetControl;
@@ -30,6 +32,8 @@ import org.apache.spark.shuffle.flight.wire.FlightIn;
 import org.apache.spark.shuffle.flight.wire.Pulls;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 class WholePullTest {
@@ -104,8 +108,15 @@ class WholePullTest {
   }
 
   private List<String> fetched(FakeWorker worker) throws Exception {
-    List<WantedBlock> wanted = Stream.of("shuffle_7_3_2", "shuffle_7_8_2").map(WantedBlock::parse).toList();
-    new BlockFetch(fetcher(worker), worker.address(), wanted, Set.of(), heard, MemorySink::new, true).start();
+    return fetched(worker, MemorySink::new);
+  }
+
+  private List<String> fetched(FakeWorker worker, Supplier<BlockSink> sinks) throws Exception {
+    List<WantedBlock> wanted =
+        Stream.of("shuffle_7_3_2", "shuffle_7_8_2")
+            .map(id -> WantedBlock.parse(id, LongUnaryOperator.identity()))
+            .toList();
+    new BlockFetch(fetcher(worker), worker.address(), wanted, Set.of(), heard, sinks, true).start();
     return heard.next(2);
   }
 
@@ -135,6 +146,24 @@ class WholePullTest {
         assertEquals(RIGHT, fetched(worker));
         assertEquals(List.of("DoAction", "DoAction"), calls);
       }
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void whatNobodyExpectsInACallbackCostsThatPullOnly(boolean streamed) throws Exception {
+    Deque<RuntimeException> once = new ArrayDeque<>(List.of(new IllegalStateException("not expected")));
+    byte[] first = streamed ? FakeWorker.result(WholeGet.newBuilder().setStream(true).build()) : right();
+    Supplier<BlockSink> sinks =
+        () -> {
+          if (!once.isEmpty()) {
+            throw once.remove();
+          }
+          return new MemorySink();
+        };
+    try (FakeWorker worker = answering(first, right())) {
+      assertEquals(RIGHT, fetched(worker, sinks));
+      assertEquals(List.of("DoAction", streamed ? "DoGet" : "DoAction"), calls.subList(0, 2));
     }
   }
 
@@ -184,8 +213,8 @@ class WholePullTest {
       BlockFetcher fetcher = fetcher(worker);
       BlockFetch fetch =
           new BlockFetch(
-              fetcher, worker.address(), List.of(WantedBlock.parse("shuffle_7_3_2")), Set.of(), heard, MemorySink::new,
-              true);
+              fetcher, worker.address(), List.of(WantedBlock.parse("shuffle_7_3_2", LongUnaryOperator.identity())), Set.of(),
+              heard, MemorySink::new, true);
       fetch.start();
       fetcher.close();
       fetch.cancel();

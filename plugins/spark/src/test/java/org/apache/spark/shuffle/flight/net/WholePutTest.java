@@ -53,7 +53,7 @@ class WholePutTest {
     try (FakeWorker worker = answering(FakeWorker.result(told))) {
       HandOver handOver = wireOnly(worker);
       assertEquals(told, put(handOver, () -> { }).send(worker.address(), LONG, LONG));
-      KnownFiles.Known known = handOver.files().find(7, 3, "w");
+      KnownFiles.Known known = handOver.files().find(COMMAND.getShuffle(), 3, "w");
       assertEquals("/data/3.out", known.path().toString());
       assertEquals(FileIndex.ROW_BYTES, known.index().between(5, 6).limit());
       assertEquals(0, known.index().between(0, 5).limit());
@@ -66,7 +66,7 @@ class WholePutTest {
     try (FakeWorker worker = answering(FakeWorker.result(other))) {
       HandOver handOver = wireOnly(worker);
       assertEquals(1, put(handOver, () -> { }).send(worker.address(), LONG, LONG).getOutput().getAttempt());
-      assertNull(handOver.files().find(7, 3, "w"));
+      assertNull(handOver.files().find(COMMAND.getShuffle(), 3, "w"));
     }
   }
 
