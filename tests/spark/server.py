@@ -61,7 +61,7 @@ class Server:
 
     def output(self, app: str, shuffle: int, map_id: int) -> Path:
         """The file of one committed map output. Spark's map ids are its task attempt ids."""
-        return self.data_dir / "worker" / "apps" / app / str(shuffle) / f"{map_id}.out"
+        return self.data_dir / "worker" / "apps" / app / str(shuffle) / f"{map_id}.*.out"
 
     def wait_until_gone(
         self, app: str, shuffle: int | None = None, *, meanwhile: Callable[[], object] | None = None
