@@ -66,7 +66,7 @@ class ServerScene:
 
     def _output(self, task: int) -> Path:
         """Spark's map ids are its task attempt ids; they are unique in an application, and there is but one."""
-        [found] = (self.server.data_dir / "worker" / "apps").glob(f"*/*/{task}.out")
+        [found] = (self.server.data_dir / "worker" / "apps").glob(f"*/*/{task}.*.out")
         return found
 
 

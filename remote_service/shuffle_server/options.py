@@ -59,6 +59,13 @@ class ServerOptions:
     app_max_shuffles: int = option(
         0, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
     )
+    disk_timeout: float = option(
+        30.0,
+        unit="seconds",
+        minimum=0.1,
+        help="a data directory in which a call to the file system takes longer is taken out until its calls return;"
+        " what the registry's journal cannot record for so long is refused",
+    )
     recycle: int = option(
         1 << 30,
         unit="bytes",

@@ -218,16 +218,19 @@ class WorkerServer:
 
 
 class _Follower:
-    """A listener for the master's events: data follows metadata, what the registry removed the store removes."""
+    """A listener for the master's events: data follows metadata, what the registry removed the store removes.
+
+    In a thread of the worker's: the caller of `Unregister*` waits neither for locks nor for disks.
+    """
 
     def __init__(self, data: WorkerPart) -> None:
         self._data, self._store, self._worker = data, data.store, data.id
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ShuffleRemoved):
-            self._data.remove_shuffle(event.id)
+            self._data.removals.later(partial(self._data.remove_shuffle, event.id))
         elif isinstance(event, AppRemoved):
-            self._store.remove_app(event.app)
+            self._data.removals.later(partial(self._store.remove_app, event.app))
             with log_context(app=event.app):
                 log.info("application %s: %s, its data is removed", event.app, event.reason)
         elif isinstance(event, LostOutput) or (

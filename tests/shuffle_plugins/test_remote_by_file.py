@@ -177,7 +177,7 @@ def test_a_flipped_bit_is_found_and_the_map_is_lost(
     handle = master.register_shuffle(PARTITIONS, 2)
     write(plugin, handle, 0)
     expected = write(plugin, handle, 1)
-    path = next((server.data_dir / "worker/apps").rglob("0.out"))
+    path = next((server.data_dir / "worker/apps").rglob("0.0.out"))
     with path.open("r+b") as file:
         file.seek(2 * MIB)
         byte = file.read(1)[0]
@@ -196,7 +196,7 @@ def test_a_file_that_is_gone_is_asked_for_over_the_wire_which_says_so(
 ) -> None:
     handle = master.register_shuffle(PARTITIONS, 1)
     write(plugin, handle, 0)
-    next((server.data_dir / "worker/apps").rglob("0.out")).unlink()
+    next((server.data_dir / "worker/apps").rglob("0.0.out")).unlink()
     with pytest.raises(MapOutputLost):
         read(plugin, handle)
 

@@ -118,7 +118,7 @@ def test_an_output_that_was_lost_and_written_again_is_read_as_it_is_now(
         handle = master.register_shuffle(PARTITIONS, 1)
         write(driver, handle, 0)
         assert read(task, handle, ALL[0])
-        next((server.data_dir / "worker/apps").rglob("0.out")).unlink()
+        next((server.data_dir / "worker/apps").rglob("0.0.out")).unlink()
         with pytest.raises(MapOutputLost):
             read(task, handle, ALL[1])
         wait_until(lambda: not master.map_outputs(handle), "the output is given up")

@@ -91,7 +91,7 @@ def test_the_first_attempt_wins_although_another_lies_in_another_directory(tmp_p
         assert store.publish(second, turns[1]) is not None
         assert store.publish(first, turns[0]) is None
         assert read(store, 0, 1) == b"second"
-        assert sorted(outputs_in(roots[0]) | outputs_in(roots[1])) == ["0.out"]
+        assert sorted(outputs_in(roots[0]) | outputs_in(roots[1])) == ["0.1.out"]
 
 
 def test_recovery_reads_all_directories_and_names_one_that_cannot_be_listed(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_recovery_reads_all_directories_and_names_one_that_cannot_be_listed(tmp_
     with pytest.raises(StorageFailed, match=f"{roots[1]} cannot be listed: Not a directory"):
         list(Store(*roots).recover())
     rest = Store(roots[0])
-    assert {f"{d.output.map}.out" for d in rest.recover()} == outputs_in(roots[0])
+    assert {f"{d.output.map}.0.out" for d in rest.recover()} == outputs_in(roots[0])
 
 
 def test_of_two_attempts_in_two_directories_recovery_keeps_the_one_that_its_listener_keeps(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_full_directory_is_passed_over_and_used_again_when_there_is_room(tmp_p
         store = Store(full, other)
         ballast = fill(full)
         write(store, 0, b"0")
-        assert outputs_in(other) == {"0.out"}
+        assert outputs_in(other) == {"0.0.out"}
         more = fill(other)
         with pytest.raises(StorageFull) as refused:
             write(store, 1, b"1")
@@ -147,7 +147,7 @@ def test_a_full_directory_is_passed_over_and_used_again_when_there_is_room(tmp_p
         assert read(store, 0) == b"0"
         ballast.unlink()
         assert write(store, 1, b"1", attempt=1)
-        assert outputs_in(full) == {"1.out"}
+        assert outputs_in(full) == {"1.1.out"}
         more.unlink()
 
 
@@ -175,7 +175,7 @@ def test_a_failing_directory_is_taken_out_is_still_read_and_comes_back(tmp_path:
     with disks(tmp_path, 16 * MIB, 8 * MIB) as (failing, other):
         store = Store(failing, other)
         write(store, 0, b"kept")
-        assert outputs_in(failing) == {"0.out"}
+        assert outputs_in(failing) == {"0.0.out"}
         with read_only(failing):
             with pytest.raises(StorageFailed, match=f"{failing}: Read-only"):
                 write(store, 1, b"refused")
@@ -187,8 +187,8 @@ def test_a_failing_directory_is_taken_out_is_still_read_and_comes_back(tmp_path:
         store.look()
         assert not store.statistics().disks[0].out
         assert write(store, 2, b"back")
-        assert outputs_in(failing) == {"0.out", "2.out"}
-        assert outputs_in(other) == {"1.out"}
+        assert outputs_in(failing) == {"0.0.out", "2.0.out"}
+        assert outputs_in(other) == {"1.1.out"}
 
 
 def test_what_was_removed_while_its_directory_was_out_is_deleted_when_it_is_back(tmp_path: Path) -> None:
@@ -196,12 +196,12 @@ def test_what_was_removed_while_its_directory_was_out_is_deleted_when_it_is_back
         store = Store(failing, other)
         write(store, 0, b"lost")
         write(store, 1, b"kept")
-        assert outputs_in(failing) == {"0.out", "1.out"}
+        assert outputs_in(failing) == {"0.0.out", "1.0.out"}
         with read_only(failing):
             store.remove_output(SPEC.id, MapAttempt(0, 0))
             assert write(store, 0, b"again", attempt=1)
         store.look()
-        assert outputs_in(failing) == {"1.out"}
+        assert outputs_in(failing) == {"1.0.out"}
         assert read(store, 0, 1) == b"again"
         with read_only(failing):
             store.remove_shuffle(SPEC.id)

@@ -80,10 +80,10 @@ def test_file_of_another_shuffle_under_this_name_is_not_served(store: Store, tmp
     commit(store)
     app = tmp_path / "apps" / "app"
     shutil.copytree(app / "3.0", app / "4.0")
-    shutil.copy(app / "3.0" / "0.out", app / "3.0" / "7.out")
+    shutil.copy(app / "3.0" / "0.0.out", app / "3.0" / "7.0.out")
     again = Store(tmp_path)
     assert [(d.shuffle_id, d.output) for d in again.recover()] == [(SPEC.id, OUTPUT)]
-    assert sorted(path.name for path in app.rglob("*.torn")) == ["0.torn", "7.torn"]
+    assert sorted(path.name for path in app.rglob("*.torn")) == ["0.0.torn", "7.0.torn"]
 
 
 def test_file_that_was_exchanged_is_not_served(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_file_that_was_exchanged_is_not_served(tmp_path: Path) -> None:
         store.add_shuffle(spec.id)
         staged = store.stage(spec, OUTPUT, "none")
         assert store.publish(staged, staged.take_turn()) is not None
-    (tmp_path / "apps/app/4.0/0.out").replace(tmp_path / "apps/app/3.0/0.out")
+    (tmp_path / "apps/app/4.0/0.0.out").replace(tmp_path / "apps/app/3.0/0.0.out")
     with pytest.raises(MapOutputLost, match="it holds"):
         store.open_output(SPEC.id, OUTPUT)
 
@@ -202,7 +202,7 @@ def test_torn_file_that_cannot_be_set_aside_gives_up_no_other(
 ) -> None:
     for map_id in range(2):
         commit(store, MapAttempt(map_id, 0))
-    os.truncate(tmp_path / "apps/app/3.0/0.out", 3)
+    os.truncate(tmp_path / "apps/app/3.0/0.0.out", 3)
     fail_once(monkeypatch, Path, "rename")
     assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(1, 0)]
 
@@ -348,7 +348,7 @@ def test_partial_that_could_not_be_deleted_goes_when_its_directory_is_back(
     store.drop_staged(SPEC.id, OUTPUT)
     assert store.statistics().disks[0].out
     store.look()
-    assert [path.name for path in tmp_path.rglob("*.partial")] == ["1.0.partial"]
+    assert [path.name for path in tmp_path.rglob("*.partial")] == ["1.0.1.partial"]
 
 
 def test_spare_file_that_cannot_be_kept_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ def test_file_put_there_by_a_rename_is_adopted(
     inode = spill.stat().st_ino
     spill.rename(client.lend(command(handle)).path)
     client.adopt(command(handle), blocks)
-    [path] = (server.data_dir / "worker" / "apps").rglob("0.out")
+    [path] = (server.data_dir / "worker" / "apps").rglob("0.0.out")
     assert path.stat().st_ino == inode
     with plugin.reader(handle, range(8), range(1)) as reader:
         assert sorted(len(record) for _, record in reader) == [1 << 20] * len(PAYLOADS)
@@ -213,7 +213,7 @@ def test_removed_files_are_lent_again_and_nothing_old_is_read(server: ServerProc
 
         second = master.register_shuffle(8, 1)
         expected = hand_over(client, command(second), [b"short"])
-        [path] = (server.data_dir / "worker" / "apps").rglob("0.out")
+        [path] = (server.data_dir / "worker" / "apps").rglob("0.0.out")
         assert path.stat().st_ino == inode
         with plugin.reader(second, range(8)) as reader:
             assert list(reader) == expected

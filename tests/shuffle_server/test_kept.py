@@ -61,7 +61,7 @@ def test_a_file_is_opened_once_for_many_pulls(store: Store, root: Path, monkeypa
     for _ in range(3):
         assert served(store, *OUTPUTS) == [b"0.0", b"1.0", b"2.0"]
     assert opened == OUTPUTS
-    assert open_files(root) == ["0.out", "1.out", "2.out"]
+    assert open_files(root) == ["0.0.out", "1.0.out", "2.0.out"]
     store.close()
     assert open_files(root) == []
 
@@ -69,7 +69,7 @@ def test_a_file_is_opened_once_for_many_pulls(store: Store, root: Path, monkeypa
 @pytest.mark.parametrize(
     ("remove", "left"),
     [
-        (lambda store: store.remove_output(SPEC.id, OUTPUTS[1]), ["0.out", "2.out"]),
+        (lambda store: store.remove_output(SPEC.id, OUTPUTS[1]), ["0.0.out", "2.0.out"]),
         (lambda store: store.remove_shuffle(SPEC.id), []),
         (lambda store: store.remove_app(SPEC.id.app), []),
     ],
@@ -140,17 +140,17 @@ def test_descriptors_are_bounded_and_what_is_not_kept_is_served(
     monkeypatch.setattr(kept_module, "MOST_KEPT", 2)
     for _ in range(2):
         assert served(store, *OUTPUTS) == [b"0.0", b"1.0", b"2.0"]
-        assert open_files(root) == ["0.out", "1.out"]
+        assert open_files(root) == ["0.0.out", "1.0.out"]
     store.remove_output(SPEC.id, OUTPUTS[0])
     served(store, *OUTPUTS[1:])
-    assert open_files(root) == ["1.out", "2.out"]
+    assert open_files(root) == ["1.0.out", "2.0.out"]
 
 
 def test_after_a_while_a_file_is_opened_again_and_closed_if_nobody_asks(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(store, *OUTPUTS)
-    (root / "apps/app/3.0/1.out").unlink()
+    (root / "apps/app/3.0/1.0.out").unlink()
     store.close_idle()
     assert len(open_files(root)) == 3
     monkeypatch.setattr(kept_module, "KEPT_SECONDS", 0.0)

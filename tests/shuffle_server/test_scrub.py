@@ -83,7 +83,7 @@ def test_all_is_well_and_counted(store: Store) -> None:
 )
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, tmp_path: Path, where: float) -> None:
-    path = tmp_path / "apps/app/3.0/1.out"
+    path = tmp_path / "apps/app/3.0/1.0.out"
     bit = int(where * path.stat().st_size * 8)
     flip(path, bit)
     try:
@@ -95,7 +95,7 @@ def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, t
             list(again.recover())
             served(again, 1)
     finally:
-        for aside in tmp_path.rglob("1.torn"):
+        for aside in tmp_path.rglob("1.0.torn"):
             aside.rename(path)
         flip(path, bit)
     assert findings(store) == {}
@@ -103,7 +103,7 @@ def test_each_bit_of_a_file_that_flips_is_found_and_never_served(store: Store, t
 
 @pytest.mark.parametrize("kept", [0, 1, 31, 32, 200, 287, 288, -1])
 def test_a_torn_tail_is_found_and_never_served(store: Store, tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "apps/app/3.0/1.out"
+    path = tmp_path / "apps/app/3.0/1.0.out"
     os.truncate(path, kept if kept >= 0 else path.stat().st_size - 1)
     assert str(path) in findings(store)[1]
     with pytest.raises(MapOutputLost):
@@ -113,9 +113,9 @@ def test_a_torn_tail_is_found_and_never_served(store: Store, tmp_path: Path, kep
 
 def test_a_file_that_is_another_maps_is_found(store: Store, tmp_path: Path) -> None:
     root = tmp_path / "apps/app/3.0"
-    (root / "1.out").write_bytes((root / "0.out").read_bytes())
+    (root / "1.0.out").write_bytes((root / "0.0.out").read_bytes())
     assert "holds" in findings(store)[1]
-    (root / "2.out").unlink()
+    (root / "2.0.out").unlink()
     assert "No such file" in findings(store)[2]
 
 
@@ -181,7 +181,7 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
         written = [write_map(plugin, handle, map_id) for map_id in range(3)]
         assert main(["scrub", server.control]) == 0
         assert "done: 3 map outputs" in capsys.readouterr().out
-        [path] = server.data_dir.rglob("1.out")
+        [path] = server.data_dir.rglob("1.0.out")
         flip(path, 77)
         assert main(["scrub", server.control, "--json", "--app", "app", "--rate", "1g"]) == 1
         report = json.loads(capsys.readouterr().out)
@@ -195,7 +195,7 @@ def test_the_command_names_what_it_found_gives_it_up_and_the_map_runs_again(
         again = write_map(plugin, handle, 1, attempt=1)
         assert read_all(plugin, handle) == sorted(written[0] + again + written[2])
         assert main(["scrub", server.control]) == 0
-        flip(next(server.data_dir.rglob("2.out")), 1)
+        flip(next(server.data_dir.rglob("2.0.out")), 1)
         assert main(["scrub", server.control]) == 1
         assert f"lost {handle.spec.id} map 2 attempt 0" in capsys.readouterr().out
         client = FlightClient(server.data, timeout=120)

@@ -106,8 +106,8 @@ def test_many_empty_blocks_are_bounded_by_rows(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_or_cut_is_named_in_its_place(tmp_path: Path) -> None:
     store = Store(tmp_path)
     outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(4)]
-    next(tmp_path.rglob("1.out")).unlink()
-    cut = next(tmp_path.rglob("2.out"))
+    next(tmp_path.rglob("1.0.out")).unlink()
+    cut = next(tmp_path.rglob("2.0.out"))
     cut.write_bytes(cut.read_bytes()[:-1])
     blocks, errors, _ = pull(store, [OutputRange(output, 0, 8) for output in outputs])
     assert [payload for _, _, payload in blocks] == [b"0", b"3"]
@@ -131,7 +131,7 @@ def test_an_output_that_cannot_be_read_in_the_middle_is_named_there_and_the_othe
     bad = {7, 8, 21, 39}
 
     def fail(fds: list[int], *arguments: Any) -> None:
-        if any(os.readlink(f"/proc/self/fd/{fd}").endswith(tuple(f"/{n}.out" for n in bad)) for fd in fds):
+        if any(os.readlink(f"/proc/self/fd/{fd}").endswith(tuple(f"/{n}.0.out" for n in bad)) for fd in fds):
             raise OSError(errno.EIO, "Input/output error")
         read_ranges(fds, *arguments)
 

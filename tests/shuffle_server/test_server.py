@@ -46,7 +46,7 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def committed_file(server: ServerProcess, map_id: int) -> Path:
-    [path] = server.data_dir.rglob(f"{map_id}.out")
+    [path] = server.data_dir.rglob(f"{map_id}.*.out")
     return path
 
 

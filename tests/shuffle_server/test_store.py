@@ -40,7 +40,7 @@ def test_nothing_is_visible_before_publish(store: Store, tmp_path: Path) -> None
     staged.append(staged.take_turn(), batch([block(0, b"x")]))
     with pytest.raises(MapOutputLost):
         store.open_output(SPEC.id, output)
-    assert files(tmp_path) == ["0.0.partial"]
+    assert files(tmp_path) == ["0.0.0.partial"]
     store.close()
 
 
@@ -52,7 +52,7 @@ def test_first_attempt_to_publish_wins_and_the_other_leaves_nothing(store: Store
     os.close(fd)
     with pytest.raises(MapOutputLost, match="holds attempt 0"):
         store.open_output(SPEC.id, MapAttempt(0, 1))
-    assert files(tmp_path) == ["0.out"]
+    assert files(tmp_path) == ["0.0.out"]
 
 
 def test_a_stream_that_was_taken_over_can_neither_append_nor_publish(store: Store) -> None:
@@ -77,24 +77,24 @@ def test_recovery_keeps_committed_drops_partial_and_sets_torn_files_aside(store:
     commit(store, MapAttempt(0, 0), b"kept")
     commit(store, MapAttempt(1, 0), b"torn")
     store.stage(SPEC, MapAttempt(2, 0), "none").close()
-    torn = tmp_path / "apps/app/3.0/1.out"
+    torn = tmp_path / "apps/app/3.0/1.0.out"
     os.truncate(torn, torn.stat().st_size - 3)
     recovered = list(Store(tmp_path).recover())
     assert [d.output for d in recovered] == [MapAttempt(0, 0)]
-    assert files(tmp_path) == ["0.out", "1.torn"]
+    assert files(tmp_path) == ["0.0.out", "1.0.torn"]
 
 
 def test_a_crash_between_publishing_and_dropping_the_partial_name_is_harmless(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"kept")
-    os.link(tmp_path / "apps/app/3.0/0.out", tmp_path / "apps/app/3.0/0.0.partial")
+    os.link(tmp_path / "apps/app/3.0/0.0.out", tmp_path / "apps/app/3.0/0.0.7.partial")
     assert [d.output for d in Store(tmp_path).recover()] == [MapAttempt(0, 0)]
-    assert files(tmp_path) == ["0.out"]
+    assert files(tmp_path) == ["0.0.out"]
 
 
 def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"x")
     os.close(store.open_output(SPEC.id, MapAttempt(0, 0))[1])
-    (tmp_path / "apps/app/3.0/0.out").unlink()
+    (tmp_path / "apps/app/3.0/0.0.out").unlink()
     with pytest.raises(MapOutputLost, match="No such file"):
         store.open_output(SPEC.id, MapAttempt(0, 0))
 
@@ -122,8 +122,10 @@ def test_a_file_that_a_killed_worker_left_in_the_trash_is_deleted(store: Store, 
 
 def test_idle_attempts_are_dropped(store: Store, tmp_path: Path) -> None:
     store.stage(SPEC, MapAttempt(0, 0), "none")
-    assert store.drop_idle(3600) == 0
-    assert store.drop_idle(-1) == 1
+    store.drop_idle(3600)
+    assert store.is_staged(SPEC.id, MapAttempt(0, 0))
+    store.drop_idle(-1)
+    assert not store.is_staged(SPEC.id, MapAttempt(0, 0))
     assert files(tmp_path) == []
 
 
@@ -136,12 +138,13 @@ def test_a_file_that_another_process_writes_is_idle_by_looks_at_it_and_not_by_it
     for modified in range(3):  # long before the wall clock was set
         os.utime(path, (modified, modified))
         now += 1000.0
-        assert store.drop_idle(30) == 0
-    dropped = []
+        store.drop_idle(30)
+    kept = []
     for _ in range(4):
         now += 1000.0  # the worker stood still
-        dropped.append(store.drop_idle(30))
-    assert dropped == [0, 0, 0, 1]
+        store.drop_idle(30)
+        kept.append(store.is_staged(SPEC.id, MapAttempt(0, 0)))
+    assert kept == [True, True, True, False]
 
 
 def test_a_data_directory_has_one_server(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_cold_outputs_go_are_read_again_and_go_again_without_a_second_upload(tie
     assert files(tmp_path) == ["0.0.away", "1.0.away", "2.0.away"]
     assert len(tier.objects()) == 3
     assert read(store, 1) == b"1" + PAYLOAD
-    assert files(tmp_path) == ["0.0.away", "1.0.away", "1.out", "2.0.away"]
+    assert files(tmp_path) == ["0.0.away", "1.0.away", "1.0.out", "2.0.away"]
     tier.remove(SPEC.id, MapAttempt(1, 0))
     assert store.move_cold(0) == 1  # the object is thought to be there still
     assert read(store, 0) == b"0" + PAYLOAD
@@ -274,7 +274,7 @@ def test_one_output_that_cannot_be_moved_keeps_no_other_from_moving(
     list(store.recover())
     for map_id in range(4):
         write(store, map_id)
-    [torn] = tmp_path.rglob("0.out")
+    [torn] = tmp_path.rglob("0.0.out")
     torn.write_bytes(torn.read_bytes()[:-3])
     put = tier.put
 

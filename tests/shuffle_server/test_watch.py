@@ -178,7 +178,7 @@ def test_a_watch_goes_on_when_the_master_is_started_again(server: ServerProcess)
             assert found.output == MapAttempt(1, 0)
             assert found.worker.address == server.data
             server.kill()
-            [path] = [each for each in output_files(server.data_dir) if each.name == "2.out"]
+            [path] = [each for each in output_files(server.data_dir) if each.name == "2.0.out"]
             path.unlink()
             server.restart()  # it finds out by itself, while nobody watches
             assert watch.next(SECONDS).output == MapAttempt(2, 0)
@@ -186,7 +186,7 @@ def test_a_watch_goes_on_when_the_master_is_started_again(server: ServerProcess)
 
 
 def lose(plugin: RemoteShuffle, server: ServerProcess, handle: ShuffleHandle, map_id: int) -> None:
-    [path] = [each for each in output_files(server.data_dir) if each.name == f"{map_id}.out"]
+    [path] = [each for each in output_files(server.data_dir) if each.name == f"{map_id}.*.out"]
     path.unlink()
     with pytest.raises(MapOutputLost):
         read_all(plugin, handle, range(map_id, map_id + 1))

@@ -117,7 +117,7 @@ def test_what_cannot_be_served_is_left_to_the_stream_to_say(tmp_path: Path) -> N
     store = Store(tmp_path)
     outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3)]
     for lost in (2, 0):
-        next(tmp_path.rglob(f"{lost}.out")).unlink()
+        next(tmp_path.rglob(f"{lost}.0.out")).unlink()
         assert whole(store, [OutputRange(output, 0, 8) for output in outputs]) is None
     assert whole(store, [OutputRange(outputs[1], 0, 8)]) == [(1, 0, b"1")]
     store.close()

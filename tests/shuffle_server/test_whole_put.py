@@ -93,7 +93,7 @@ def test_what_was_put_is_read_and_nothing_else_is_left(
     assert (committed.output, committed.totals, committed.path) == (request.command.output, request.end, "")
     with plugin.reader(handle, range(8), range(1)) as reader:
         assert sorted(reader) == sorted(PAIRS)
-    assert [path.name for path in output_files(server.data_dir) if path.suffix != ""] == ["0.out"]
+    assert [path.name for path in output_files(server.data_dir) if path.suffix != ""] == ["0.0.out"]
 
 
 def test_who_sees_the_files_is_told_where_it_lies(

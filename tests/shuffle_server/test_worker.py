@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from shuffle_api.errors import AttemptSuperseded, DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    DeadlineExceeded,
+    MapOutputLost,
+    Overloaded,
+    ServerUnreachable,
+    ShuffleError,
+    StorageFailed,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
@@ -86,7 +94,7 @@ def staged(store: Store, output: MapAttempt) -> tuple[StagedOutput, int]:
 def committed_file(store: Store) -> Path:
     held = store.catalog.find(SPEC.id, 0)
     assert held is not None
-    return held.home.paths.committed(SPEC.id, 0)
+    return held.home.paths.committed(SPEC.id, held.output)
 
 
 def test_the_failed_commit_of_an_attempt_costs_it_alone_and_not_another_that_was_first(
@@ -99,10 +107,24 @@ def test_the_failed_commit_of_an_attempt_costs_it_alone_and_not_another_that_was
     assert registry.lost == []
     assert store.catalog.holds(SPEC.id, FIRST)
     store.remove_output(SPEC.id, FIRST)
-    with pytest.raises(DeadlineExceeded):
+    registry.failure = StorageFailed("the journal's disk is full")
+    with pytest.raises(StorageFailed):
         worker.commit(*staged(store, SECOND))
     assert registry.lost == [SECOND]
     assert not store.catalog.holds(SPEC.id, SECOND)
+
+
+@pytest.mark.parametrize("unknown", [DeadlineExceeded("no answer"), ServerUnreachable("h:1", "it is gone")])
+def test_what_may_have_been_recorded_is_kept_and_the_next_commit_of_its_map_finds_out(
+    store: Store, registry: Registry, worker: Worker, unknown: ShuffleError
+) -> None:
+    registry.failure = unknown
+    with pytest.raises(type(unknown)):
+        worker.commit(*staged(store, FIRST))
+    assert store.catalog.holds(SPEC.id, FIRST)
+    assert registry.lost == []
+    registry.failure = None
+    assert worker.commit(*staged(store, SECOND)).output == FIRST
 
 
 def test_a_held_attempt_that_the_registry_has_as_lost_makes_room_for_the_next(

@@ -61,8 +61,12 @@ class Server:
 
     def output(self, app: str, shuffle: int, map_id: int) -> Path:
         """The file of one committed map output, of the newest generation. Its number is that of the task attempt."""
-        generations = self._generations(app, shuffle)
-        return max(generations, key=lambda path: path.stat().st_mtime_ns) / f"{map_id}.out"
+        [path] = self.folder(app, shuffle).glob(f"{map_id}.*.out")
+        return path
+
+    def folder(self, app: str, shuffle: int) -> Path:
+        """Where the files of the newest generation of a shuffle number lie."""
+        return max(self._generations(app, shuffle), key=lambda path: path.stat().st_mtime_ns)
 
     def _generations(self, app: str, shuffle: int) -> list[Path]:
         """The directories of a shuffle number."""

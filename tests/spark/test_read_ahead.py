@@ -48,7 +48,7 @@ def test_several_partitions_are_pulled_with_one_request(driver: SparkDriver, ser
 def test_a_corrupt_output_is_found_and_only_its_map_runs_again(driver: SparkDriver, server: Server) -> None:
     app, maps = driver.call(held.app_key), driver.call(observe.map_tasks)
     victim = maps[-1]
-    [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.out")
+    [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.*.out")
     flip_a_bit(output, 0.5)  # of a partition in the middle: others are read ahead then
 
     assert driver.call(held.read, name="one") == EXPECTED
@@ -84,7 +84,7 @@ def test_a_shuffle_of_next_to_nothing_is_pulled_with_one_request(little: SparkDr
 def test_a_corrupt_output_of_it_is_found_and_only_its_map_runs_again(little: SparkDriver, server: Server) -> None:
     app, maps = little.call(held.app_key), little.call(observe.map_tasks)
     victim = maps[-1]
-    [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.out")
+    [output] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{victim.id}.*.out")
     flip_a_bit(output, 0.3)
     assert little.call(held.read, name="little") == held.expected(FEW, FEW_PARTITIONS)
     assert [rerun.map for rerun in little.call(observe.map_tasks)[len(maps) :]] == [victim.map]

@@ -51,7 +51,7 @@ def last_shuffle(driver: SparkDriver) -> list[observe.Task]:
 
 
 def file_of(server: Server, app: str, task: observe.Task) -> Path:
-    [path] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{task.id}.out")
+    [path] = (server.data_dir / "worker" / "apps" / app).glob(f"*/{task.id}.*.out")
     return path
 
 
@@ -120,7 +120,7 @@ def test_what_was_read_of_a_map_that_ran_again_with_another_output_is_read_again
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
-    second = sorted(server.output(app, 1, 0).parent.glob("*.out"))
+    second = sorted(server.folder(app, 1).glob("*.out"))
     assert len(second) == stages.MAPS
     second[2].unlink()
     (tmp_path / "lost").touch()

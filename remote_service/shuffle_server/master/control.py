@@ -24,6 +24,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.auth import TokenInterceptor
+from shuffle_server.master.changing import RESERVED, ChangesInterceptor
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
@@ -374,7 +375,7 @@ def start_control(
     Interceptors `around` see every call as it came, those `inside` the requests that were decoded and let in.
     """
     server = grpc.server(
-        futures.ThreadPoolExecutor(threads, thread_name_prefix="control"),
+        futures.ThreadPoolExecutor(threads + RESERVED, thread_name_prefix="control"),
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", 16 << 20),
@@ -391,6 +392,7 @@ def start_control(
             DecodingInterceptor(),
             *([TokenInterceptor(security.secret)] if security.secret else []),
             *inside,
+            ChangesInterceptor(threads),
         ],
     )
     rpc.add_ShuffleControlServicer_to_server(service, server)

@@ -2,7 +2,10 @@
 
 Items are collected while a group is being worked on; whoever waits first takes all that have come since as the next
 group and works on it for everybody (Gray and Reuter, Transaction Processing, 9.4.7). Under load the groups grow by
-themselves. There is no thread of its own.
+themselves.
+
+By default there is no thread of its own. Work that may never return, as a write to a disk may not, is given a thread
+(`thread`): then nobody but that thread is stuck in it, and those who wait give up in time.
 
 Those whose group has just been done tend to come back all at once, and the first of them would work on a group of one.
 Where a group costs much more than an item, its leader may linger for a moment: until as many have come as were in the
@@ -48,14 +51,24 @@ class Batcher(Generic[Item, Result]):
     :param timeout: seconds for which one waits, for the groups before and one's own.
     :param what: names the work in errors.
     :param linger: most seconds for which a leader waits for company; 0: not at all.
+    :param thread: the name of a thread that works on all groups until `close`; empty: one of the waiters does.
     """
 
     def __init__(
-        self, work: Callable[[list[Item]], list[Result]], *, timeout: float, what: str, linger: float = 0.0
+        self,
+        work: Callable[[list[Item]], list[Result]],
+        *,
+        timeout: float,
+        what: str,
+        linger: float = 0.0,
+        thread: str = "",
     ) -> None:
         self._work, self._timeout, self._what, self._linger = work, timeout, what, linger
+        self._name, self._thread = thread, threading.Thread()
+        self._closed = False
         lock = threading.Lock()
         self._done = threading.Condition(lock)  # a group is done
+        self._due = threading.Condition(lock)  # there is something for the thread
         self._company = threading.Condition(lock)  # the next group has as many items as its leader lingers for
         self._next: Group[Item, Result] = Group()
         self._busy = False
@@ -67,6 +80,11 @@ class Batcher(Generic[Item, Result]):
             self._next.items.append(item)
             if len(self._next.items) == self._expected:
                 self._company.notify()
+            if self._name:
+                self._due.notify()
+                if not self._thread.is_alive():  # the first item, or a bug ended the thread
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
             return Ticket(self._next, len(self._next.items) - 1)
 
     def wait(self, ticket: Ticket[Item, Result]) -> Result:
@@ -87,7 +105,7 @@ class Batcher(Generic[Item, Result]):
         give_up = time.monotonic() + self._timeout
         with self._done:
             while not group.done:
-                if group is self._next and not self._busy:
+                if group is self._next and not self._busy and not self._name:
                     self._busy = True
                     if len(group.items) < self._expected and self._linger:
                         self._company.wait_for(lambda: len(group.items) >= self._expected, self._linger)
@@ -99,6 +117,27 @@ class Batcher(Generic[Item, Result]):
                         remedy="see whether the disk or the machine is overloaded; the request may be repeated",
                     )
         return False
+
+    def _run(self) -> None:
+        while (group := self._take()) is not None:
+            self._lead(group)
+
+    def _take(self) -> Group[Item, Result] | None:
+        """The next group, None at the end: for the thread."""
+        with self._done:
+            self._due.wait_for(lambda: self._next.items or self._closed)
+            if not self._next.items:
+                return None
+            group, self._next = self._next, Group()
+            return group
+
+    def close(self, timeout: float) -> None:
+        """End the thread, if there is one, after the groups that are there; it is left alone when that takes longer."""
+        with self._done:
+            self._closed = True
+            self._due.notify()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
 
     def _lead(self, group: Group[Item, Result]) -> None:
         group.error = InternalError(f"{self._what} ended with a bug")  # unless it ends otherwise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 
 
 class AppLiveness:
-    """The last heartbeats of applications. To be called under the lock of the registry that holds the applications.
+    """The last heartbeats of applications. Thread-safe.
 
     :param silent_seconds: an application that sends no heartbeat for so long is silent.
     """
@@ -17,21 +18,25 @@ class AppLiveness:
         self.silent_seconds = silent_seconds
         self._clock = ServingClock(LOOK_SHARE * silent_seconds, source)
         self._seen: dict[str, float] = {}
+        self._lock = threading.RLock()
 
     def heard(self, app: str) -> None:
         """It has sent a heartbeat, or has registered."""
-        self._seen[app] = self._clock()
+        with self._lock:
+            self._seen[app] = self._clock()
 
     def idle(self, app: str) -> float:
         """Seconds since its last heartbeat; 0 for one of which this process has no heartbeat yet."""
-        now = self._clock()
-        return now - self._seen.get(app, now)
+        with self._lock:
+            now = self._clock()
+            return now - self._seen.get(app, now)
 
     def is_silent(self, app: str) -> bool:
         return self.idle(app) > self.silent_seconds
 
     def silent(self, live: Collection[str]) -> list[str]:
         """Those of the live applications that are silent. One without a heartbeat yet has it now."""
-        now = self._clock()
-        self._seen = {app: self._seen.get(app, now) for app in live}
+        with self._lock:
+            now = self._clock()
+            self._seen = {app: self._seen.get(app, now) for app in live}
         return [app for app in live if self.is_silent(app)]

@@ -1,29 +1,39 @@
 """The registry's operation log: every operation, in order, on disk before it is acknowledged.
 
-`append` fixes the order and costs no I/O. `wait` returns when the operation is durable; whoever waits first writes and
-syncs for all who wait (`grouping`), as one frame. When the disk is full what was appended stays queued, in order, and
-is written before anything else once there is room. After a failed sync nothing is believed any more: the kernel may
-have dropped the pages and call the next sync a success ("fsyncgate", PostgreSQL 2018), so the log stays failed until
-the master is started again.
+`append` fixes the order and costs no I/O. `wait` returns when the operation is durable; one write and one sync serve
+all who wait (`grouping`), as one frame.
+
+An operation that cannot be written is refused for good. The operations behind it in the queue rest on it, so they are
+refused with it, and the state that they were applied to goes back to the durable one (`State.revert`): none of them can
+become durable later.
+
+After a failed sync the file is not believed any more: the kernel may have dropped the pages and call the next sync a
+success ("fsyncgate", PostgreSQL 2018). The log begins again: a snapshot of the durable state and a new log behind it,
+which a recovery prefers to the old file. Until that succeeds, with the next operation or a later one, nobody can say
+whether the operations of that sync are on the disk. Only these, and what comes meanwhile, fail by `DeadlineExceeded`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from shuffle_api.errors import ShuttingDown, StorageFailed
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, ShuttingDown, StorageFailed
+from shuffle_api.registry.operations import Operation
 from shuffle_server.master.files import AppendFile, Directory
 from shuffle_server.master.grouping import Batcher, Ticket
-from shuffle_transport.frames import LOG, FileHeader, encode_frame
+from shuffle_server.master.snapshots import NEW, snapshot_name, write_snapshot
+from shuffle_transport.frames import LOG, SNAPSHOT, FileHeader, encode_frame
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 30.0
+CLOSE_SECONDS = 10.0
 FRAME_RECORDS = 10_000  # most items of the queue in one frame
-NEW = ".new"  # what a file is called until it is whole
 
 
 def log_name(lsn: int) -> str:
@@ -47,28 +57,58 @@ def create_log(directory: Directory, header: FileHeader) -> tuple[AppendFile, in
     return file, len(data)
 
 
+class State(Protocol):
+    """What the operations of a log make up. Called by one thread at a time, in the order of the operations."""
+
+    def advance(self, operations: Sequence[Operation]) -> None:
+        """These are durable."""
+        ...
+
+    def revert(self) -> None:
+        """What was appended and is not durable is refused for good. Called under `Log.order`."""
+        ...
+
+    def durable(self) -> Iterable[Operation]:
+        """The durable state as operations, for a snapshot."""
+        ...
+
+
+class NoState:
+    """For a log that is only written."""
+
+    def advance(self, operations: Sequence[Operation]) -> None: ...
+    def revert(self) -> None: ...
+    def durable(self) -> Iterable[Operation]:
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """An item of the queue: so many operations, which become durable together or not at all."""
+    """An item of the queue: operations that become durable together or not at all."""
 
-    data: bytes
-    count: int
+    term: int
+    data: bytes = b""
+    operations: Sequence[Operation] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
     """An item of the queue: go on in a new file from here."""
 
+    term: int
 
-_BARRIER = _Records(b"", 0)
+
 Queued = _Records | _Switch
-Place = Ticket[Queued, int | None]
+Place = Ticket[Queued, int | None | ShuffleError]
 
 
 class Log(Protocol):
-    """What the master asks of a log. `append` and `switch` are called in the order of the operations, under a lock."""
+    """What the master asks of a log. `append`, `switch` and `barrier` are called under `order`, in which the
+    operations are applied, too."""
 
-    def append(self, data: bytes, count: int) -> Place | None:
+    order: threading.Lock
+
+    def append(self, data: bytes, operations: Sequence[Operation]) -> Place | None:
         """Queue operations (`shuffle_api.registry.encoding`) that become durable together or not at all."""
         ...
 
@@ -84,20 +124,20 @@ class Log(Protocol):
     def wait(self, place: Place | None) -> int | None:
         """Return when everything up to `place` is durable.
 
-        :raises StorageFailed: the disk is full or failing.
-        :raises ShuttingDown: the log is closed.
-        :raises DeadlineExceeded: the disk hangs.
+        :raises StorageFailed: the disk is full or failing; the operation has not happened, and will not.
+        :raises ShuttingDown: the log is closed; the same.
+        :raises DeadlineExceeded: the disk hangs, or has failed so that it is not known whether the operation is on it.
         """
         ...
 
     @property
     def failing(self) -> bool:
-        """Whether the last write failed, so that operations wait for room on the disk."""
+        """Whether the last write failed."""
         ...
 
     @property
-    def given_up(self) -> StorageFailed | ShuttingDown | None:
-        """Why this log takes nothing any more; None while it does. Only another start helps."""
+    def given_up(self) -> ShuffleError | None:
+        """Why this log takes nothing now; None while it does."""
         ...
 
     def close(self) -> None:
@@ -111,7 +151,10 @@ class NoLog:
     failing = False
     given_up = None
 
-    def append(self, data: bytes, count: int) -> None: ...
+    def __init__(self) -> None:
+        self.order = threading.Lock()
+
+    def append(self, data: bytes, operations: Sequence[Operation]) -> None: ...
     def switch(self) -> None: ...
     def barrier(self) -> None: ...
     def wait(self, place: Place | None) -> None: ...
@@ -123,128 +166,194 @@ class OperationLog:
 
     :param lsn: number of the last operation before those of this log.
     :param sync: make operations survive the machine, not just the process.
+    :param timeout: seconds for which `wait` waits.
+    :param thread: files are written by a thread of this name; empty: by one of those who wait.
     :raises StorageFailed: its first file cannot be made.
     """
 
-    def __init__(self, directory: Directory, lsn: int, epoch: int, *, sync: bool) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        lsn: int,
+        epoch: int,
+        *,
+        sync: bool,
+        state: State | None = None,
+        timeout: float = WAIT_SECONDS,
+        thread: str = "",
+    ) -> None:
         self._directory, self._lsn, self._epoch, self._sync = directory, lsn, epoch, sync
-        self._batcher: Batcher[Queued, int | None] = Batcher(self._work, timeout=WAIT_SECONDS, what="writing the log")
-        self._order = threading.Lock()
+        self._state: State = state or NoState()
+        self._batcher: Batcher[Queued, int | ShuffleError | None] = Batcher(
+            self._work, timeout=timeout, what=f"writing the log in {directory.describe('.')}", thread=thread
+        )
+        self.order = threading.Lock()
+        self._first = lsn + 1  # number of the first operation of the file in use
+        self._term = 0  # rises with each refusal: operations appended before it are not written
         self._last: Place | None = None
-        self._backlog: list[Queued] = []  # taken from the queue and not written yet; only the group's leader touches it
-        self._failed: StorageFailed | None = None
-        self._final: StorageFailed | ShuttingDown | None = None
+        self._refused: ShuffleError | None = None  # why the items of earlier terms are not written
+        self._doubt: DeadlineExceeded | None = None
+        self._closed: ShuttingDown | None = None
+        self.failing = False
         try:
             self._file, self._size = create_log(directory, FileHeader(LOG, epoch, lsn + 1))
         except OSError as error:
             raise self._error(error) from error
 
     @property
-    def failing(self) -> bool:
-        return self._failed is not None
+    def given_up(self) -> ShuffleError | None:
+        return self._closed or self._doubt
 
-    @property
-    def given_up(self) -> StorageFailed | ShuttingDown | None:
-        return self._final
-
-    def append(self, data: bytes, count: int) -> Place:
-        return self._add(_Records(data, count))
+    def append(self, data: bytes, operations: Sequence[Operation]) -> Place:
+        return self._add(_Records(self._term, data, operations))
 
     def switch(self) -> Place:
-        return self._add(_Switch())
+        return self._add(_Switch(self._term))
 
     def barrier(self) -> Place | None:
-        with self._order:
-            last = self._last
-            if last is None or (last.group.done and last.group.error is None):
-                return None
-            if last.group.done:  # it failed, but the operations are still queued: this is another attempt
-                self._last = last = self._batcher.add(_BARRIER)
-            return last
+        last = self._last
+        return None if last is None or last.group.done else last
 
     def wait(self, place: Place | None) -> int | None:
-        return None if place is None else self._batcher.wait(place)
+        result = None if place is None else self._batcher.wait(place)
+        if isinstance(result, ShuffleError):
+            raise result
+        return result
 
     def close(self) -> None:
         try:
-            self.wait(self.barrier())
+            with self.order:
+                last = self.barrier()
+            self.wait(last)
         finally:
-            self._final = self._final or ShuttingDown("the registry is closed")
+            self._closed = ShuttingDown("the registry is closed")
+            self._batcher.close(CLOSE_SECONDS)
             self._file.close()
 
     def _add(self, item: Queued) -> Place:
-        with self._order:
-            self._last = self._batcher.add(item)
-            return self._last
+        self._last = self._batcher.add(item)
+        return self._last
 
-    def _work(self, items: list[Queued]) -> list[int | None]:
-        self._backlog += items
-        results: list[int | None] = []
-        while self._backlog:
-            if self._final is not None:
-                raise self._final
-            if isinstance(self._backlog[0], _Switch):
+    # ------------------------------------------------------------------ by one thread at a time
+
+    def _work(self, items: list[Queued]) -> list[int | ShuffleError | None]:
+        results: list[int | ShuffleError | None] = []
+        while len(results) < len(items):
+            item = items[len(results)]
+            if self._closed is not None:
+                results.append(self._closed)
+            elif item.term < self._term:
+                assert self._refused is not None
+                results.append(self._refused)
+            elif isinstance(item, _Switch):
                 results.append(self._switch())
-                del self._backlog[0]
-                continue
-            records = self._records()
-            try:
-                self._write(b"".join(each.data for each in records), sum(each.count for each in records))
-            except StorageFailed as error:
-                self._failed = error
-                raise
-            results += [self._lsn] * len(records)
-            del self._backlog[: len(records)]
-        self._failed = None
-        return results[-len(items) :]
+            else:
+                results += self._record(_records(items[len(results) :]))
+        return results
 
-    def _records(self) -> list[_Records]:
-        """Those at the front of the backlog that go into one frame."""
-        front = self._backlog[:FRAME_RECORDS]
-        stop = next((at for at, item in enumerate(front) if isinstance(item, _Switch)), len(front))
-        return [item for item in front[:stop] if isinstance(item, _Records)]
+    def _record(self, records: list[_Records]) -> Sequence[int | ShuffleError | None]:
+        try:
+            if self._doubt is not None:
+                self._begin_again()
+            self._write(b"".join(each.data for each in records), sum(len(each.operations) for each in records))
+        except ShuffleError as error:
+            self.failing = True
+            with self.order:
+                self._term, self._refused, self._last = self._term + 1, error, None
+                self._state.revert()
+            return [error] * len(records)
+        self.failing = False
+        for each in records:
+            self._state.advance(each.operations)
+        return [self._lsn] * len(records)
 
     def _write(self, payload: bytes, count: int) -> None:
-        if not count:  # a barrier without company
+        if not count:
             return
         frame = encode_frame(self._lsn + 1, payload)
         try:
             self._file.write(frame)
         except OSError as error:
-            self._undo()
+            self._undo(error)
             raise self._error(error) from error
         try:
             if self._sync:
                 self._file.sync()
         except OSError as error:
-            raise self._give_up(error) from error
+            self._doubt_file(error)
+            raise self._error(error) from error
         self._size += len(frame)
         self._lsn += count
 
-    def _undo(self) -> None:
+    def _undo(self, error: OSError) -> None:
         """Leave no half frame behind."""
         try:
             self._file.truncate(self._size)
-        except OSError as error:
-            raise self._give_up(error) from error
+        except OSError:
+            self._doubt_file(error)
+
+    def _doubt_file(self, error: OSError) -> None:
+        """The end of the file may be on the disk or not: begin again. Raises DeadlineExceeded when that fails, too."""
+        self._doubt = DeadlineExceeded(
+            f"the log in {self._directory.describe('.')} is not trusted: {error.strerror};"
+            " whether its last operations are on the disk shows when it can be written, or with the next start",
+            remedy="see to the master's disk; the log is begun again with the next operation",
+        )
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """A snapshot of what is durable, and a new log behind it. Raises DeadlineExceeded, and then nothing is lost."""
+        assert self._doubt is not None
+        header = FileHeader(SNAPSHOT, self._epoch, self._lsn)
+        try:
+            with suppress(OSError):  # for a recovery that has to do without the snapshot
+                self._file.truncate(self._size)
+            write_snapshot(self._directory, snapshot_name(self._lsn), header, self._state.durable(), threading.Event())
+            file, size = create_log(self._directory, FileHeader(LOG, self._epoch, self._lsn + 1))
+        except (StorageFailed, OSError):
+            raise self._doubt from None
+        log.warning("the log in %s has begun again after operation %d", self._directory.describe("."), self._lsn)
+        self._replace_file(file, size)
+        self._doubt = None
 
     def _switch(self) -> int | None:
+        if self._first == self._lsn + 1:
+            return self._lsn  # the file in use is as good as new
         try:
             file, size = create_log(self._directory, FileHeader(LOG, self._epoch, self._lsn + 1))
         except OSError as error:
             log.warning("%s; the log goes on in the file it has", self._error(error))
+            self._withdraw(error)
             return None
-        self._file.close()
-        self._file, self._size = file, size
+        self._replace_file(file, size)
         return self._lsn
 
-    def _give_up(self, error: OSError) -> StorageFailed:
-        self._final = StorageFailed(
-            f"the log in {self._directory.describe('.')} is not trusted any more: {error.strerror}",
-            remedy="see to the master's disk, then start the master again",
-        )
-        return self._final
+    def _withdraw(self, error: OSError) -> None:
+        """See that there is no file for the next operations but the one in use: a recovery would go on in it."""
+        name = log_name(self._lsn + 1)
+        try:
+            if name in self._directory.names():
+                self._directory.remove(name)
+                self._directory.sync()
+        except OSError:
+            with suppress(DeadlineExceeded):  # then the next operation begins again
+                self._doubt_file(error)
+
+    def _replace_file(self, file: AppendFile, size: int) -> None:
+        former, self._file, self._size, self._first = self._file, file, size, self._lsn + 1
+        with suppress(OSError):  # what it could not write was refused
+            former.close()
 
     def _error(self, error: OSError) -> StorageFailed:
         where = self._directory.describe(log_name(self._lsn + 1))
-        return StorageFailed(f"{where}: {error.strerror}", remedy="free space on the master's disk")
+        return StorageFailed(f"{where}: {error.strerror}", remedy="free space on the master's disk, or see to it")
+
+
+def _records(items: list[Queued]) -> list[_Records]:
+    """Those at the front, of one term, that go into one frame."""
+    found: list[_Records] = []
+    for item in items[:FRAME_RECORDS]:
+        if not isinstance(item, _Records) or item.term != items[0].term:
+            break
+        found.append(item)
+    return found

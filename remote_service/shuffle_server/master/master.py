@@ -1,10 +1,16 @@
-"""The master: one registry, one lock, one log."""
+"""The master: one log, and the registry as far as the log is durable.
+
+There are two registries. Operations are decided by the one that is ahead: it has all that was appended to the log. What
+the master answers comes from the other one, which the log brings up to date as records become durable. So nothing can
+be answered that a restart would not have. When the log refuses what was appended, the first one is made anew from the
+second: a refused operation has not happened, and cannot happen later.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,10 +29,9 @@ from shuffle_api.registry.operations import (
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory, LocalDirectory
 from shuffle_server.master.liveness import AppLiveness
-from shuffle_server.master.log import Log, NoLog, OperationLog, Place
+from shuffle_server.master.log import WAIT_SECONDS, Log, NoLog, OperationLog, Place
 from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
-from shuffle_server.master.removals import Removals
 from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
 from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
 
@@ -45,6 +50,8 @@ class Master:
 
     :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
     :param sync: an acknowledged operation survives the machine; else it survives the process.
+    :param wait_seconds: after which an operation is not waited for any more: the disk hangs.
+    :param writer: files of the log are written by a thread of this name; empty: by those who wait for them.
     :param snapshot_every: operations after which the state is written down and the log before it dropped.
     :param liveness: says which applications are silent.
     :param sure: raises when another master may have taken this one's place: then nothing is acknowledged or told.
@@ -61,25 +68,31 @@ class Master:
         *,
         sync: bool = False,
         snapshot_every: int = EVERY_OPERATIONS,
+        wait_seconds: float = WAIT_SECONDS,
+        writer: str = "",
         sure: Callable[[], None] = lambda: None,
         liveness: AppLiveness | None = None,
     ) -> None:
         self._sure = sure
         self._liveness = AppLiveness() if liveness is None else liveness
-        self._lock = threading.Lock()
         self._listeners: list[Listener] = []
-        self._removals = Removals()
         self._closing = threading.Event()
-        self._log: Log = NoLog()
         self._materializer: Materializer | None = None
         store = LocalDirectory(directory) if isinstance(directory, Path) else directory
         recovered = Recovered() if store is None else recover(store)
-        self._registry = recovered.registry
+        self._registry = self._ahead = recovered.registry
         self.epoch = recovered.epoch = recovered.epoch + 1  # durable with the header of the log that begins now
         self._lsn = recovered.lsn
-        if store is not None:
-            self._log = OperationLog(store, recovered.lsn, self.epoch, sync=sync)
-            self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
+        if store is None:
+            self._log: Log = NoLog()
+            self._lock = self._log.order
+            return
+        self._lock = threading.Lock()
+        self._ahead = self._registry.copy()
+        self._log = OperationLog(
+            store, recovered.lsn, self.epoch, sync=sync, state=self, timeout=wait_seconds, thread=writer
+        )
+        self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with every event from now on."""
@@ -88,10 +101,9 @@ class Master:
     def apply(self, operation: Operation) -> tuple[Event, ...]:
         """Apply, make durable, tell the listeners; what came about.
 
-        Raises what the registry raises, and then nothing has changed; StorageFailed when it could not be made durable:
-        whether it has happened then shows later. An operation that changes nothing (it came a second time, or names
-        what is not there) is not logged, so that whoever repeats it fills no disk. A shuffle is registered when the
-        listeners have done with the removal of an earlier one of its id, or of an earlier application of that name.
+        Raises what the registry raises, and StorageFailed when it could not be made durable: then nothing has changed.
+        DeadlineExceeded when it is not known whether it is durable: that shows later. An operation that changes nothing
+        (it came a second time, or names what is not there) is not logged, so that whoever repeats it fills no disk.
         """
         (outcome,) = self.apply_all((operation,))
         if isinstance(outcome, ShuffleError):
@@ -105,57 +117,68 @@ class Master:
         ShuffleError.
         """
         records = [encode(operation) for operation in operations]  # may raise: then nothing has happened
-        if self._log.failing:  # one more attempt, before anything else is promised
-            self._log.wait(self._log.barrier())
         outcomes: list[Outcome] = []
-        changes: list[bytes] = []
-        wait = False
-        with self._lock:
+        changes: list[tuple[bytes, Operation]] = []
+        with self._log.order:
             for operation, record in zip(operations, records, strict=True):
                 try:
                     if check is not None:
-                        check(self._registry, operation)
+                        check(self._ahead, operation)
                     outcomes.append(self._apply_one(operation, record, changes))
                 except ShuffleError as error:
                     outcomes.append(error)
-                wait = wait or not isinstance(operation, ExpireApps)
             # What is repeated, or the reason for a refusal, may still be on its way to the disk on behalf of others.
-            place = self._append(changes) if changes else self._log.barrier() if wait else None
-            events = [event for outcome in outcomes if not isinstance(outcome, ShuffleError) for event in outcome]
-            removed = self._removals.begin(events)
-        try:
-            self._log.wait(place)
-            self._sure()
-            for event in events:
+            place = self._append(changes) if changes else self._log.barrier()
+        self._log.wait(place)
+        self._sure()
+        for outcome in outcomes:
+            for event in () if isinstance(outcome, ShuffleError) else outcome:
                 for listener in self._listeners:
                     listener(event)
-        finally:
-            self._removals.end(removed)
-        for operation in operations:
-            if isinstance(operation, RegisterShuffle):
-                self._removals.wait(operation.spec.id)
         return outcomes
 
-    def _apply_one(self, operation: Operation, record: bytes, changes: list[bytes]) -> tuple[Event, ...]:
+    def _apply_one(
+        self, operation: Operation, record: bytes, changes: list[tuple[bytes, Operation]]
+    ) -> tuple[Event, ...]:
         """What came about; what is to be logged of it goes to `changes`."""
         known = self._knows(operation)
-        events = self._registry.apply(operation)
+        events = self._ahead.apply(operation)
         if isinstance(operation, RegisterApp):
             self._liveness.heard(operation.app)
         if events or (isinstance(operation, _EVENTLESS) and not known):
-            changes.append(record)
+            changes.append((record, operation))
         return events
 
-    def _append(self, changes: list[bytes]) -> Place | None:
-        self._lsn += len(changes)
-        place = self._log.append(b"".join(changes), len(changes))
-        if self._materializer is not None:
-            self._materializer.note(len(changes))
-        return place
+    def _append(self, changes: Sequence[tuple[bytes, Operation]]) -> Place | None:
+        if self._materializer is None:
+            self._lsn += len(changes)
+            return None
+        self._materializer.note(len(changes))
+        return self._log.append(b"".join(record for record, _ in changes), [operation for _, operation in changes])
+
+    # ------------------------------------------------------------------ what the log asks (`log.State`)
+
+    def advance(self, operations: Sequence[Operation]) -> None:
+        """These are durable: the answers are up to date with them."""
+        with self._lock:
+            for operation in operations:
+                self._registry.apply(operation)
+            self._lsn += len(operations)
+
+    def revert(self) -> None:
+        """What is not durable will never be: it is forgotten. The log's `order` is held."""
+        with self._lock:
+            self._ahead = self._registry.copy()
+
+    def durable(self) -> Iterable[Operation]:
+        """The state that the answers come from."""
+        with self._lock:
+            registry = self._registry.copy()
+        return registry.operations()
 
     def _knows(self, operation: Operation) -> bool:
         """Whether this operation, one of those that bring about no event, has been applied before."""
-        registry = self._registry
+        registry = self._ahead
         try:
             if isinstance(operation, RegisterShuffle):
                 return bool(registry.spec(operation.spec.id.current()))
@@ -193,8 +216,8 @@ class Master:
             if isinstance(operation, ExpireApps) and not all(map(self._liveness.is_silent, operation.apps)):
                 raise InvalidArgument(f"a heartbeat of {operation.apps} came", remedy="let it live")
 
-        with self._lock:
-            silent = self._liveness.silent([app.app for app in self._registry.apps()])
+        with self._log.order:
+            silent = self._liveness.silent([app.app for app in self._ahead.apps()])
         if silent:
             self.apply_all([ExpireApps((app,)) for app in silent], check)
 
@@ -204,10 +227,18 @@ class Master:
         :raises UnknownApp: it is not registered.
         :raises AppExpired: it was silent for too long.
         """
-        with self._lock:
-            self._registry.app(app)
-            self._liveness.heard(app)
+        refused: ShuffleError | None = None
+        with self._log.order:
+            try:
+                self._ahead.app(app)
+                self._liveness.heard(app)
+            except ShuffleError as error:
+                refused = error
+            place = None if refused is None else self._log.barrier()
+        self._log.wait(place)
         self._sure()
+        if refused is not None:
+            raise refused
 
     def idle(self, app: str) -> float:
         """Seconds since the last heartbeat of an application. To be called under `lock`."""
@@ -228,8 +259,7 @@ class Master:
         :raises StorageFailed: the disk is full or failing; there is no file then, or the one that was there before.
         """
         with self._lock:
-            registry, lsn, place = self._registry.copy(), self._lsn, self._log.barrier()
-        self._log.wait(place)
+            registry, lsn = self._registry.copy(), self._lsn
         header = FileHeader(SNAPSHOT, self.epoch, lsn)
         return write_snapshot(LocalDirectory(path.parent), path.name, header, registry.operations(), self._closing)
 
@@ -245,25 +275,25 @@ class Master:
         except OSError as error:
             raise InvalidArgument(f"the snapshot {path}: {error.strerror}", remedy="name a snapshot file") from error
         info = SnapshotInfo(header.lsn, header.epoch, len(operations))
-        with self._lock:
-            if self._registry.apps() or self._registry.shuffles():
+        with self._log.order:
+            if self._ahead.apps() or self._ahead.shuffles():
                 raise InvalidArgument("the registry is in use", remedy="restore into one with an empty data directory")
-            operations += map(RegisterWorker, self._registry.workers())
+            operations += map(RegisterWorker, self._ahead.workers())
             for operation in operations:
-                self._registry.apply(operation)
-            place = self._append([encode(operation) for operation in operations])
+                self._ahead.apply(operation)
+            place = self._append([(encode(operation), operation) for operation in operations])
         self._log.wait(place)
         return info
 
     def _copy(self) -> tuple[Registry, Place | None]:
-        with self._lock:
-            return self._registry.copy(), self._log.switch()
+        with self._log.order:
+            return self._ahead.copy(), self._log.switch()
 
     # ------------------------------------------------------------------------------------ queries
 
     @property
     def registry(self) -> Registry:
-        """For queries under `lock` only."""
+        """What is durable, for queries under `lock` only."""
         return self._registry
 
     @property
@@ -272,21 +302,19 @@ class Master:
 
     @property
     def failing(self) -> bool:
-        """The last write of the log failed; it is tried again with the next operation."""
+        """The last write of the log failed, and its operations were refused."""
         return self._log.failing
 
     @property
     def given_up(self) -> ShuffleError | None:
-        """Why nothing can be made durable any more, None while it can. Only another start helps."""
+        """Why nothing can be made durable now, None while it can."""
         return self._log.given_up
 
     def settle(self) -> None:
-        """Return when all that a query could have seen until now is durable; at once when the disk is failing.
+        """Return when a query may be answered.
 
         :raises StorageFailed: another master may have taken this one's place.
         """
-        if not self._log.failing:
-            self._log.wait(self._log.barrier())
         self._sure()
 
     def close(self) -> None:

@@ -24,8 +24,9 @@ from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.master.streams import ControlServer
+from shuffle_server.observe.aside import Aside
 from shuffle_server.observe.calls import CallObserver, RequestFields
-from shuffle_server.observe.figures import MasterSources
+from shuffle_server.observe.figures import MasterSources, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity, peer_credentials
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 CONTROL_GRACE = 5.0
 HOUSEKEEPING_SECONDS = 5.0
 LISTEN_SECONDS = 120.0  # for which an address may be in use
+ASIDE_SECONDS = 2.0  # for which who looks on waits for the registry's disk
 
 
 class MasterPart:
@@ -62,6 +64,8 @@ class MasterPart:
                 self._storage.directory,
                 sync=options.durability == "fsynced",
                 snapshot_every=options.snapshot_every,
+                wait_seconds=options.disk_timeout,
+                writer="journal",
                 sure=self._storage.sure or (lambda: None),
                 liveness=AppLiveness(options.app_timeout),
             )
@@ -99,7 +103,15 @@ class MasterPart:
 
     def sources(self) -> MasterSources:
         """What monitoring asks."""
-        return MasterSources(self.master, self._storage.writable, self._storage.bytes, self._storage.leads)
+        return MasterSources(
+            self.master,
+            Aside(self._storage.writable, ASIDE_SECONDS, Writable(), self._no_answer),
+            Aside(self._storage.bytes, ASIDE_SECONDS, 0),
+            self._storage.leads,
+        )
+
+    def _no_answer(self, last: Writable) -> Writable:
+        return Writable(f"the registry's disk has not answered a write for {ASIDE_SECONDS:g} s")
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """For the worker in this process: the workers that take map outputs, best first."""

@@ -18,8 +18,7 @@ from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFailed
 from shuffle_api.registry.encoding import Decoder
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import Directory
-from shuffle_server.master.log import NEW
-from shuffle_server.master.snapshots import operations_of, read_snapshot
+from shuffle_server.master.snapshots import NEW, operations_of, read_snapshot
 from shuffle_transport.frames import LOG, SNAPSHOT, DamagedFile, FrameFile
 
 log = logging.getLogger(__name__)

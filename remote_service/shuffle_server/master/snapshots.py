@@ -15,9 +15,9 @@ from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation
 from shuffle_server.master.files import AppendFile, Directory
-from shuffle_server.master.log import NEW
 from shuffle_transport.frames import FileHeader, FrameFile, encode_frame
 
+NEW = ".new"  # what a file is called until it is whole
 FRAME_OPERATIONS = 500
 # A thread that only computes keeps the interpreter for 5 ms whenever somebody else wants it. Half a millisecond of work
 # and then a pause is hardly felt by those who commit.
@@ -46,7 +46,7 @@ def write_snapshot(
     :raises StorageFailed: the disk is full or failing.
     :raises ShuttingDown: `stop` was set.
     """
-    fresh = name + NEW
+    fresh = f"{name}.{threading.get_ident()}{NEW}"  # another thread may be making the same one
     try:
         file = directory.create(fresh)
         try:

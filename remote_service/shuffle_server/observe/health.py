@@ -101,7 +101,7 @@ class _MasterHealth:
     def ready(self) -> list[Check]:
         reason = _reason(self._master.given_up, self._writable())
         if self._master.failing and not reason:
-            reason = "the last write failed; it is tried again with the next operation"
+            reason = "the last write failed, and what was to be recorded was refused; the next operation tries again"
         return [Check("journal", not reason, reason), self.leader()]
 
     def leader(self) -> Check:

@@ -11,12 +11,12 @@ from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.directory import DataDirectory, gone
 
-CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, which takes as long as a link and a sync
+CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, which takes as long as a rename and a sync
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to appear, or to go."""
+    """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to appear."""
 
     output: MapAttempt
     home: DataDirectory
@@ -35,6 +35,7 @@ class Catalog:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._shuffles: dict[ShuffleId, dict[int, Held]] = {}
+        self._going: set[tuple[ShuffleId, MapAttempt]] = set()  # retired, their files not deleted yet
 
     def add(self, shuffle: ShuffleId) -> None:
         """A shuffle may have outputs from now on; idempotent."""
@@ -63,10 +64,10 @@ class Catalog:
         with self._changed:
             return list(self._shuffles)
 
-    def places(self, shuffle: ShuffleId, map_id: int, home: DataDirectory) -> bool:
-        """Whether the output of this map lies in `home`, or is about to."""
-        held = self._shuffles.get(shuffle, {}).get(map_id)
-        while held is not None and held.home is not home:
+    def places(self, shuffle: ShuffleId, output: MapAttempt, home: DataDirectory) -> bool:
+        """Whether this attempt lies in `home`, or is about to."""
+        held = self._shuffles.get(shuffle, {}).get(output.map)
+        while held is not None and (held.home is not home or held.output != output):
             held = held.before
         return held is not None
 
@@ -107,16 +108,21 @@ class Catalog:
                 if maps is None:
                     raise gone(shuffle)
                 held = maps.get(claimed.output.map)
-                if held is None:
+                if held is None and (shuffle, claimed.output) not in self._going:
                     maps[claimed.output.map] = replace(claimed, ready=False)
                     return True
-                if held.ready:
+                if held is not None and held.ready:
                     return False
                 if not self._changed.wait(deadline - time.monotonic()):
-                    raise StorageFailed(f"{held.home.root}: publishing attempt {held.output.attempt} does not end")
+                    what = "publishing" if held is not None else "deleting"
+                    raise StorageFailed(
+                        f"{(held or claimed).home.root}: {what} {(held or claimed).output} has not ended for"
+                        f" {CLAIM_SECONDS:g} s",
+                        remedy="try another attempt; check this disk",
+                    )
 
     def settle(self, shuffle: ShuffleId, output: MapAttempt, *, published: bool) -> bool:
-        """A claim has come true or not, or what was retired is gone; whether the output is now held."""
+        """A claim has come true or not; whether the output is now held."""
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             held = maps.get(output.map)
@@ -132,25 +138,31 @@ class Catalog:
             return published and present
 
     def retire(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
-        """Exactly this attempt is about to be removed; what was held of it, None when nothing was, or not yet.
+        """Forget exactly this attempt; what was held of it, None when nothing was, or it is not published.
 
-        Who retires it calls `settle` once its file is gone: until then no other attempt of its map is published.
+        Who retires it calls `retired` once its file is gone: until then this attempt is not published again.
         """
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
-            held = maps.get(output.map)
-            if held is None:
+            above, held = None, maps.get(output.map)
+            while held is not None and held.output != output:
+                above, held = held, held.before
+            if held is None or not held.ready:
                 return None
-            if held.output != output:
-                before = held.before
-                if before is None or before.output != output:
-                    return None
-                maps[output.map] = replace(held, before=before.before)
-                return before
-            if not held.ready:
-                return None
-            maps[output.map] = replace(held, ready=False)
+            if above is not None:
+                maps[output.map] = replace(above, before=held.before)
+            elif held.before is not None:
+                maps[output.map] = held.before
+            else:
+                del maps[output.map]
+            self._going.add((shuffle, output))
             return held
+
+    def retired(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+        """The file of an attempt is gone, or not to be found any more."""
+        with self._changed:
+            self._going.discard((shuffle, output))
+            self._changed.notify_all()
 
     def drop_shuffle(self, shuffle: ShuffleId) -> int:
         """Forget a shuffle; the payload of what was published of it."""

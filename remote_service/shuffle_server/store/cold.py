@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path
 
-from shuffle_api.errors import MapOutputLost, ShuffleError
+from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.directory import DataDirectory, sync_directory
+from shuffle_server.store.directory import DataDirectory, busy, sync_directory
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import AWAY, PARTIAL
@@ -68,7 +68,7 @@ class ColdOutputs:
         with self._one(shuffle, held.output.map):
             if self._catalog.find(shuffle, held.output.map) is not held or held.away:
                 return False
-            file, stub = held.home.paths.committed(shuffle, held.output.map), stub_path(held, shuffle)
+            file, stub = held.home.paths.committed(shuffle, held.output), stub_path(held, shuffle)
             try:
                 if not stub.exists():
                     description = load(file).description
@@ -93,7 +93,7 @@ class ColdOutputs:
             current = self._catalog.find(shuffle, held.output.map)
             if current is None or current.output != held.output or not current.away:
                 return
-            file = held.home.paths.committed(shuffle, held.output.map)
+            file = held.home.paths.committed(shuffle, held.output)
             part = file.with_suffix(f".back{PARTIAL}")
             held.home.check_room(held.bytes)
             try:
@@ -116,7 +116,8 @@ class ColdOutputs:
             except (ShuffleError, OSError):
                 part.unlink(missing_ok=True)
                 raise
-            self._catalog.change(shuffle, current, away=False)
+            if not self._catalog.change(shuffle, current, away=False):
+                held.home.unlink(file)  # it was removed meanwhile
 
     def removed(self) -> None:
         """Outputs are gone from the catalog: their objects can go."""
@@ -172,15 +173,23 @@ def stub_path(held: Held, shuffle: ShuffleId) -> Path:
 
 
 def recover_stubs(directory: DataDirectory) -> Iterator[Description]:
-    """The outputs that are in the object store only. A damaged stub is deleted: its output is lost then."""
+    """The outputs that are in the object store only. A damaged stub is deleted: its output is lost then.
+
+    Raises Overloaded, StorageFailed when one cannot be read: its output must not pass for lost, nor its object go.
+    """
     for path in sorted(directory.paths.apps.glob(STUBS)):
         try:
             description = _read_stub(path)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             log.error("%s: %s; its output is lost", path, error)
-            path.unlink(missing_ok=True)
+            directory.unlink(path)
             continue
-        if not directory.paths.committed(description.shuffle_id, description.map).exists():
+        except OSError as error:
+            raise busy(error) or StorageFailed(
+                f"{path} cannot be read: {error.strerror}",
+                remedy="check this disk; to give its output up, delete the file",
+            ) from error
+        if not directory.paths.committed(description.shuffle_id, description.output).exists():
             yield description
 
 

@@ -27,6 +27,8 @@ class Directories:
 
         Raises StorageFull, StorageFailed (none can be written) naming all of them.
         """
+        for directory in self._all:
+            directory.refresh()
         best = self._all[0] if len(self._all) == 1 else max(self._all, key=DataDirectory.preference)
         if best.room() >= MIN_ROOM:
             return best
@@ -34,10 +36,6 @@ class Directories:
         if all(directory.out for directory in self._all):
             raise StorageFailed(names, remedy="check these disks; they are used again when they can be written")
         raise StorageFull(names, remedy="free space or add a data directory; committed data is unharmed")
-
-    def look(self) -> list[DataDirectory]:
-        """Try all; those that were out and are back."""
-        return [directory for directory in self._all if directory.look()]
 
 
 def split_directories(text: str) -> list[Path]:

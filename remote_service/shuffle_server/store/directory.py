@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import shutil
@@ -10,11 +11,15 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.paths import COMMITTED, StorePaths, shuffle_of
+from shuffle_server.store import trash
+from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
+from shuffle_server.store.caretaker import Caretaker
+from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
@@ -47,17 +52,23 @@ log = logging.getLogger(__name__)
 class DataDirectory:
     """Map outputs below one directory, which this process alone writes. Thread-safe.
 
-    `out` says why nothing new is put here, empty while it is in use; what is committed here is still read.
+    Requests use it inside `calls.request()`; work that no request waits for is given to its `caretaker`.
     """
 
-    def __init__(self, root: Path, *, recycle: int = 0, floor: float = 0.0) -> None:
+    def __init__(self, root: Path, *, recycle: int = 0, floor: float = 0.0, disk_timeout: float = DISK_SECONDS) -> None:
         """
         :param recycle: bytes of removed outputs whose files are kept for the next ones.
         :param floor: the part of the file system, 0 to 1, that stays free.
+        :param disk_timeout: seconds after which a call to the file system hangs.
         """
         self.paths = StorePaths(root.absolute())  # clients on this host are told of them
-        self.spares = SpareFiles(self.paths.spares, recycle)
-        self.out = ""
+        self.calls = DiskCalls(root, disk_timeout)
+        self.caretaker = Caretaker(f"disk {root}", self.calls.own)
+        self.numbers = itertools.count()  # for the names of partial files
+        self.spares = SpareFiles(self.paths.spares, recycle, self.unlink)
+        self._out = ""
+        self._undeleted: set[str] = set()  # files; of a directory it is known only that there is one
+        self._unswept = False
         self._floor = floor
         self._lock = threading.Lock()
         self._writers = 0
@@ -71,6 +82,12 @@ class DataDirectory:
             self.paths.trash.mkdir(exist_ok=True)  # now: a full disk has no room for it
         except OSError as error:
             self._notice(error)
+        self._space = disk_space(self.root)
+
+    @property
+    def out(self) -> str:
+        """Why nothing new is put here, empty while it is in use. Committed outputs are read here unless it hangs."""
+        return self._out or self.calls.hang
 
     @property
     def root(self) -> Path:
@@ -79,13 +96,26 @@ class DataDirectory:
     # ------------------------------------------------------------------ room
 
     def space(self) -> DiskSpace:
-        return disk_space(self.root, self.out)
+        """As it was at the last look: this asks no disk."""
+        return replace(self._space, out=self.out)
+
+    def measure(self) -> DiskSpace:
+        """The space there is now. Raises StorageFailed: the directory hangs."""
+        with self.calls.request():
+            self._space = disk_space(self.root)
+        return self._space
+
+    def refresh(self) -> None:
+        """Measure, unless a call here would have to wait: then the last figure has to do."""
+        if not self.out and not self.calls.slow:
+            self.measure()
 
     def room(self) -> int:
-        """Bytes that may still be written here: what is free above the floor, and what spare files give back."""
+        """Bytes that may still be written here: what is free above the floor, and what spare files give back. As it was
+        at the last look."""
         if self.out:
             return 0
-        space = self.space()
+        space = self._space
         return max(0, space.free - self._kept_free(space) + self.spares.bytes)
 
     def preference(self) -> float:
@@ -96,7 +126,7 @@ class DataDirectory:
         """Raises StorageFull when `needed` bytes more would go below the floor."""
         if not self._floor:
             return  # the file system says itself when it is full
-        space = self.space()
+        space = self.measure()
         if space.size and space.free - needed < (kept := self._kept_free(space)):
             if self.spares.drop():
                 self.check_room(needed)
@@ -110,7 +140,7 @@ class DataDirectory:
         """As `check_room`, where another process is about to write: the file system has to have that room now."""
         if needed <= 0:
             return
-        space = self.space()
+        space = self.measure()
         if not space.size or space.free - needed >= self._kept_free(space):
             return
         if self.spares.drop():
@@ -151,12 +181,11 @@ class DataDirectory:
         except OSError as error:
             raise self.failure(error, shuffle) from error
 
-    def open_partial(self, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
-        """A file to write an attempt to, whose first batch has `first` bytes. It may be a spare one.
+    def open_partial(self, path: str, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
+        """A file at `path` to write an attempt to, whose first batch has `first` bytes. It may be a spare one.
 
         Raises UnknownShuffle (it was unregistered meanwhile), StorageFull, StorageFailed.
         """
-        path = self.paths.partial_text(shuffle, output)
         try:
             fd = self.spares.take(shuffle.app, path, first)
             if fd is None:
@@ -165,21 +194,16 @@ class DataDirectory:
             raise self.failure(error, shuffle, output) from error
         return fd
 
-    def publish(self, shuffle: ShuffleId, output: MapAttempt, *, sync: bool) -> None:
-        """Give a complete partial file its map's name. Raises what `open_partial` raises."""
-        path, final = self.paths.partial_text(shuffle, output), self.paths.committed_text(shuffle, output.map)
+    def publish(self, path: str, shuffle: ShuffleId, output: MapAttempt, *, sync: bool) -> None:
+        """Give a complete partial file its attempt's name. Raises what `open_partial` raises."""
+        final = self.paths.committed_text(shuffle, output)
         try:
-            try:
-                os.link(path, final)
-            except FileExistsError:
-                # Left over from a time when this directory was out, and given up then: the catalog does not know it.
-                os.unlink(final)
-                os.link(path, final)
+            os.rename(path, final)
             if sync:
                 try:
                     self._sync_names(shuffle)
                 except OSError:
-                    Path(final).unlink(missing_ok=True)  # it is refused, so it is not to be there after a restart
+                    self.unlink(final)  # it is refused, so it is not to be there after a restart
                     raise
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
@@ -214,42 +238,25 @@ class DataDirectory:
         except OSError as error:
             if error.errno in _FULL:
                 shutil.rmtree(path, ignore_errors=True)
-            self._notice(error)  # it is removed when this directory is back, or with the next start
+            self._unswept = True  # it is removed with the next look, or with the next start
+            self._notice(error)
             return None
         return removed
 
     def empty_trash(self) -> None:
         """Delete what lies there; takes as long as the file system needs."""
-        if not self.paths.trash.exists():
-            return
-        for entry in list(self.paths.trash.iterdir()):
-            try:
-                os.rmdir(entry)  # most are empty: the files of small shuffles became spare files
-            except NotADirectoryError:
-                with suppress(OSError):
-                    entry.unlink()  # a region's file, of a worker that was killed just then
-            except OSError:
-                shutil.rmtree(entry, ignore_errors=True)
+        trash.empty(self.paths.trash, self.calls.alive)
 
     def unlink(self, path: str | Path) -> None:
-        """Delete a file now, or once the directory is back (`Store.look`), or with the next start."""
+        """Delete a file now, or with a later look, or with the next start."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             pass
         except OSError as error:
             log.warning("%s cannot be deleted now: %s", path, error)
+            self._undeleted.add(str(path))
             self.failure(error)
-
-    def recycle(self, app: str, removed: str) -> None:
-        """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
-        try:
-            with os.scandir(removed) as entries:
-                for entry in entries:
-                    if entry.name.endswith(COMMITTED):
-                        self.spares.keep(app, entry.path, entry.stat().st_size)
-        except OSError as error:
-            log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
 
     def files(self) -> list[Path]:
         """All files of outputs, whole or not. Raises StorageFailed when they cannot be listed."""
@@ -280,13 +287,14 @@ class DataDirectory:
     # ------------------------------------------------------------------ state
 
     def look(self) -> bool:
-        """Try whether it can be written; True when it was out and is back. A full one is in use: it can be read."""
+        """Try whether it can be written; True when something removed may still be there: the directory is back, or it
+        could not be deleted. A full one is in use: it can be read."""
         probe = self.root / ".probe"
         try:
             fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 os.write(fd, bytes(PROBE_BYTES))
-                if self.out:
+                if self._out:
                     os.fsync(fd)  # a disk that fails takes what stays in memory all the same
             finally:
                 os.close(fd)
@@ -298,16 +306,22 @@ class DataDirectory:
             if error.errno not in _FULL:
                 self._take_out(error)
                 return False
-        was, self.out = self.out, ""
+        self._space = disk_space(self.root)
+        undeleted, self._undeleted = self._undeleted, set()
+        for path in undeleted:
+            self.unlink(path)
+        was, self._out = self._out, ""
+        unswept, self._unswept = self._unswept, False
         if was:
             log.warning("data directory %s is back", self.root)
-        return bool(was)
+        return bool(was) or unswept
 
     def failure(
         self, error: OSError, shuffle: ShuffleId | None = None, output: MapAttempt | None = None
     ) -> StorageFull | StorageFailed | UnknownShuffle:
         """What it means that the file system refused something; it is taken out when that was its fault."""
         if error.errno in _FULL:
+            self._space = disk_space(self.root)
             return StorageFull(
                 f"{self.root}: {error.strerror}",
                 remedy="free space or add a data directory; committed data is unharmed",
@@ -332,9 +346,9 @@ class DataDirectory:
             self._take_out(error)
 
     def _take_out(self, error: OSError) -> None:
-        if not self.out:
+        if not self._out:
             log.error("data directory %s is taken out: %s; what is committed there is still read", self.root, error)
-        self.out = error.strerror or str(error)
+        self._out = error.strerror or str(error)
 
 
 def _make(directory: str) -> None:

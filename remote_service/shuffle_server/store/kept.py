@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.output_file import OutputFile
 
 KEPT_SECONDS = 1.0  # after which a file is opened, and with that checked, again
@@ -32,6 +33,10 @@ class OpenOutput:
     def __init__(self, held: Held, file: OutputFile, fd: int) -> None:
         self.held, self.file, self.fd = held, file, fd
         self.since = time.monotonic()
+
+    @property
+    def home(self) -> DataDirectory:
+        return self.held.home
 
     def __del__(self) -> None:
         os.close(self.fd)

@@ -6,12 +6,13 @@ import fcntl
 import os
 from collections.abc import Callable
 
+from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, Held
 from shuffle_server.store.directory import busy, lost
-from shuffle_server.store.format import TornFile
+from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
-from shuffle_server.store.output_file import OutputFile
+from shuffle_server.store.output_file import OutputFile, load
 from shuffle_transport.file_identity import FileIdentity
 
 
@@ -31,7 +32,22 @@ def open_committed(
         raise lost(shuffle, output, "it is not here")
     if held.output != output:
         raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
-    path = held.home.paths.committed_text(shuffle, output.map)
+    path = held.home.paths.committed_text(shuffle, output)
+    if reason := held.home.calls.hang:
+        raise lost(shuffle, output, f"{held.home.root}: {reason}")
+    with held.home.calls.request():
+        return _open(catalog, indexes, here, shuffle, held, path)
+
+
+def _open(
+    catalog: Catalog,
+    indexes: IndexCache,
+    here: Callable[[ShuffleId, Held], None],
+    shuffle: ShuffleId,
+    held: Held,
+    path: str,
+) -> tuple[Held, OutputFile, int]:
+    output = held.output
     here(shuffle, held)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -48,3 +64,21 @@ def open_committed(
         os.close(fd)
         raise busy(error) or lost(shuffle, output, f"{path}: {error}") from None
     return held, file, fd
+
+
+def describe_committed(
+    catalog: Catalog, here: Callable[[ShuffleId, Held], None], shuffle: ShuffleId, map_id: int
+) -> Description:
+    """What the committed file of a map says of itself. Raises MapOutputLost, Overloaded, and what `here` raises."""
+    try:
+        held = catalog.find(shuffle, map_id)
+        if held is not None:
+            with held.home.calls.request():
+                here(shuffle, held)
+                return load(held.home.paths.committed(shuffle, held.output)).description
+        reason = "it is not here"
+    except (TornFile, OSError) as error:
+        if short := busy(error):
+            raise short from error
+        reason = str(error)
+    raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)

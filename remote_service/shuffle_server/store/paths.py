@@ -1,8 +1,8 @@
 """Where a worker's files lie. Names are built from validated ids only, never from what a peer sent as text.
 
 DATA_DIR/lock                                  held by the running server
-DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.out    a committed map output
-DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.partial   one that is being written
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.out       a committed map output
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.NUMBER.partial   one that is being written
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.away      stub of one that is in the object store too
 DATA_DIR/worker/trash/                         removed, being deleted in the background
 DATA_DIR/worker/spares/RUN/                    removed, kept to be written over
@@ -37,6 +37,12 @@ def shuffle_of(run: str, folder: str) -> ShuffleId | None:
         return None
 
 
+def attempt_of(name: str) -> MapAttempt:
+    """The attempt whose file has this name. Raises ValueError."""
+    map_id, attempt, *_ = name.split(".")
+    return MapAttempt(int(map_id), int(attempt))
+
+
 @dataclass(frozen=True, slots=True)
 class StorePaths:
     """Paths below one data directory."""
@@ -63,16 +69,16 @@ class StorePaths:
     def shuffle(self, shuffle: ShuffleId) -> Path:
         return Path(self.shuffle_text(shuffle))
 
-    def committed(self, shuffle: ShuffleId, map_id: int) -> Path:
-        return Path(self.committed_text(shuffle, map_id))
+    def committed(self, shuffle: ShuffleId, output: MapAttempt) -> Path:
+        return Path(self.committed_text(shuffle, output))
 
     # As text: a Path takes longer to make than the file takes to open, and a pull opens many.
 
-    def committed_text(self, shuffle: ShuffleId, map_id: int) -> str:
-        return f"{self.shuffle_text(shuffle)}/{map_id}{COMMITTED}"
+    def committed_text(self, shuffle: ShuffleId, output: MapAttempt) -> str:
+        return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}{COMMITTED}"
 
-    def partial_text(self, shuffle: ShuffleId, output: MapAttempt) -> str:
-        return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}{PARTIAL}"
+    def partial_text(self, shuffle: ShuffleId, output: MapAttempt, number: int) -> str:
+        return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}.{number}{PARTIAL}"
 
     def shuffle_text(self, shuffle: ShuffleId) -> str:
         return f"{self.app_text(shuffle.app)}/{folder_of(shuffle)}"

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import ShuffleId
 from shuffle_server.store.directory import DataDirectory, busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
-from shuffle_server.store.paths import COMMITTED, PARTIAL, shuffle_of
+from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of, shuffle_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def recover_files(directory: DataDirectory) -> Iterator[Description]:
 def _load(directory: DataDirectory, path: Path, shuffle: ShuffleId) -> Description | None:
     try:
         description = load(path).description
-        description.check(shuffle, MapAttempt(int(path.stem), description.attempt))
+        description.check(shuffle, attempt_of(path.name))
         return description
     except TornFile as error:
         # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,

@@ -43,9 +43,9 @@ class Region:
     reference, so who reads may go on.
     """
 
-    def __init__(self, fd: int, held: Sequence[Held], starts: np.ndarray, rows_at: int) -> None:
+    def __init__(self, home: DataDirectory, fd: int, held: Sequence[Held], starts: np.ndarray, rows_at: int) -> None:
         """`starts`: per partition the number of its first row, and of all rows at the end."""
-        self.fd = fd
+        self.home, self.fd = home, fd
         weakref.finalize(self, os.close, fd)
         self.held = tuple(held)
         self.maps = np.array([each.output.map for each in held], np.int64)
@@ -98,7 +98,7 @@ def build(home: DataDirectory, sources: Sequence[Source], partitions: int) -> Re
     except BaseException:
         os.close(fd)
         raise
-    return Region(fd, [source.held for source in sources], starts, len(payload))
+    return Region(home, fd, [source.held for source in sources], starts, len(payload))
 
 
 def _rows(sources: Sequence[Source], bases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

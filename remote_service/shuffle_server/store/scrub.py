@@ -94,7 +94,7 @@ def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked |
 
     Raises Overloaded when it cannot be read now, which says nothing about it.
     """
-    path = held.home.paths.committed(shuffle, held.output.map)
+    path = held.home.paths.committed(shuffle, held.output)
     blocks = size = 0
     wrong: list[int] = []
     reason = ""

@@ -13,6 +13,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,9 @@ class SpareFiles:
     file holds a shared lock on it (flock), so a file that is still being read is never written over.
     """
 
-    def __init__(self, root: Path, budget: int) -> None:
-        self._root, self._budget = root, budget
+    def __init__(self, root: Path, budget: int, unlink: Callable[[str], object] = os.unlink) -> None:
+        """`unlink` deletes a file, if need be later."""
+        self._root, self._budget, self._unlink = root, budget, unlink
         self._lock = threading.Lock()
         self._spares: dict[tuple[str, bool], list[_Spare]] = {}  # by application, and whether they are small
         self._bytes = self._small = 0
@@ -86,10 +88,10 @@ class SpareFiles:
                 os.rename(spare.path, path)
             except BlockingIOError:  # a pull that began before the removal is not over
                 os.close(fd)
-                os.unlink(spare.path)
+                self._unlink(spare.path)
             except OSError:
                 os.close(fd)
-                Path(spare.path).unlink(missing_ok=True)
+                self._unlink(spare.path)
                 raise
             else:
                 return fd
@@ -110,7 +112,8 @@ class SpareFiles:
             for spare in dropped:
                 self._count(spare.size, -1)
         for spare in dropped:
-            Path(spare.path).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # somebody has cleared it away
+                self._unlink(spare.path)
         for directory in {os.path.dirname(spare.path) for spare in dropped}:
             with suppress(OSError):  # there are others in it
                 os.rmdir(directory)

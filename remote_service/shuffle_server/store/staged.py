@@ -8,13 +8,22 @@ import os
 import stat
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from shuffle_api.clock import Silence
-from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, Overloaded, ShuffleError, StorageFull
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    InvalidArgument,
+    MapOutputLost,
+    Overloaded,
+    ShuffleError,
+    StorageFailed,
+    StorageFull,
+)
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.directory import DataDirectory
@@ -24,6 +33,7 @@ from shuffle_server.store.spares import LARGE_BYTES
 from shuffle_transport.blocks import BlockBatch, add_rows
 
 IDLE_LOOK_SECONDS = 10.0  # so much counts as idle between two looks, of which there is one every few seconds
+LOCK_SECONDS = 30.0  # for which a stream waits for the one that it takes over from
 SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
 
 
@@ -46,6 +56,7 @@ class StagedOutput:
         """`home`: the directory in which the file lies; it is made with the first batch."""
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
         self._partitions, self._quota = partitions, quota
+        self._path = home.paths.partial_text(shuffle, output, next(home.numbers))
         self._lock = threading.Lock()
         self._fd = -1
         self._size = 0  # of the file as it was given: to write over it needs no room
@@ -65,7 +76,7 @@ class StagedOutput:
         :param copy: another worker pushes it, which holds it already.
         :raises Overloaded: such a one may not take the place of the sender, which needs an answer.
         """
-        with self._lock:
+        with self._alone():
             sender = self._turn and not self._copying
             if copy and sender and time.monotonic() - self._touched < SENDER_SECONDS:
                 raise Overloaded(
@@ -85,7 +96,7 @@ class StagedOutput:
         Raises QuotaExceeded, StorageFull or StorageFailed (then the file is as it was before), UnknownShuffle
         (unregistered meanwhile), AttemptSuperseded when another stream took over.
         """
-        with self._lock:
+        with self._alone(), self.home.calls.request():
             self._check(turn)
             self._quota.take(self.shuffle.app, batch.payload.nbytes)
             try:
@@ -113,7 +124,7 @@ class StagedOutput:
         Raises StorageFull, StorageFailed, QuotaExceeded, UnknownShuffle, AttemptSuperseded; InvalidArgument when a
         stream has begun to write it: that one's file would be changed below it.
         """
-        with self._lock:
+        with self._alone(), self.home.calls.request():
             self._check(self._turn)
             if self._fd >= 0 or self._turn:
                 raise InvalidArgument(
@@ -123,7 +134,7 @@ class StagedOutput:
                     output=self.output,
                 )
             self._check_lending(max(size, LARGE_BYTES))
-            os.close(self.home.open_partial(self.shuffle, self.output, LARGE_BYTES))
+            os.close(self.home.open_partial(self._path, self.shuffle, self.output, LARGE_BYTES))
             self._lent = True
             return Path(self._path)
 
@@ -131,7 +142,7 @@ class StagedOutput:
         """See to it that there is room for `size` bytes in the lent file, as far as is known now. Raises as `lend`;
         MapOutputLost when nothing is lent.
         """
-        with self._lock:
+        with self._alone(), self.home.calls.request():
             self._check(self._turn)
             if not self._lent or self._fd >= 0:
                 raise self._not_lent()
@@ -162,7 +173,7 @@ class StagedOutput:
         The file may have been put there by a rename. Raises InvalidArgument when it is too short, still being written,
         or known by another name; QuotaExceeded; MapOutputLost when nothing was lent: this worker was restarted.
         """
-        with self._lock:
+        with self._alone(), self.home.calls.request():
             self._check(turn)
             if self._lent and self._fd >= 0 and len(self._tables) == 1 and np.array_equal(self._tables[0], rows):
                 return  # said again: the first answer got lost, or is under way
@@ -201,7 +212,7 @@ class StagedOutput:
 
     def seal(self, turn: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
-        with self._lock:
+        with self._alone(), self.home.calls.request():
             self._check(turn)
             description = Description(
                 self.shuffle.app,
@@ -226,7 +237,7 @@ class StagedOutput:
 
     def _write(self, data: memoryview, start: int) -> None:
         if self._fd < 0:
-            self._fd = self.home.open_partial(self.shuffle, self.output, len(data))
+            self._fd = self.home.open_partial(self._path, self.shuffle, self.output, len(data))
             self._size = os.fstat(self._fd).st_size
         if (grows := start + len(data) - max(start, self._size)) > 0:
             self.home.check_room(grows)
@@ -243,6 +254,11 @@ class StagedOutput:
                 self._size = min(self._size, start)
                 if not again or not isinstance(failure, StorageFull) or not self.home.spares.drop():
                     raise failure from error
+
+    def publish(self, *, sync: bool) -> None:
+        """Give the sealed file the name of a committed one. Raises what `append` raises."""
+        with self.home.calls.request():
+            self.home.publish(self._path, self.shuffle, self.output, sync=sync)
 
     def close(self, *, held: bool = False) -> bool:
         """Close the file, leaving it where it is; False when it was closed before.
@@ -275,8 +291,24 @@ class StagedOutput:
             )
 
     @property
-    def _path(self) -> str:
-        return self.home.paths.partial_text(self.shuffle, self.output)
+    def path(self) -> str:
+        """Where the file lies until it is published."""
+        return self._path
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock. Raises StorageFailed when another stream's write does not return."""
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            raise StorageFailed(
+                f"{self.home.root}: a write of {self.output} has not returned for {LOCK_SECONDS:g} s",
+                remedy="write this map again as a new attempt; check this disk",
+                shuffle=self.shuffle,
+                output=self.output,
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _failure(self, error: OSError) -> ShuffleError:
         return self.home.failure(error, self.shuffle, self.output)

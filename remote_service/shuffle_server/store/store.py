@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, StorageFull
+from shuffle_api.errors import InvalidArgument, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.cold import ColdOutputs, recover_stubs, stub_path
+from shuffle_server.store.cold import ColdOutputs, recover_stubs
+from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
-from shuffle_server.store.directory import DataDirectory, busy, gone, lost
-from shuffle_server.store.format import Description, TornFile
+from shuffle_server.store.directory import DataDirectory, gone, lost
+from shuffle_server.store.format import Description
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.kept import Kept, KeptOutputs, OpenOutput
-from shuffle_server.store.opening import open_committed
-from shuffle_server.store.output_file import OutputFile, load
-from shuffle_server.store.paths import COMMITTED, PARTIAL
+from shuffle_server.store.opening import describe_committed, open_committed
+from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.recovery import recover_files
@@ -32,6 +32,7 @@ from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tier import Tier
 
 SPARE_SECONDS = 60.0
+CLOSE_SECONDS = 10.0  # for which a close waits for the directories
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ log = logging.getLogger(__name__)
 class Store:
     """Map outputs below one or several directories, which it alone writes.
 
-    Who wins a map is decided by the catalog, in memory; an attempt is published by linking it to the map's one name. A
-    crash leaves one attempt or none under that name, whole.
+    Who wins a map is decided by the catalog, in memory; an attempt is published by giving its file another name. What
+    is removed is gone from the catalog at once, and its files are deleted by the caretakers of the directories.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Store:
         app_max_bytes: int = 0,
         tier: Tier | None = None,
         merge_below: int = 0,
+        disk_timeout: float = DISK_SECONDS,
     ) -> None:
         """
         :param sync: what is published survives the machine.
@@ -60,10 +62,14 @@ class Store:
         :param app_max_bytes: payload that one application may hold; 0: any.
         :param tier: where cold outputs go, None: nowhere.
         :param merge_below: many outputs with no more payload than this are merged when they are read; 0: none are.
+        :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
         """
         self._sync = sync
         self._directories = Directories(
-            [DataDirectory(root, recycle=recycle // len(roots), floor=floor) for root in roots]
+            [
+                DataDirectory(root, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
+                for root in roots
+            ]
         )
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
@@ -72,10 +78,9 @@ class Store:
         self._indexes = IndexCache()
         self._kept = KeptOutputs(self.catalog)
         self.regions = Regions(self.catalog, self._directories, self.open_output, merge_below)
+        self._deletion = Deletion(self.catalog, self._directories, self._kept, self.regions, self._cold)
         self._lock = threading.Lock()
         self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
-
-    # ------------------------------------------------------------------ write
 
     def add_shuffle(self, shuffle: ShuffleId) -> None:
         """A shuffle may have outputs from now on; idempotent."""
@@ -86,7 +91,12 @@ class Store:
 
         Raises UnknownShuffle, StorageFull, StorageFailed, InvalidArgument (it began with another codec).
         """
-        staged = self._staged.get((spec.id, output)) or self._new(spec, output, codec)
+        staged = self._staged.get((spec.id, output))
+        if staged is not None and staged.home.calls.hang:
+            self.drop_staged(spec.id, output)  # it goes on elsewhere, from its beginning
+            staged = None
+        if staged is None:
+            staged = self._new(spec, output, codec)
         if staged.codec != codec:
             raise InvalidArgument(
                 f"attempt {output.attempt} of map {output.map} began with codec {staged.codec!r}, now {codec!r}",
@@ -102,7 +112,8 @@ class Store:
         if spec.id not in self.catalog:
             raise gone(spec.id)
         home = self._directories.choose()
-        home.make(spec.id)
+        with home.calls.request():
+            home.make(spec.id)
         with self._lock:
             if spec.id not in self.catalog:  # it was removed while its directory was made
                 raise gone(spec.id)
@@ -129,13 +140,18 @@ class Store:
             # A sync that failed may have lost what it was to write, and the next one would not say so.
             self.drop_staged(shuffle, output)
             raise
-        self.drop_staged(shuffle, output)
-        return description if won else None
+        if not won:
+            self.drop_staged(shuffle, output)
+            return None
+        with self._lock:
+            if self._staged.get((shuffle, output)) is staged:
+                del self._staged[shuffle, output]
+        return description
 
     def _publish_claimed(self, staged: StagedOutput, size: int) -> None:
         shuffle, published = staged.shuffle, False
         try:
-            staged.home.publish(shuffle, staged.output, sync=self._sync)
+            staged.publish(sync=self._sync)
             published = True
         finally:
             if published and not staged.close(held=True):
@@ -148,39 +164,30 @@ class Store:
         with self._lock:
             staged = self._staged.pop((shuffle, output), None)
         if staged is not None:
-            staged.discard()
+            staged.home.caretaker.later(staged.discard)
 
-    def drop_idle(self, seconds: float) -> int:
-        """Drop the attempts that nobody has appended to for `seconds`; how many."""
+    def drop_idle(self, seconds: float) -> None:
+        """Drop the attempts that nobody has appended to for `seconds`."""
+        for directory in self._directories:
+            directory.caretaker.later(partial(self._drop_idle, directory, seconds))
+
+    def _drop_idle(self, directory: DataDirectory, seconds: float) -> None:
         with self._lock:
-            staged = list(self._staged.values())
-        idle = [(s.shuffle, s.output) for s in staged if s.idle() > seconds]
-        for shuffle, output in idle:
-            self.drop_staged(shuffle, output)
-        return len(idle)
-
-    # ------------------------------------------------------------------ read
+            staged = [each for each in self._staged.values() if each.home is directory]
+        for each in staged:
+            if each.idle() > seconds:
+                self.drop_staged(each.shuffle, each.output)
 
     def describe(self, shuffle: ShuffleId, map_id: int) -> Description:
         """What the committed file of a map says of itself. Raises MapOutputLost, Overloaded."""
-        try:
-            held = self.catalog.find(shuffle, map_id)
-            if held is not None:
-                self._here(shuffle, held)
-                return load(held.home.paths.committed(shuffle, map_id)).description
-            reason = "it is not here"
-        except (TornFile, OSError) as error:
-            if short := busy(error):
-                raise short from error
-            reason = str(error)
-        raise MapOutputLost(f"map {map_id}: {reason}", remedy="run this map again", shuffle=shuffle)
+        return describe_committed(self.catalog, self._here, shuffle, map_id)
 
     def path(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Where the committed file of exactly this attempt lies, absolute; None when it is not here."""
         held = self.catalog.find(shuffle, output.map)
         if held is None or held.output != output or held.away:
             return None
-        return held.home.paths.committed_text(shuffle, output.map)
+        return held.home.paths.committed_text(shuffle, output)
 
     def open_output(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[OutputFile, int]:
         """The committed file of exactly this attempt and a descriptor of it, which the caller closes.
@@ -250,61 +257,62 @@ class Store:
     # ------------------------------------------------------------------ remove
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
-        """Delete a committed output (it is lost or corrupt); idempotent, and nothing to another attempt."""
+        """Give a committed output up (it is lost or corrupt); idempotent, and nothing to another attempt."""
         held = self.catalog.retire(shuffle, output)
         if held is None:
             return
         self._quota.give(shuffle.app, held.bytes)
-        held.home.unlink(held.home.paths.committed_text(shuffle, output.map))
-        if self._cold is not None:
-            held.home.unlink(stub_path(held, shuffle))
-        self._kept.prune()
         self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
-        self.catalog.settle(shuffle, output, published=False)  # the next attempt's file has the same name
-        if self._cold is not None:
-            self._cold.removed()
+        self._deletion.output(shuffle, held)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
-        """Everything of one shuffle disappears at once and is deleted in `empty_trash`; idempotent."""
+        """Everything of one shuffle disappears at once, and is deleted soon; idempotent."""
         self._quota.give(shuffle.app, self.catalog.drop_shuffle(shuffle))
-        self._end(lambda s: s == shuffle)
-        for directory in self._directories:
-            removed = directory.trash(directory.paths.shuffle_text(shuffle))
-            if removed is not None:
-                directory.recycle(shuffle.app, removed)
-            with suppress(OSError):
-                os.rmdir(directory.paths.app_text(shuffle.app))  # the last shuffle takes the app's directory along
+        self._deletion.shuffle(shuffle, self._end(lambda s: s == shuffle))
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
         self._quota.give(app, self.catalog.drop_app(app))
-        self._end(lambda s: s.app == app)
-        for directory in self._directories:
-            directory.trash(directory.paths.app_text(app))
-            directory.spares.drop(app)
+        self._deletion.app(app, self._end(lambda s: s.app == app))
 
-    def _end(self, concerned: Callable[[ShuffleId], bool]) -> None:
+    def _end(self, concerned: Callable[[ShuffleId], bool]) -> list[StagedOutput]:
+        """Forget shuffles that are gone from the catalog; their attempts that are being written, to be closed."""
         with self._lock:
             staged = [self._staged.pop(key) for key in list(self._staged) if concerned(key[0])]
-        for output in staged:
-            output.close()
-        for directory in self._directories:
-            directory.forget(concerned)
         for shuffle in filter(concerned, list(self._used)):  # streams of other shuffles enter theirs meanwhile
             self._used.pop(shuffle, None)
-        if self._cold is not None:
-            self._cold.removed()
-        self._kept.prune()
         self._indexes.forget(lambda s, _: concerned(s))
-        self.regions.forget(concerned)
+        return staged
 
     def close_idle(self) -> None:
         """Close the files that pulls have left open."""
         self._kept.prune()
 
-    def empty_trash(self) -> None:
-        """Really delete what was removed; takes as long as the file system needs."""
+    def start(self) -> None:
+        """From now on what is removed is deleted by threads of their own, one for each directory, until `close`."""
         for directory in self._directories:
+            directory.caretaker.start()
+
+    def keep_house(self, staged_seconds: float, wait: float) -> None:
+        """Have each directory looked at and tidied, and wait so many seconds at most for those that do not hang.
+
+        :param staged_seconds: after which an attempt that nobody appends to is dropped.
+        """
+        give_up = time.monotonic() + wait
+        for directory in self._directories:
+            directory.caretaker.later(partial(self._tidy, directory, staged_seconds), once="tidy")
+        for directory in self._directories:
+            if not directory.calls.slow:
+                directory.caretaker.wait(give_up - time.monotonic())
+
+    def _tidy(self, directory: DataDirectory, staged_seconds: float) -> None:
+        self.look(directory)
+        self._drop_idle(directory, staged_seconds)
+        self.empty_trash(directory)
+
+    def empty_trash(self, *directories: DataDirectory) -> None:
+        """Really delete what was removed, in all directories if none is named."""
+        for directory in directories or self._directories:
             directory.spares.drop(idle=SPARE_SECONDS)
             directory.empty_trash()
 
@@ -338,33 +346,21 @@ class Store:
         """The shuffles that have a directory."""
         return sorted({shuffle for directory in self._directories for shuffle in directory.shuffles()})
 
-    def look(self) -> None:
-        """Try all directories: those that fail are taken out, those that work again are back."""
-        for directory in self._directories.look():
-            try:
-                self._sweep(directory)
-            except OSError as error:
-                directory.failure(error)
+    def look(self, *directories: DataDirectory) -> None:
+        """Try directories, all if none is named: those that fail are taken out, those that work again are back."""
+        for directory in directories or self._directories:
+            if directory.look():
+                try:
+                    self._deletion.sweep(directory, self._written)
+                except OSError as error:
+                    directory.failure(error)
 
-    def _sweep(self, directory: DataDirectory) -> None:
-        """Delete what was removed, or given up as lost, while this directory was out."""
-        for shuffle in directory.shuffles():
-            if shuffle not in self.catalog:
-                directory.trash(directory.paths.shuffle_text(shuffle))
-                continue
-            for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
-                if not self.catalog.places(shuffle, int(path.stem), directory):
-                    path.unlink(missing_ok=True)
-            for path in directory.paths.shuffle(shuffle).glob(f"*{PARTIAL}"):
-                map_id, _, attempt = path.stem.partition(".")
-                if not attempt.isdecimal():
-                    continue  # a stub's, or of an output that comes back
-                with self._lock:  # so that nobody begins to write it between the two
-                    if (shuffle, MapAttempt(int(map_id), int(attempt))) not in self._staged:
-                        path.unlink(missing_ok=True)
+    def _written(self) -> set[str]:
+        with self._lock:
+            return {staged.path for staged in self._staged.values()}
 
     def free_bytes(self) -> int:
-        """What new outputs may take."""
+        """What new outputs may take, as it was at the last look."""
         return sum(directory.room() for directory in self._directories)
 
     def statistics(self) -> StoreStatistics:
@@ -384,12 +380,19 @@ class Store:
         )
 
     def close(self) -> None:
-        """Drop what is staged or spare. Committed outputs stay."""
+        """Drop what is staged or spare. Committed outputs stay. A directory that hangs is left as it is."""
         with self._lock:
             staged = list(self._staged)
         for shuffle, output in staged:
             self.drop_staged(shuffle, output)
+        give_up = time.monotonic() + CLOSE_SECONDS
         for directory in self._directories:
-            directory.spares.drop()
+            directory.caretaker.later(partial(self._close, directory))
+        for directory in self._directories:
+            directory.caretaker.stop(give_up - time.monotonic())
+
+    def _close(self, directory: DataDirectory) -> None:
+        directory.spares.drop()
         self._kept.close()
         self.regions.forget(lambda _: True)
+        directory.empty_trash()

@@ -6,6 +6,7 @@ import logging
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -28,6 +29,7 @@ from shuffle_transport.checksum import BLOCK_ROW
 MAX_BATCH_ROWS = 4096
 MOST_PIECES = 64  # that are read at once: their files are open until then
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
+UNREADABLE = (TornFile, OSError, StorageFailed)  # the last: the directory hangs
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
@@ -93,9 +95,12 @@ class Gathered(ABC):
         """Read the payloads of pieces, `size` bytes. Raises TornFile, OSError; then all is as it was."""
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Read pieces. Raises TornFile, OSError; then what was gathered is as it was."""
+        """Read pieces. Raises UNREADABLE; then what was gathered is as it was."""
         size = sum([piece.blocks.size for piece in pieces])
-        self._read(pieces, size)
+        with ExitStack() as calls:
+            for home in {piece.part.source.home for piece in pieces}:
+                calls.enter_context(home.calls.request())
+            self._read(pieces, size)
         for _, maps, attempts, blocks, _ in pieces:  # which are not kept: their files may be closed
             self._maps.append(maps)
             self._attempts.append(attempts)
@@ -149,8 +154,9 @@ class Gatherer(Generic[G]):
     def _of_region(self, run: Run) -> Iterator[G | ShuffleError]:
         region, wanted = run.region, run.ranges[0]
         try:
-            rows = region.rows(wanted.first, wanted.end, run.places)
-        except (TornFile, OSError) as error:
+            with region.home.calls.request():
+                rows = region.rows(wanted.first, wanted.end, run.places)
+        except UNREADABLE as error:
             yield from self._without(run, np.empty(0, REGION_ROW), error)
             return
         part, served = Part(region), 0
@@ -217,7 +223,7 @@ class Gatherer(Generic[G]):
         self._blocks = self._bytes = 0
         try:
             self._gathered.add(pieces)
-        except (TornFile, OSError):
+        except UNREADABLE:
             yield from self._one_by_one(pieces)
 
     def _one_by_one(self, pieces: Sequence[Piece]) -> Iterator[G | ShuffleError]:
@@ -229,7 +235,7 @@ class Gatherer(Generic[G]):
                 yield from self._sent()
             try:
                 self._gathered.add([piece])
-            except (TornFile, OSError) as error:
+            except UNREADABLE as error:
                 piece.part.failed = True
                 yield from self._sent()
                 yield from piece.instead(error)

@@ -20,6 +20,7 @@ from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity, peer_credentials
+from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 DATA_GRACE = 10.0
 HOUSEKEEPING_SECONDS = 5.0
+TIDY_SECONDS = 2.0  # for which housekeeping waits for the disks
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
@@ -64,7 +66,9 @@ class WorkerPart:
             app_max_bytes=options.app_max_bytes,
             tier=Tier(options.tier, self.id) if options.tier else None,
             merge_below=options.merge_below,
+            disk_timeout=options.disk_timeout,
         )
+        self.removals = Caretaker("removals")
         self.pool = BufferPool(options.memory)
         self.relay = Relay(options.relay_timeout)
         self.channels = ChannelRelay(
@@ -96,6 +100,8 @@ class WorkerPart:
                 f"cannot listen on {listen}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        self.store.start()
+        self.removals.start()
         if options.tier:
             self._mover.start()
         if options.merge_below:
@@ -135,12 +141,8 @@ class WorkerPart:
         """To be called every `look_seconds`."""
         self.relay.watch()
         self.store.close_idle()
-        try:
-            self.store.look()
-            self.store.drop_idle(self._options.staged_timeout)
-            self.store.empty_trash()
-        except OSError as error:
-            log.warning("what was removed cannot be deleted now: %s", error)
+        self.removals.wait(TIDY_SECONDS)
+        self.store.keep_house(self._options.staged_timeout, TIDY_SECONDS)
 
     def stop(self) -> bool:
         """End the streams. False when some stayed open: they die with the process."""
@@ -162,8 +164,8 @@ class WorkerPart:
 
     def close(self) -> None:
         """Close the files; committed outputs stay."""
+        self.removals.stop(TIDY_SECONDS)
         self.store.close()
-        self.store.empty_trash()
 
 
 def _note_refused(instruments: Instruments, error: ShuffleError) -> None:

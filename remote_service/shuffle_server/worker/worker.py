@@ -11,11 +11,13 @@ import pyarrow as pa
 from shuffle_api.errors import (
     AppExpired,
     AttemptSuperseded,
+    CommitMismatch,
     InvalidArgument,
     MapOutputLost,
     MapOutputNotWritten,
     ShuffleError,
     ShuttingDown,
+    StorageFailed,
     UnknownApp,
     UnknownShuffle,
 )
@@ -41,6 +43,19 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
+
+REFUSALS = (
+    AppExpired,
+    AttemptSuperseded,
+    CommitMismatch,
+    InvalidArgument,
+    MapOutputLost,
+    StorageFailed,
+    UnknownApp,
+    UnknownShuffle,
+)
+"""What a master answers to a commit that has not been recorded and will not be. After any other error it may have been:
+the answer was lost, or the master does not know whether its journal has it (DeadlineExceeded)."""
 
 
 class Worker:
@@ -187,10 +202,10 @@ class Worker:
         try:
             winner = self._coordinator.commit(staged.shuffle, output)
         except ShuffleError as error:
-            # Refused, or not durable: an output the registry does not stand for must not be there after a restart.
-            # Whether it stands for another attempt's, the failure of this request does not say, save that it is lost.
-            if held_output == staged.output or isinstance(error, MapOutputLost):
-                self.give_up(staged.shuffle, held_output, "its commit could not be recorded")
+            # A refused output must not be there after a restart. One that may have been recorded stays: the next commit
+            # of this map finds out. So does another attempt's, whose failure says nothing save that it is lost.
+            if isinstance(error, REFUSALS if held_output == staged.output else MapOutputLost):
+                self.give_up(staged.shuffle, held_output, "its commit was refused")
             raise
         if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
             # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.

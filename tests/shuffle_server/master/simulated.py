@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -53,12 +53,14 @@ class SimulatedFile:
 
 class SimulatedDirectory:
     """A Directory (`shuffle_server.master.files`). `steps` counts the calls that change something; the one with number
-    `crash_at` dies, having done a part of its work or nothing."""
+    `crash_at` dies, having done a part of its work or nothing; those with a number in `fail_at` raise OSError, having
+    done a part of theirs."""
 
     def __init__(self, crash_at: int = 0, seed: int = 0) -> None:
         self.crash_at, self.steps, self.random = crash_at, 0, random.Random(seed)
         self.room = 1 << 40
         self.failing_sync = False
+        self.fail_at: Collection[int] = ()
         self.inodes: dict[str, Inode] = {}
         self._synced: dict[str, Inode] = {}
         self._changes: list[Callable[[dict[str, Inode]], object]] = []
@@ -70,6 +72,9 @@ class SimulatedDirectory:
         if self.steps == self.crash_at:
             part()
             raise Crash
+        if self.steps in self.fail_at:
+            part()
+            raise OSError(errno.EIO, "Input/output error")
 
     def check_room(self, size: int) -> None:
         if size > self.room:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shuffle_api.errors import ShuttingDown, StorageFailed
+from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation, RegisterApp
 from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
-from shuffle_server.master.log import OperationLog, log_name
+from shuffle_server.master.log import NoState, OperationLog, log_name
+from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import LOG, FrameFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.simulated import SimulatedDirectory
@@ -25,7 +27,7 @@ def operation(number: int, size: int = 0) -> RegisterApp:
 
 
 def put(log: OperationLog, *operations: Operation) -> None:
-    log.wait(log.append(b"".join(map(encode, operations)), len(operations)))
+    log.wait(log.append(b"".join(map(encode, operations)), operations))
 
 
 def frames(directory: Directory, lsn: int = 1) -> Iterator[list[Operation]]:
@@ -62,7 +64,7 @@ def test_without_sync_they_survive_the_process() -> None:
 class SlowDirectory(LocalDirectory):
     """Whose files' syncs wait for a permit each, once `slow`."""
 
-    slow = False
+    slow = failing = False
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -82,6 +84,9 @@ class SlowFile:
             self._directory.syncs += 1
             self._directory.begun.release()
             assert self._directory.go.acquire(timeout=TIMEOUT)
+        if self._directory.failing:
+            self._directory.failing = False
+            raise OSError(errno.EIO, "Input/output error")
         self._file.sync()
 
 
@@ -92,7 +97,7 @@ def test_all_that_wait_during_a_sync_share_the_next_one(tmp_path: Path) -> None:
     first = threading.Thread(target=put, args=(log, operation(0)))
     first.start()
     assert directory.begun.acquire(timeout=TIMEOUT)
-    places = [log.append(encode(operation(n)), 1) for n in range(1, 20)]
+    places = [log.append(encode(operation(n)), [operation(n)]) for n in range(1, 20)]
     waiters = [threading.Thread(target=log.wait, args=(place,)) for place in places]
     for waiter in waiters:
         waiter.start()
@@ -109,7 +114,7 @@ def test_a_barrier_waits_for_what_others_have_appended_and_costs_nothing_after(t
     directory = SimulatedDirectory()
     log = OperationLog(directory, 0, 1, sync=True)
     assert log.barrier() is None
-    log.append(encode(operation(0)), 1)
+    log.append(encode(operation(0)), [operation(0)])
     log.wait(log.barrier())
     assert logged(directory.after_power_cut()) == [operation(0)]
     assert log.barrier() is None
@@ -128,7 +133,7 @@ def test_operations_that_go_together_are_one_frame() -> None:
 def test_a_switch_divides_the_operations_exactly_where_it_was_asked_for() -> None:
     directory = SimulatedDirectory()
     log = OperationLog(directory, 0, 1, sync=True)
-    log.append(encode(operation(1)), 1)
+    log.append(encode(operation(1)), [operation(1)])
     place = log.switch()
     put(log, operation(2))
     assert log.wait(place) == 1
@@ -140,48 +145,134 @@ def test_a_switch_divides_the_operations_exactly_where_it_was_asked_for() -> Non
 def test_when_no_new_file_can_be_made_the_old_one_stays_in_use() -> None:
     directory = SimulatedDirectory()
     log = OperationLog(directory, 0, 1, sync=True)
+    put(log, operation(0))
     directory.room = 0
     assert log.wait(log.switch()) is None
     directory.room = 10_000
     put(log, operation(1))
-    assert logged(directory) == [operation(1)]
+    assert logged(directory) == [operation(0), operation(1)]
     log.close()
 
 
-def test_a_full_disk_leaves_no_half_frame_and_all_is_written_in_order_when_there_is_room(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_a_new_file_that_may_not_last_is_not_there_for_a_recovery_to_go_on_in(steps: int) -> None:
+    directory = SimulatedDirectory()
+    log = OperationLog(directory, 0, 1, sync=True)
+    put(log, operation(0))
+    directory.fail_at = {directory.steps + steps}
+    log.wait(log.switch())
+    put(log, operation(1))
+    log.close()
+    registry = recover(directory.after_power_cut()).registry
+    assert [each.app for each in registry.apps()] == ["a0", "a1"]
+
+
+def test_a_file_without_operations_is_not_replaced() -> None:
+    directory = SimulatedDirectory()
+    log = OperationLog(directory, 0, 1, sync=True)
+    before = directory.steps
+    assert log.wait(log.switch()) == 0
+    assert directory.steps == before
+    log.close()
+
+
+def test_what_a_full_disk_refuses_is_never_written_and_the_rest_is_in_order(tmp_path: Path) -> None:
     with mounted_tmpfs(tmp_path / "small", 1 << 20) as root:
         log = OperationLog(LocalDirectory(root), 0, 1, sync=True)
         ballast = fill(root)
-        refused = 0
+        taken: list[Operation] = []
+        refused: list[str] = []
         for n in range(100):
+            if n == 50:
+                ballast.unlink()
             try:
                 put(log, operation(n, 1000))
-            except StorageFailed:
-                refused += 1
+                taken.append(operation(n, 1000))
+            except StorageFailed as error:
+                refused.append(error.message)
         assert refused
-        with pytest.raises(StorageFailed, match="No space left"):
-            log.wait(log.barrier())
-        assert logged(LocalDirectory(root)) == [operation(n, 1000) for n in range(100 - refused)]
-        ballast.unlink()
-        log.wait(log.barrier())
+        assert all("No space left" in message for message in refused)
+        assert taken[-1] == operation(99, 1000)
+        assert not log.failing
+        assert logged(LocalDirectory(root)) == taken
         log.close()
-        assert logged(LocalDirectory(root)) == [operation(n, 1000) for n in range(100)]
+        assert logged(LocalDirectory(root)) == taken
 
 
-def test_after_a_failed_sync_nothing_is_acknowledged_any_more() -> None:
+class Reverts(NoState):
+    """Counts how often the state went back to what is durable."""
+
+    count = 0
+
+    def revert(self) -> None:
+        self.count += 1
+
+
+def test_what_waits_behind_a_refused_operation_is_refused_with_it(tmp_path: Path) -> None:
+    directory, state = SlowDirectory(tmp_path), Reverts()
+    log = OperationLog(directory, 0, 1, sync=True, state=state, thread="writer")
+    directory.slow = True
+    places = [log.append(encode(operation(0)), [operation(0)])]
+    assert directory.begun.acquire(timeout=TIMEOUT)
+    directory.failing = True
+    places += [log.append(encode(operation(n)), [operation(n)]) for n in range(1, 4)]
+    directory.slow = False
+    directory.go.release()
+    for place in places:
+        with pytest.raises(StorageFailed):
+            log.wait(place)
+    assert state.count == 1
+    assert log.barrier() is None
+    directory.failing = False
+    put(log, operation(9))
+    log.close()
+    assert [each for found in map(list, frames(directory)) for each in found] == [operation(9)]
+
+
+def test_a_wait_for_a_disk_that_hangs_has_an_end_and_nothing_but_the_writer_is_stuck(tmp_path: Path) -> None:
+    directory = SlowDirectory(tmp_path)
+    log = OperationLog(directory, 0, 1, sync=True, timeout=0.2, thread="writer")
+    directory.slow = True
+    place = log.append(encode(operation(0)), [operation(0)])
+    for _ in range(3):
+        with pytest.raises(DeadlineExceeded, match="took more than"):
+            log.wait(place)
+    directory.slow = False
+    directory.go.release()
+    log = OperationLog(LocalDirectory(tmp_path / "other"), 0, 1, sync=True, thread="writer")
+    put(log, operation(1))
+    log.close()
+
+
+def test_after_a_failed_sync_the_log_begins_again_and_what_was_refused_is_not_found() -> None:
+    directory = SimulatedDirectory()
+    log = OperationLog(directory, 0, 1, sync=True)
+    put(log, operation(0))
+    directory.fail_at = {directory.steps + 2}  # a write, then its sync
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        put(log, operation(1))
+    assert log.given_up is None
+    put(log, operation(2))
+    assert [name for name in directory.names() if name.startswith("snapshot")] == ["snapshot-0000000000000001"]
+    assert logged(directory.after_power_cut(), 2) == [operation(2)]
+    log.close()
+
+
+def test_while_it_cannot_begin_again_nobody_is_told_what_became_of_the_operations() -> None:
     directory = SimulatedDirectory()
     log = OperationLog(directory, 0, 1, sync=True)
     put(log, operation(0))
     directory.failing_sync = True
-    with pytest.raises(StorageFailed, match="Input/output error") as caught:
-        put(log, operation(1))
-    assert "start the master again" in caught.value.remedy
-    directory.failing_sync = False
-    with pytest.raises(StorageFailed, match="not trusted any more"):
-        put(log, operation(2))
-    with pytest.raises(StorageFailed):
-        log.wait(log.barrier())
+    for _ in range(2):
+        with pytest.raises(DeadlineExceeded, match=r"is not trusted: Input/output error") as caught:
+            put(log, operation(1))
+        assert log.given_up is caught.value
     assert logged(directory.after_power_cut())[:1] == [operation(0)]
+    directory.failing_sync = False
+    put(log, operation(2))
+    assert log.given_up is None
+    assert logged(directory.after_power_cut(), 2) == [operation(2)]
+    log.close()
 
 
 def test_a_closed_log_takes_nothing() -> None:

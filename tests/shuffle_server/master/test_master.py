@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -37,7 +37,6 @@ from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Check, Master, Outcome
 from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import DamagedFile
-from tests.shuffle_server.helpers import fill, mounted_tmpfs
 from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, SHUFFLE, commit, registry_after
 from tests.shuffle_server.master.simulated import SimulatedDirectory
 
@@ -153,50 +152,6 @@ def test_an_expiry_tells_of_the_application_and_its_shuffles() -> None:
         master.registry.spec(SHUFFLE)
 
 
-def test_while_the_disk_is_full_nothing_new_is_taken_and_all_is_there_when_it_has_room(tmp_path: Path) -> None:
-    with mounted_tmpfs(tmp_path / "small", 1 << 20) as root:
-        master = Master(root / "master", sync=True)
-        master.apply_all(BEGIN)
-        ballast = fill(root)
-        acknowledged, refused = [], []
-        for n in range(60):
-            try:
-                master.apply(commit(n))
-                acknowledged.append(n)
-            except StorageFailed:
-                refused.append(n)
-        # One was under way when the disk ran full; those after it were refused before anything happened.
-        visible = [each.output.map for each in master.registry.map_outputs(SHUFFLE)[0]]
-        assert refused
-        assert visible == [*acknowledged, refused[0]]
-        master.settle()
-        with pytest.raises(StorageFailed, match="free space on the master's disk"):
-            master.materialize()
-        ballast.unlink()
-        master.apply(commit(1000))
-        master.close()
-        again = Master(root / "master")
-        recovered = [each.output.map for each in again.registry.map_outputs(SHUFFLE)[0]]
-        assert recovered == [*visible, 1000]
-        again.close()
-
-
-def test_a_refusal_waits_until_what_it_is_based_on_is_durable() -> None:
-    directory = SimulatedDirectory()
-    master = Master(directory, sync=True)
-    master.apply_all(BEGIN)
-    directory.room = 0
-    with pytest.raises(StorageFailed):
-        master.apply(commit(0))
-    with pytest.raises(StorageFailed):
-        master.apply(commit(0, attempt=1))
-    directory.room = 10_000
-    with pytest.raises(AttemptSuperseded):
-        master.apply(commit(0, attempt=1))
-    assert recover(directory.after_power_cut()).registry.map_output(SHUFFLE, 0) == commit(0).output
-    master.close()
-
-
 # ------------------------------------------------------------------------------------------ snapshots
 
 
@@ -233,35 +188,6 @@ def test_work_goes_on_while_a_snapshot_is_made() -> None:
     assert after.registry == registry_after([*BEGIN, *map(commit, range(n))])
     assert after.snapshot == info.lsn
     master.close()
-
-
-@pytest.mark.parametrize(
-    ("removal", "again", "deletions"),
-    [(UnregisterApp(SHUFFLE.app), ShuffleId(SHUFFLE.app, 2), 2), (UnregisterShuffle(SHUFFLE), SHUFFLE, 1)],
-    ids=["app", "shuffle"],
-)
-def test_a_shuffle_begins_when_the_files_of_earlier_ones_are_deleted(
-    master: Master, removal: Operation, again: ShuffleId, deletions: int
-) -> None:
-    done: list[str] = []
-    for operation in BEGIN:
-        master.apply(operation)
-
-    def begin_again() -> None:
-        master.apply(BEGIN[0])
-        master.apply(RegisterShuffle(ShuffleSpec(again, 4, 2, "zstd:3", "spark")))
-        done.append("begun")
-
-    with ThreadPoolExecutor(1) as pool:
-
-        def delete(event: Event) -> None:
-            if isinstance(event, ShuffleRemoved | AppRemoved):
-                wait([pool.submit(begin_again)], 0.3)
-                done.append("deleted")
-
-        master.subscribe(delete)
-        master.apply(removal)
-    assert done == ["deleted"] * deletions + ["begun"] * deletions
 
 
 def test_a_snapshot_is_restored_into_an_empty_registry_and_durable(tmp_path: Path) -> None:

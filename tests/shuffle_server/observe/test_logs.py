@@ -143,7 +143,7 @@ def test_records_of_a_server_say_whom_they_are_about(tmp_path: Path) -> None:
                 client.push(target, [], first_block=0, end=Totals(), commit=True)
             with closing(ControlClient(server.control, client="test")) as control, pytest.raises(UnknownApp):
                 control.call("Heartbeat", pb.HeartbeatRequest(app="stranger"))
-            [path] = server.data_dir.rglob("0.out")
+            [path] = server.data_dir.rglob("0.0.out")
             path.unlink()
             with pytest.raises(MapOutputLost):
                 read_all(plugin, handle)

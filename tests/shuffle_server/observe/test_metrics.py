@@ -120,7 +120,7 @@ def test_refusals_and_losses_are_counted_by_their_code(server: ServerProcess, pl
             client.push(target, [], first_block=0, end=Totals(), commit=True)
         with closing(ControlClient(server.control, client="test")) as control, pytest.raises(UnknownApp):
             control.call("Heartbeat", pb.HeartbeatRequest(app="stranger"))
-        [path] = server.data_dir.rglob("0.out")
+        [path] = server.data_dir.rglob("0.0.out")
         path.unlink()
         with pytest.raises(MapOutputLost):
             read_all(plugin, handle)

@@ -1,0 +1,107 @@
+"""Deleting the files of what is gone from the catalog: the caretaker of each directory does it, and nobody waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from shuffle_api.ids import ShuffleId
+from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.cold import ColdOutputs, stub_path
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.kept import KeptOutputs
+from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of
+from shuffle_server.store.regions import Regions
+from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.trash import recycle
+
+
+class Deletion:
+    """Deletes what a store has removed. Thread-safe; no call waits for a disk."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        directories: Iterable[DataDirectory],
+        kept: KeptOutputs,
+        regions: Regions,
+        cold: ColdOutputs | None,
+    ) -> None:
+        self._catalog, self._directories = catalog, directories
+        self._kept, self._regions, self._cold = kept, regions, cold
+
+    def output(self, shuffle: ShuffleId, held: Held) -> None:
+        """A committed output that was retired."""
+        held.home.caretaker.later(partial(self._output, shuffle, held))
+
+    def _output(self, shuffle: ShuffleId, held: Held) -> None:
+        held.home.unlink(held.home.paths.committed_text(shuffle, held.output))
+        if self._cold is not None:
+            held.home.unlink(stub_path(held, shuffle))
+            self._cold.removed()
+        self._kept.prune()
+        self._catalog.retired(shuffle, held.output)
+
+    def shuffle(self, shuffle: ShuffleId, staged: Sequence[StagedOutput]) -> None:
+        """All of a shuffle; `staged` was being written."""
+        self._all(lambda s: s == shuffle, staged, partial(_delete_shuffle, shuffle))
+
+    def app(self, app: str, staged: Sequence[StagedOutput]) -> None:
+        """All of an application."""
+        self._all(lambda s: s.app == app, staged, partial(_delete_app, app))
+
+    def _all(
+        self,
+        concerned: Callable[[ShuffleId], bool],
+        staged: Sequence[StagedOutput],
+        delete: Callable[[DataDirectory], None],
+    ) -> None:
+        for directory in self._directories:
+            ended = [output for output in staged if output.home is directory]
+            directory.caretaker.later(partial(self._in_directory, directory, concerned, ended, delete))
+
+    def _in_directory(
+        self,
+        directory: DataDirectory,
+        concerned: Callable[[ShuffleId], bool],
+        staged: Sequence[StagedOutput],
+        delete: Callable[[DataDirectory], None],
+    ) -> None:
+        for output in staged:
+            output.close()
+        directory.forget(concerned)
+        self._kept.prune()
+        self._regions.forget(concerned)
+        if self._cold is not None:
+            self._cold.removed()
+        delete(directory)
+
+    def sweep(self, directory: DataDirectory, written: Callable[[], set[str]]) -> None:
+        """What was removed, or given up as lost, while a directory was out. `written`: the files that are staged."""
+        for shuffle in directory.shuffles():
+            if shuffle not in self._catalog:
+                directory.trash(directory.paths.shuffle_text(shuffle))
+                continue
+            for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
+                if not self._catalog.places(shuffle, attempt_of(path.name), directory):
+                    directory.unlink(path)
+            found = list(directory.paths.shuffle(shuffle).glob(f"*{PARTIAL}"))
+            staged = written()  # afterwards: what is begun meanwhile was not found
+            for path in found:
+                if path.stem.rpartition(".")[2].isdecimal() and str(path) not in staged:  # else a stub's, or cold
+                    directory.unlink(path)
+
+
+def _delete_shuffle(shuffle: ShuffleId, directory: DataDirectory) -> None:
+    removed = directory.trash(directory.paths.shuffle_text(shuffle))
+    if removed is not None:
+        recycle(directory.spares, shuffle.app, removed)
+    with suppress(OSError):
+        os.rmdir(directory.paths.app_text(shuffle.app))  # the last shuffle takes the app's directory along
+
+
+def _delete_app(app: str, directory: DataDirectory) -> None:
+    directory.trash(directory.paths.app_text(app))
+    directory.spares.drop(app)

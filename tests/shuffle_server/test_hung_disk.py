@@ -1,0 +1,241 @@
+"""Disks whose calls do not return: their directory is out, and nothing else is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError, StorageFailed
+from shuffle_api.ids import MapAttempt
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.store import calls as calls_module
+from shuffle_server.store.calls import DiskCalls
+from shuffle_server.store.caretaker import Caretaker
+from shuffle_server.store.store import Store
+from shuffle_transport.control_client import ControlClient
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from tests.hung_disk import hang_below
+from tests.shuffle_server.helpers import SPEC, batch, block, mounted_tmpfs, read_all, write_map
+
+DEADLINE = 60.0
+LIMIT = 1.0  # --disk-timeout
+
+
+def eventually(seen: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + DEADLINE
+    while not seen():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.05)
+
+
+class HungServer:
+    """A server with the data directories `first` and `second`. Calls below `hung` hang between `hang` and `go_on`."""
+
+    def __init__(self, root: Path, hung: str) -> None:
+        self.first, self.second, self._flag = root / "first", root / "second", root / "flag"
+        command = [sys.executable, "-m", "tests.hung_disk", str(root / hung), str(self._flag), "server"]
+        command += ["--listen", "127.0.0.1:0", "--data-dir", f"{self.first},{self.second}"]
+        command += ["--control-threads", "4", "--disk-timeout", f"{LIMIT}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        names = dict(word.split("=") for word in self._process.stdout.readline().split()[1:])
+        self.control = names["control"]
+        self._client = ControlClient(self.control, client="test", timeout=DEADLINE)
+
+    def hang(self) -> None:
+        self._flag.touch()
+
+    def go_on(self) -> None:
+        self._flag.unlink(missing_ok=True)
+
+    def out(self) -> list[str]:
+        """Why its directories are out, of each."""
+        reply: pb.StatusReply = self._client.call("Status", pb.StatusRequest())
+        return [disk.out for disk in reply.states[0].disks]
+
+    def plugin(self, timeout: float = DEADLINE) -> RemoteShuffle:
+        return RemoteShuffle({"server": self.control, "hand_over": "off", "timeout": timeout, "retry": 0})
+
+    def close(self) -> None:
+        self._client.close()
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def data_hangs(tmp_path: Path) -> Iterator[HungServer]:
+    with mounted_tmpfs(tmp_path / "first", 64 << 20):  # it has less room: outputs go to the second
+        server = HungServer(tmp_path, "second")
+        yield server
+        server.close()
+
+
+@pytest.fixture
+def journal_hangs(tmp_path: Path) -> Iterator[HungServer]:
+    server = HungServer(tmp_path, "first/master")
+    yield server
+    server.close()
+
+
+def test_a_directory_that_hangs_is_out_others_go_on_and_it_comes_back(data_hangs: HungServer) -> None:
+    with data_hangs.plugin() as plugin, plugin.master("live") as master:
+        data_hangs.hang()
+        eventually(lambda: bool(data_hangs.out()[1]), "it is taken out")
+        assert "has not returned" in data_hangs.out()[1]
+        assert not data_hangs.out()[0]
+        handle = master.register_shuffle(2, 8)
+        written = [record for map_id in range(8) for record in write_map(plugin, handle, map_id)]
+        assert read_all(plugin, handle) == sorted(written)
+        data_hangs.go_on()
+        eventually(lambda: not data_hangs.out()[1], "it is back")
+
+
+def test_removal_and_the_next_run_wait_for_no_disk_that_hangs(data_hangs: HungServer) -> None:
+    with data_hangs.plugin() as plugin, plugin.master("live") as live:
+        seen = live.register_shuffle(1, 1)
+        with plugin.master("etl") as first:
+            handle = first.register_shuffle(1, 4)
+            for map_id in range(4):
+                write_map(plugin, handle, map_id)
+            data_hangs.hang()
+        for _ in range(6):  # more often than there are control threads
+            with plugin.master("etl") as again:
+                again.register_shuffle(1, 1)
+                assert live.map_outputs(seen) == []
+        data_hangs.go_on()
+        folder = data_hangs.second / "worker" / "apps"
+        eventually(lambda: not list(folder.rglob("*.out")), "the files are deleted later")
+
+
+def test_outputs_of_a_directory_that_hangs_are_lost_and_written_again_elsewhere(data_hangs: HungServer) -> None:
+    with data_hangs.plugin() as plugin, plugin.master("app") as master:
+        handle = master.register_shuffle(1, 8)
+        written = {map_id: write_map(plugin, handle, map_id) for map_id in range(8)}
+        lost = {int(path.name.partition(".")[0]) for path in data_hangs.second.rglob("*.out")}
+        assert lost == set(range(8))
+        data_hangs.hang()
+        eventually(lambda: bool(data_hangs.out()[1]), "it is taken out")
+        for attempt in range(1, 20):
+            try:
+                found = read_all(plugin, handle)
+                break
+            except MapOutputLost as error:
+                map_id = -1 if error.output is None else error.output.map
+                written[map_id] = write_map(plugin, handle, map_id, attempt=attempt)
+        assert found == sorted(record for records in written.values() for record in records)
+
+
+def test_while_the_journal_hangs_changes_end_in_time_and_what_needs_no_disk_is_answered(
+    journal_hangs: HungServer,
+) -> None:
+    with journal_hangs.plugin() as plugin, plugin.master("live") as live:
+        seen = live.register_shuffle(1, 1)
+        journal_hangs.hang()
+
+        def register(number: int) -> type[ShuffleError] | None:
+            try:
+                live.register_shuffle(1, 1, shuffle=100 + number)
+            except ShuffleError as error:
+                return type(error)
+            return None
+
+        with ThreadPoolExecutor(12) as pool:
+            under_way = [pool.submit(register, number) for number in range(12)]
+            client = ControlClient(journal_hangs.control, client="test", timeout=DEADLINE)
+            for _ in range(10):
+                client.call("Heartbeat", pb.HeartbeatRequest(app=seen.spec.id.app))
+                assert live.map_outputs(seen) == []
+            client.close()
+            assert {each.result(DEADLINE) for each in under_way} <= {DeadlineExceeded, Overloaded}
+        journal_hangs.go_on()
+        eventually(lambda: register(50) is None, "it goes on")
+
+
+# ------------------------------------------------------------------------------------------ the parts
+
+
+def test_calls_are_refused_while_the_directorys_own_does_not_return() -> None:
+    calls = DiskCalls(Path("/data"), limit=0.05)
+    with calls.own():
+        eventually(lambda: bool(calls.hang), "it hangs")
+        assert calls.slow or calls_module.SLOW_SECONDS > 0.05
+        with pytest.raises(StorageFailed, match="/data: a call to the file system has not returned"), calls.request():
+            pass
+        calls.alive()
+        assert not calls.hang
+    with calls.request(), calls.request():
+        pass
+    assert not calls.hang
+
+
+def test_no_more_calls_than_so_many_are_under_way_and_the_next_waits_until_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls_module, "MOST_CALLS", 2)
+    calls, go, inside = DiskCalls(Path("/data"), limit=0.2), threading.Event(), threading.Semaphore(0)
+
+    def call() -> None:
+        with calls.request():
+            inside.release()
+            assert go.wait(DEADLINE)
+
+    with ThreadPoolExecutor(3) as pool:
+        two = [pool.submit(call) for _ in range(2)]
+        for _ in two:
+            assert inside.acquire(timeout=DEADLINE)
+        with pytest.raises(StorageFailed, match="2 calls to the file system are under way"), calls.request():
+            pass
+        eventually(lambda: bool(calls.hang), "none of them returns")
+        go.set()
+        for each in two:
+            each.result(DEADLINE)
+    with calls.request():
+        pass
+
+
+def test_a_caretaker_does_what_it_is_given_in_turn_and_survives_what_fails() -> None:
+    done: list[int] = []
+    caretaker = Caretaker("test")
+    caretaker.later(lambda: done.append(0))
+    assert done == [0]
+
+    def fail() -> None:
+        raise OSError("the disk")
+
+    caretaker.start()
+    for number in (1, 2):
+        caretaker.later(fail)
+        caretaker.later(lambda number=number: done.append(number))  # type: ignore[misc]
+    assert caretaker.wait(DEADLINE)
+    assert done == [0, 1, 2]
+    caretaker.stop(DEADLINE)
+
+
+def test_a_store_takes_new_outputs_elsewhere_and_refuses_those_that_hang(tmp_path: Path) -> None:
+    flag, roots = tmp_path / "flag", [tmp_path / "a", tmp_path / "b"]
+    store = Store(*roots, disk_timeout=0.2)
+    store.add_shuffle(SPEC.id)
+    store.start()
+    with hang_below(roots[0], flag):
+        staged = store.stage(SPEC, MapAttempt(0, 0), "none")
+        other = store.stage(SPEC, MapAttempt(1, 0), "none")
+        hung, works = (staged, other) if staged.home.root == roots[0] else (other, staged)
+        flag.touch()
+        store.keep_house(600.0, 0.0)
+        eventually(lambda: bool(store.statistics().disks[0].out), "it is out")
+        with pytest.raises(StorageFailed, match="has not returned"):
+            hung.append(hung.take_turn(), batch([block(0, b"x")]))
+        works.append(turn := works.take_turn(), batch([block(0, b"x")]))
+        assert store.publish(works, turn) is not None
+        assert store.stage(SPEC, hung.output, "none").home.root == roots[1]
+        assert store.free_bytes() > 0
+        flag.unlink()
+        eventually(lambda: not store.statistics().disks[0].out, "it is back")
+    store.close()
