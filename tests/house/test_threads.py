@@ -10,7 +10,6 @@ BLIND = re.compile(r"except (Exception|BaseException)\b.*noqa: BLE001|^\s*except
 THREADS = {
     "shuffle_api/shuffle_api/periodic.py",
     "shuffle_api/shuffle_api/testing/plugin_tests/base.py",  # callers of a test
-    "remote_service/shuffle_server/master/postgres/session.py",  # ends the leadership when it ends
 }
 SURVIVING = {
     "shuffle_api/shuffle_api/periodic.py",

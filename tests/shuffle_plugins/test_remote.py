@@ -53,7 +53,7 @@ class TestRemoteShuffle(ShufflePluginTests):
     def lose_map_output(self, plugin: ShufflePlugin, handle: ShuffleHandle, output: MapOutput) -> None:
         shuffle = handle.spec.id
         [path] = (self.server.data_dir / "worker/apps" / shuffle.app / folder_of(shuffle)).glob(
-            f"{output.output.map}.out"
+            f"{output.output.map}.*.out"
         )
         path.unlink()
         with plugin.reader(handle, range(handle.spec.partitions)) as reader, pytest.raises(MapOutputLost):

@@ -31,6 +31,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.refusal import guard
 from shuffle_server.master.streams import ControlServer, OpenStreams, StreamThreads
+from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import Watchers
 from shuffle_server.proto import registry_pb2_grpc as registry_rpc
 from shuffle_server.security import OPEN, ServerSecurity, ServerTls
@@ -283,7 +284,7 @@ class ControlService(rpc.ShuffleControlServicer):
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         def reply() -> pb.StatusReply:
             pushed, pulled = self._workers.traffic()
-            apps, shuffles = self._summary(request.app)
+            apps, shuffles = summary(self.master, request.app)
             return pb.StatusReply(
                 server=f"flight-shuffle/{self._version}",
                 epoch=self.master.epoch,
@@ -297,47 +298,6 @@ class ControlService(rpc.ShuffleControlServicer):
             )
 
         return guard(context, reply)
-
-    def _summary(self, only: str) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus]]:
-        apps: list[pb.AppStatus] = []
-        shuffles: list[pb.ShuffleStatus] = []
-        with self.master.lock:
-            registry = self.master.registry
-            for app in registry.apps():
-                if only and only not in (app.app, name_of(app.app)):
-                    continue
-                bytes_of_app = count = 0
-                for spec in registry.shuffles(app.app):
-                    outputs = registry.map_outputs(spec.id)[0]
-                    stored = sum(o.totals.bytes for o in outputs)
-                    count += 1
-                    bytes_of_app += stored
-                    shuffles.append(
-                        pb.ShuffleStatus(
-                            shuffle=messages.key_of(spec.id),
-                            partitions=spec.partitions,
-                            maps=spec.maps,
-                            committed=len(outputs),
-                            totals=pb.Totals(
-                                blocks=sum(o.totals.blocks for o in outputs),
-                                bytes=stored,
-                                raw_bytes=sum(o.totals.raw_bytes for o in outputs),
-                                records=sum(o.totals.records for o in outputs),
-                            ),
-                            replicas=spec.replicas,
-                            degraded=sum(len(o.workers) < spec.replicas for o in outputs),
-                        )
-                    )
-                apps.append(
-                    pb.AppStatus(
-                        app=app.app,
-                        name=app.name,
-                        idle_seconds=self.master.idle(app.app),
-                        shuffles=count,
-                        bytes=bytes_of_app,
-                    )
-                )
-        return apps, shuffles
 
     def _worker_messages(self) -> list[pb.Worker]:
         found = [messages.worker_message(worker) for worker in self._workers.workers()]

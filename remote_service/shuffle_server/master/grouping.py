@@ -18,9 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from shuffle_api.errors import DeadlineExceeded, InternalError, ShuffleError
+from shuffle_api.periodic import StreamThread, guarded
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -64,7 +66,8 @@ class Batcher(Generic[Item, Result]):
         thread: str = "",
     ) -> None:
         self._work, self._timeout, self._what, self._linger = work, timeout, what, linger
-        self._name, self._thread = thread, threading.Thread()
+        self._name = thread
+        self._thread: StreamThread | None = None
         self._closed = False
         lock = threading.Lock()
         self._done = threading.Condition(lock)  # a group is done
@@ -82,8 +85,8 @@ class Batcher(Generic[Item, Result]):
                 self._company.notify()
             if self._name:
                 self._due.notify()
-                if not self._thread.is_alive():  # the first item, or a bug ended the thread
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                if self._thread is None:
+                    self._thread = StreamThread(self._name, self._run, lambda error: None)
                     self._thread.start()
             return Ticket(self._next, len(self._next.items) - 1)
 
@@ -120,7 +123,7 @@ class Batcher(Generic[Item, Result]):
 
     def _run(self) -> None:
         while (group := self._take()) is not None:
-            self._lead(group)
+            guarded(self._what, partial(self._lead, group), lambda error: None)  # those who wait get it
 
     def _take(self) -> Group[Item, Result] | None:
         """The next group, None at the end: for the thread."""
@@ -136,7 +139,7 @@ class Batcher(Generic[Item, Result]):
         with self._done:
             self._closed = True
             self._due.notify()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(timeout)
 
     def _lead(self, group: Group[Item, Result]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, TypeVar
+
+from shuffle_api.periodic import StreamThread
 
 Answer = TypeVar("Answer")
 
@@ -33,7 +36,7 @@ class Aside(Generic[Answer]):
         with self._lock:
             if self._answered.is_set():
                 self._answered = threading.Event()
-                threading.Thread(target=self._ask, args=(self._answered,), name="aside", daemon=True).start()
+                StreamThread("aside", partial(self._ask, self._answered), lambda error: None).start()
             answered = self._answered
         return self._last if answered.wait(self._seconds) else self._otherwise(self._last)
 

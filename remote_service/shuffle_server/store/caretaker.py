@@ -11,8 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
-from shuffle_api.errors import ShuffleError
+from shuffle_api.periodic import StreamThread, guarded
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +31,14 @@ class Caretaker:
         self._name, self._around = name, around
         self._changed = threading.Condition()
         self._tasks: deque[tuple[str, Task]] = deque()
-        self._thread: threading.Thread | None = None
+        self._thread: StreamThread | None = None
         self._stopping = False
 
     def start(self) -> None:
         """Have a thread of its own do them from now on."""
         with self._changed:
-            self._restart()
+            self._thread = StreamThread(self._name, self._run, self._note)
+            self._thread.start()
 
     def stop(self, timeout: float) -> None:
         """End the thread after what it has to do; it is left to itself after `timeout` seconds."""
@@ -53,8 +55,6 @@ class Caretaker:
                 if not once or all(name != once for name, _ in self._tasks):
                     self._tasks.append((once, task))
                     self._changed.notify_all()
-                if not self._thread.is_alive():  # a bug ended it
-                    self._restart()
                 return
         self._do(task)
 
@@ -63,10 +63,6 @@ class Caretaker:
         done = threading.Event()
         self.later(done.set)
         return done.wait(timeout)
-
-    def _restart(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
 
     def _run(self) -> None:
         while True:
@@ -78,8 +74,14 @@ class Caretaker:
             self._do(task)
 
     def _do(self, task: Task) -> None:
+        guarded(self._name, partial(self._try, task), self._note)
+
+    def _try(self, task: Task) -> None:
         try:
             with self._around():
                 task()
-        except (ShuffleError, OSError) as error:
-            log.warning("%s: %s; it is tried again later", self._name, error)
+        except OSError as error:
+            self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        log.warning("%s: %s; it is tried again later", self._name, error)
