@@ -1,0 +1,65 @@
+"""The simulation: a seed replays exactly, planted bugs are found, and fresh seeds find none."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.simulate.schedule import Schedule, make
+from bench.simulate.shrink import shrink
+
+ROOT = Path(__file__).parents[2]
+CI_SECONDS = os.environ.get("SIMULATE_SECONDS", "60")
+
+
+def child(*arguments: str) -> str:
+    """What a process that runs schedules prints."""
+    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "bench.simulate.child", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=True)
+    return done.stdout
+
+
+def failures(output: str) -> list[dict[str, object]]:
+    return [said for said in map(json.loads, output.splitlines()) if "seed" in said]
+
+
+def test_a_seed_has_the_same_trace_each_time() -> None:
+    traces = [child("--first", "4711", "--trace") for _ in range(2)]
+    assert len(traces[0].splitlines()) > 20
+    assert traces[0].splitlines()[0] == traces[1].splitlines()[0]  # with the hash of the trace
+
+
+def test_a_seed_has_the_same_trace_after_others() -> None:
+    alone = child("--first", "4713", "--trace").splitlines()[0]
+    after = child("--first", "4710", "--seeds", "4", "--hashes").splitlines()
+    assert alone == f"seed 4713, trace {json.loads(after[3])['hash']}"
+
+
+def test_fresh_seeds_find_nothing() -> None:
+    first = secrets.randbits(40)
+    output = child("--first", str(first), "--seconds", CI_SECONDS)
+    assert sum(json.loads(line).get("done", 0) for line in output.splitlines()) > 10
+    assert failures(output) == [], f"python -m bench.simulate --shrink --seed N shows one; first seed {first}"
+
+
+def test_a_failing_schedule_is_made_small() -> None:
+    schedule = next(each for each in map(make, range(1000)) if len(each.faults) > 3 and len(each.jobs) > 1)
+    needed = schedule.faults[2]
+
+    def fails(candidate: Schedule) -> bool:
+        return needed in candidate.faults
+
+    small = shrink(schedule, fails)
+    assert small.faults == (needed,)
+    assert len(small.jobs) == 1
+    assert small.seed == schedule.seed
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_schedule_is_that_of_its_seed(seed: int) -> None:
+    assert make(seed) == make(seed) != make(seed + 1000)
