@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.simulate.planted import PLANTS
 from bench.simulate.schedule import Schedule, make
 from bench.simulate.shrink import shrink
 
@@ -45,6 +46,12 @@ def test_fresh_seeds_find_nothing() -> None:
     output = child("--first", str(first), "--seconds", CI_SECONDS)
     assert sum(json.loads(line).get("done", 0) for line in output.splitlines()) > 10
     assert failures(output) == [], f"python -m bench.simulate --shrink --seed N shows one; first seed {first}"
+
+
+@pytest.mark.parametrize("bug", sorted(PLANTS))
+def test_a_planted_bug_is_found(bug: str) -> None:
+    found = failures(child("--first", "1", "--plant", bug, "--seconds", "300", "--stop-at-first"))
+    assert found, PLANTS[bug].what
 
 
 def test_a_failing_schedule_is_made_small() -> None:
