@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from shuffle_api.address import parse_address
@@ -25,7 +26,7 @@ class FaultProxy:
     """
 
     def __init__(self, target: str, listen: str = "127.0.0.1:0", *, delay: float = 0.0) -> None:
-        self._target, self._delay = parse_address(target, "target"), delay
+        self._target, self.delay = parse_address(target, "target"), delay
         wanted = parse_address(listen, "listen", any_port=True)
         self._listener = socket.create_server((wanted.host, wanted.port), backlog=128)
         self._listener.settimeout(LOOK_S)
@@ -83,7 +84,7 @@ class FaultProxy:
                 _close(near, reset=True)
                 continue
             far.setblocking(True)
-            connection = _Connection(near, far, self._delay, self._flows)
+            connection = _Connection(near, far, lambda: self.delay, self._flows)
             with self._lock:
                 self._open = {one for one in self._open if one.alive} | {connection}
             connection.start()
@@ -92,7 +93,9 @@ class FaultProxy:
 class _Connection:
     """Two sockets, and a thread for each direction."""
 
-    def __init__(self, near: socket.socket, far: socket.socket, delay: float, flows: threading.Event) -> None:
+    def __init__(
+        self, near: socket.socket, far: socket.socket, delay: Callable[[], float], flows: threading.Event
+    ) -> None:
         self.doomed = threading.Event()
         self._ends, self._delay, self._flows = (near, far), delay, flows
         self._threads = [
@@ -119,7 +122,7 @@ class _Connection:
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while piece := self._next(source):
-                time.sleep(self._delay)
+                time.sleep(self._delay())
                 self._send(sink, piece)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
@@ -132,7 +135,7 @@ class _Connection:
                 _close(end, reset=self.doomed.is_set())
 
     def _next(self, source: socket.socket) -> bytes:
-        while not (self._flows.wait(LOOK_S) and select.select([source], [], [], LOOK_S)[0]):
+        while not (self._flows.wait(LOOK_S) and _ready(source, select.POLLIN)):
             self._check()
         return source.recv(PIECE)
 
@@ -140,12 +143,19 @@ class _Connection:
         left = memoryview(piece)
         while left:
             self._check()
-            if self._flows.wait(LOOK_S) and select.select([], [sink], [], LOOK_S)[1]:
+            if self._flows.wait(LOOK_S) and _ready(sink, select.POLLOUT):
                 left = left[sink.send(left, socket.MSG_DONTWAIT) :]
 
     def _check(self) -> None:
         if self.doomed.is_set():
             raise ConnectionResetError
+
+
+def _ready(end: socket.socket, event: int) -> bool:
+    """Whether it can be read or written within `LOOK_S`. A descriptor may be above what select() takes."""
+    poll = select.poll()
+    poll.register(end, event)
+    return bool(poll.poll(LOOK_S * 1000))
 
 
 def _close(end: socket.socket, *, reset: bool) -> None:

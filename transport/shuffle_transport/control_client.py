@@ -189,7 +189,8 @@ class ControlClient:
                 f"{address} did not answer {method} within {self._timeout:g} s",
                 remedy="see whether the server is overloaded or stuck",
             )
-        if code is grpc.StatusCode.UNAVAILABLE and not _strange(details):
+        # CANCELLED: the server has stopped in the middle of the call, as on SIGTERM.
+        if code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.UNAVAILABLE and not _strange(details)):
             return not_connected(address, details or "", self._tls)
         return ProtocolMismatch(
             f"{address} does not answer as a Flight Shuffle control endpoint ({code.name}: {details})",

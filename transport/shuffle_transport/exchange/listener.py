@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
+from shuffle_api.ids import name_of
 from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_transport import messages
 from shuffle_transport.connect import flight_connection, flight_options
@@ -195,6 +196,6 @@ class RelayListener:
         messages.check_protocol(command.protocol, call.peer)
         route = command.relay
         if not self._keys.wants_tokens:
-            return command, Principal(self._app)
+            return command, Principal(name_of(self._app))
         tokens = [f"{SCHEME} {route.token}"] if route.token else []
         return command, self._keys.admit(tokens, [route.app] if route.app else [])

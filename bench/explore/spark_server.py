@@ -1,24 +1,21 @@
-"""`bench.spark_faults` with one server, which is master and worker in one process."""
+"""Jobs of Spark with one server, which is master and worker in one process."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import spark_faults_job
+from bench.explore import spark_job
+from bench.explore.schedule import Fault
+from bench.explore.spark_run import DEADLINE_S, EXPECTED, SIZE, Run, begin, kill_executor, others, reruns
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
-from bench.spark_faults_run import DEADLINE_S, EXPECTED, MOST, SIZE, Run, begin, kill_executor, others, reruns
 from shuffle_plugins.spark import spark_conf
 from tests.spark.standalone import Standalone
-
-FAULTS = (("executor", "map"), ("executor", "reduce"), ("server", "map"), ("server", "reduce"), ("outputs", "between"))
-MOST_OUTPUTS = 3  # a reduce stage may learn of one lost output per attempt, and Spark grants it four
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +26,20 @@ class ServerScene:
     server: ServerProcess
     scratch: Path
 
-    def run(self, number: int, dice: random.Random) -> Run:
-        """One job with a fault that the dice choose. Each fault and phase comes once in five runs."""
-        fault, phase = FAULTS[number % len(FAULTS)]
-        after = dice.randint(1, MOST.get(phase, MOST_OUTPUTS))
-        group, started = f"run-{number}", time.monotonic()
+    def run(self, group: str, fault: Fault) -> Run:
+        """One job with a fault in it."""
         lost: list[int] = []
-        if fault == "outputs":
-            lost = dice.sample(range(SIZE["maps"]), after)
+        if fault.kind == "outputs":
+            lost = random.Random(f"{fault}").sample(range(SIZE["maps"]), fault.nth)
             answer, rerun = self._lose_outputs(group, lost)
         else:
-            answer = self._interrupt(group, fault, phase, after)
-            rerun = reruns(self.driver.call(spark_faults_job.written_maps, group=group))
-        seconds = round(time.monotonic() - started, 2)
-        return Run(number, fault, phase, after, seconds, answer == EXPECTED, len(lost), len(rerun), others(lost, rerun))
+            answer = self._interrupt(group, fault)
+            rerun = reruns(self.driver.call(spark_job.written_maps, group=group))
+        return Run(answer == EXPECTED, len(lost), len(rerun), others(lost, rerun))
 
-    def _interrupt(self, group: str, fault: str, phase: str, after: int) -> list[int]:
-        there = begin(self.driver, self.scratch / group, group, phase, after)
-        if fault == "server":
+    def _interrupt(self, group: str, fault: Fault) -> list[int]:
+        there = begin(self.driver, self.scratch / group, group, fault.event, fault.nth)
+        if fault.kind == "server":
             self.server.kill()
             self.server.restart()
         else:
@@ -55,13 +48,13 @@ class ServerScene:
         return answer
 
     def _lose_outputs(self, group: str, victims: list[int]) -> tuple[list[int], list[int]]:
-        self.driver.call(spark_faults_job.write, group=f"{group}-write", **SIZE)
-        written = self.driver.call(spark_faults_job.written_maps, group=f"{group}-write")
+        self.driver.call(spark_job.write, group=f"{group}-write", **SIZE)
+        written = self.driver.call(spark_job.written_maps, group=f"{group}-write")
         paths = [self._output(task) for task, index in written if index in victims]
         for path in paths:
             path.unlink()
-        answer: list[int] = self.driver.call(spark_faults_job.read, timeout=DEADLINE_S, group=f"{group}-read")
-        again = self.driver.call(spark_faults_job.written_maps, group=f"{group}-read")
+        answer: list[int] = self.driver.call(spark_job.read, timeout=DEADLINE_S, group=f"{group}-read")
+        again = self.driver.call(spark_job.written_maps, group=f"{group}-read")
         return answer, [index for _, index in again]
 
     def _output(self, task: int) -> Path:

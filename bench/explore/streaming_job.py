@@ -1,38 +1,38 @@
-"""Seeded faults: tasks and relays killed or frozen at random moments, the outcome compared with an oracle.
+"""A streaming job: tasks and relays killed, frozen or cut off, and the numbers counted that come out.
 
-    python -m bench.streaming.faults --runs 300 --json faults.json
-
-A run has two producers and two consumers in processes of their own. Whoever dies is started again from the last
-complete checkpoint, as the guarantee wants it: see `Supervisor.recover`. In the `logged_` cases consumers store their
-state at every fourth checkpoint only, and are replayed to from the producers' logs on disk. In the `relayed_` cases all
-tasks, and the driver, reach each other through a worker only; it is struck too, and started again when it was killed.
-The oracle: every number counts once (exactly_once), at least once (at_least_once), at most once (at_most_once); and the
+Two producers and two consumers are processes of their own. A task that dies is started again from the last complete
+checkpoint, as the guarantee wants it: see `Supervisor.recover`. In the `logged_` cases consumers store their state at
+every fourth checkpoint only, and are replayed to from the producers' logs on disk. In the `relayed_` cases all tasks,
+and the driver, reach each other through a worker only.
+The law: every number counts once (exactly_once), at least once (at_least_once), at most once (at_most_once); and the
 run ends within its deadline.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from bench.ending import unwind_when_told_to_end
-from bench.streaming.faults_plan import CASES, CONSUMERS, PARTITIONS, PRODUCERS, Fault, case_of, faults_of
-from bench.streaming.faults_task import RECORD, Task, run_task
+from bench.explore.ledger import Finding
+from bench.explore.processes import CONTEXT
+from bench.explore.schedule import Fault, Schedule
+from bench.explore.streaming_cases import CONSUMERS, PARTITIONS, PRODUCERS, case_of
+from bench.explore.streaming_task import DAMAGED, FAILED, RECORD, Task, run_task
+from bench.explore.strikes import flip
+from bench.fault_proxy import FaultProxy
+from bench.files import files_below
 from bench.streaming.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import key_group_range
@@ -42,25 +42,13 @@ from shuffle_plugins.pipelined import PipelinedShuffle
 MATERIALIZE_EVERY = 4
 CHECKPOINT_EVERY, CHECKPOINT_WITHIN = 0.1, 2.0
 FROZEN_IS_DEAD = 1.0  # seconds after which the supervisor gives a frozen task up
-DEADLINE = 240.0
+DEADLINE = 120.0
 
 Name = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a run. `wrong` is empty if the guarantee held."""
-
-    case: str
-    seed: int
-    seconds: float
-    faults: list[dict[str, object]]
-    restarts: int
-    global_restarts: int
-    checkpoints: int
-    lost: int
-    repeated: int
-    wrong: str
+class TaskCrashed(Exception):
+    """A task's process ended by a signal that nobody sent."""
 
 
 @dataclass(slots=True)
@@ -76,13 +64,12 @@ class Supervisor:
     """One run: starts tasks, coordinates checkpoints, strikes, recovers."""
 
     def __init__(
-        self, case: str, seed: int, directory: Path, *, records: int = 12_000, relay: RelayProcess | None = None
+        self, schedule: Schedule, directory: Path, relay: RelayProcess | None, proxy: FaultProxy | None
     ) -> None:
-        self.case, self.seed, self.directory, self.records = case, seed, directory, records
-        chance = random.Random(f"{case} {seed}")
-        self.faults = faults_of(case, seed)
-        parts = case_of(case)
-        self.guarantee, self.relay = parts.guarantee, relay
+        self.schedule, self.directory, self.records = schedule, directory, schedule.records
+        chance = random.Random(f"{schedule.case} {schedule.seed}")
+        parts = case_of(schedule.case)
+        self.guarantee, self.relay, self.proxy = parts.guarantee, relay, proxy
         self.options: dict[str, OptionValue] = {
             "guarantee": parts.guarantee,
             "alignment": parts.alignment,
@@ -97,74 +84,77 @@ class Supervisor:
         self.pause = chance.choice([0.004, 0.008])
         self.every = 1
         if relay is not None:
-            self.options["relay"] = relay.address
+            self.options["relay"] = relay.address if proxy is None else proxy.address
         if parts.logged:
             self.every = MATERIALIZE_EVERY
             self.options |= {"log_dir": str(directory / "log"), "log_bytes": chance.choice([0, 4 << 10, 64 << 10])}
         self.attempts: Counter[Name] = Counter()
         self.running: dict[Name, Running] = {}
         self.zombies: list[ForkServerProcess] = []
-        self.thaw: list[tuple[float, int]] = []
+        self.later: list[tuple[float, Callable[[], object]]] = []
         self.finished: dict[int, int] = {}
         self.complete = self.materialized = -1
         self.pending: dict[int, set[Name]] = {}
         self.last, self.triggered_at = -1, 0.0
         self.restarts = self.global_restarts = 0
-        self.due = list(self.faults)
+        self.events: Counter[str] = Counter()
+        self.damaged = False
 
-    def run(self) -> Outcome:
+    def run(self) -> list[Finding]:
         """To its end, or its deadline."""
         began = time.monotonic()
-        wrong = ""
-        with PipelinedShuffle(self.options) as plugin, plugin.master(f"faults-{os.getpid()}-{self.seed}") as master:
+        name = f"stream-{os.getpid()}-{self.schedule.seed}"
+        with PipelinedShuffle(self.options) as plugin, plugin.master(name) as master:
             self.handle = master.register_shuffle(PARTITIONS, PRODUCERS)
             try:
                 self.start_all()
-                while len(self.finished) < CONSUMERS and not wrong:
-                    self.step(time.monotonic() - began)
+                while len(self.finished) < CONSUMERS:
+                    self.step()
                     if time.monotonic() - began > DEADLINE:
-                        wrong = f"not finished within {DEADLINE:g} s"
+                        return [Finding("hang", f"not finished within {DEADLINE:g} s; {self.restarts} restarts")]
                     time.sleep(0.01)
             finally:
                 self.end_all()
         lost, repeated, strange = self.compare()
-        bad = {
-            "at_most_once": repeated,
-            "at_least_once": lost,
-        }.get(self.guarantee, lost + repeated)
-        if not wrong and (bad or strange):
-            wrong = f"{lost} lost, {repeated} repeated, {strange} never written"
-        seconds = time.monotonic() - began
-        faults = [asdict(fault) for fault in self.faults]
-        counts = (self.restarts, self.global_restarts, self.complete + 1, lost, repeated)
-        return Outcome(self.case, self.seed, round(seconds, 2), faults, *counts, wrong)
+        found = {"lost": lost, "repeated": repeated, "foreign": strange}
+        if self.guarantee in ("at_most_once", "at_least_once"):
+            found[{"at_most_once": "lost", "at_least_once": "repeated"}[self.guarantee]] = 0
+        return [Finding(kind, f"{count} records of {self.schedule.case}") for kind, count in found.items() if count]
 
-    def step(self, now: float) -> None:
+    def step(self) -> None:
         """Look at everything once."""
-        while self.due and self.due[0].at <= now:
-            self.strike(self.due.pop(0))
-        for at, pid in list(self.thaw):
-            if time.monotonic() >= at:
-                self.thaw.remove((at, pid))
-                _signal(pid, signal.SIGCONT)
+        now = time.monotonic()
+        for due in [each for each in self.later if each[0] <= now]:
+            self.later.remove(due)
+            due[1]()
         for name, task in list(self.running.items()):
             self.hear(name, task)
         for name, task in list(self.running.items()):
             if self.running.get(name) is not task:
                 continue
             if task.frozen_at is not None and time.monotonic() - task.frozen_at > FROZEN_IS_DEAD:
-                self.recover(name, failed=False)
+                self.recover(name, status=0)
             elif not task.process.is_alive() and not (name[0] == "consumer" and name[1] in self.finished):
                 self.hear(name, task)
                 if not (name[0] == "consumer" and name[1] in self.finished):
-                    self.recover(name, failed=task.process.exitcode == 2)
+                    self.recover(name, status=task.process.exitcode or 0)
         self.checkpoint()
+
+    def reached(self, event: str) -> None:
+        """What is to strike at this moment strikes, or will."""
+        number = self.events[event]
+        self.events[event] += 1
+        for fault in self.schedule.faults:
+            if (fault.event, fault.nth) == (event, number):
+                self.later.append((time.monotonic() + fault.after, partial(STRIKES[fault.kind], self, fault)))
 
     def hear(self, name: Name, task: Running) -> None:
         try:
             while task.orders.poll():
                 what, number = task.orders.recv()
-                if what == "finished":
+                if what == "wrote":
+                    self.reached("wrote")
+                elif what == "finished":
                     self.finished[name[1]] = number
                 elif number in self.pending:
                     self.pending[number].discard(name)
@@ -190,6 +180,7 @@ class Supervisor:
 
     def completed(self, number: int) -> None:
         self.complete, self.pending = number, {}
+        self.reached("checkpoint")
         if number % self.every:
             return  # no consumer has stored its state
         self.materialized = number
@@ -197,32 +188,63 @@ class Supervisor:
             if name[0] == "consumer":
                 _order(task.orders, number)
 
-    def strike(self, fault: Fault) -> None:
-        if self.relay is not None and fault.kind == "relay":
-            if not fault.frozen:
-                self.relay.strike()
-            elif (stopped := self.relay.freeze()) is not None:
-                self.thaw.append((time.monotonic() + fault.frozen, stopped))
-            return
-        task = self.running.get((fault.kind, fault.index))
+    def thaw_later(self, seconds: float, pid: int) -> None:
+        self.later.append((time.monotonic() + seconds, lambda: _signal(pid, signal.SIGCONT)))
+
+    def strike_task(self, fault: Fault) -> None:
+        """Kill it, or stop it for a while (`amount`)."""
+        count = PRODUCERS if fault.detail == "producer" else CONSUMERS
+        task = self.running.get((fault.detail, fault.victim % count))
         if task is None or not task.process.is_alive() or task.frozen_at is not None:
             return
         pid = task.process.pid
         assert pid is not None
-        if fault.frozen:
+        if fault.amount:
             _signal(pid, signal.SIGSTOP)
-            self.thaw.append((time.monotonic() + fault.frozen, pid))
-            task.frozen_at = time.monotonic() if fault.frozen > FROZEN_IS_DEAD else None
+            self.thaw_later(fault.amount, pid)
+            task.frozen_at = time.monotonic() if fault.amount > FROZEN_IS_DEAD else None
         else:
             _signal(pid, signal.SIGKILL)
 
-    def recover(self, name: Name, *, failed: bool) -> None:
+    def strike_relay(self, fault: Fault) -> None:
+        assert self.relay is not None
+        if not fault.amount:
+            self.relay.strike()
+        elif (stopped := self.relay.freeze()) is not None:
+            self.thaw_later(fault.amount, stopped)
+
+    def strike_network(self, fault: Fault) -> None:
+        assert self.proxy is not None
+        if fault.detail == "reset":
+            self.proxy.reset()
+        else:
+            self.proxy.freeze()
+            self.later.append((time.monotonic() + fault.amount, self.proxy.thaw))
+            self.later.append((time.monotonic() + fault.amount, self.proxy.reset))
+
+    def strike_log(self, fault: Fault) -> None:
+        """A bit of a producer's log flips, or the file is cut short; and a consumer dies, so that it is replayed to."""
+        found = sorted(path for path in files_below(self.directory / "log") if path.stat().st_size)
+        chance = random.Random(fault.amount)
+        if found:
+            path = chance.choice(found)
+            if fault.detail == "flip":
+                flip(path, chance)
+            else:
+                os.truncate(path, int(path.stat().st_size * fault.amount))
+        self.strike_task(Fault("task", detail="consumer", victim=fault.victim))
+
+    def recover(self, name: Name, *, status: int) -> None:
         """Start again whom the guarantee wants started again.
 
         A producer of exactly_once takes everything with it: all go back to the last complete checkpoint. A consumer
         goes back alone, and is replayed to; if it cannot be, all go back.
         """
-        everything = failed and self.guarantee != "at_most_once"
+        if status < 0 and status not in (-signal.SIGKILL, -signal.SIGTERM):
+            raise TaskCrashed(f"{name} ended with signal {-status}")
+        everything = status in (FAILED, DAMAGED) and self.guarantee != "at_most_once"
+        if status == DAMAGED:
+            self.forget_logs()
         if everything or (self.guarantee == "exactly_once" and name[0] == "producer"):
             self.global_restarts += 1
             self.pending = {}
@@ -235,6 +257,13 @@ class Supervisor:
             self.pending = {}
             self.leave(name)
             self.start(name)
+
+    def forget_logs(self) -> None:
+        """A log that consumers are replayed to from is damaged: all goes back to where they have stored their state."""
+        for other in list(self.running):
+            self.leave(other)
+        shutil.rmtree(self.directory / "log", ignore_errors=True)
+        self.complete = self.materialized
 
     def start_all(self) -> None:
         for index in range(PRODUCERS):
@@ -261,8 +290,9 @@ class Supervisor:
             self.pause,
             self.every,
         )
+        log = self.directory / f"{kind}-{index}-{attempt}.log"
         ours, theirs = CONTEXT.Pipe()
-        process = CONTEXT.Process(target=run_task, args=(kind, task, theirs), daemon=True)
+        process = CONTEXT.Process(target=run_task, args=(kind, task, theirs, log, self.schedule.bugs), daemon=True)
         process.start()
         theirs.close()
         self.running[name] = Running(process, ours)
@@ -297,11 +327,17 @@ class Supervisor:
         return len(expected - seen.keys()), sum(1 for count in seen.values() if count > 1), strange
 
 
-def run(case: str, seed: int, *, records: int = 12_000) -> Outcome:
-    """One run, in a directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="faults-") as directory, ExitStack() as stack:
-        relay = stack.enter_context(RelayProcess(Path(directory))) if case_of(case).relayed else None
-        return Supervisor(case, seed, Path(directory), records=records, relay=relay).run()
+def run_streaming(schedule: Schedule, directory: Path) -> list[Finding]:
+    """What was wrong in one run."""
+    with ExitStack() as stack:
+        relay = stack.enter_context(RelayProcess(directory)) if case_of(schedule.case).relayed else None
+        proxy = None
+        if relay is not None and any(fault.kind == "network" for fault in schedule.faults):
+            proxy = stack.enter_context(FaultProxy(relay.address))
+        try:
+            return Supervisor(schedule, directory, relay, proxy).run()
+        except TaskCrashed as crashed:
+            return [Finding("error", str(crashed))]
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -318,33 +354,9 @@ def _order(orders: Connection, what: int) -> None:
         pass  # it is dead, which shows elsewhere
 
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["bench.streaming.faults_task"])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status 1 if a guarantee did not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10, help="in all, spread over the cases")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run of each case")
-    parser.add_argument("--case", choices=CASES, action="append", help="only this; may be repeated")
-    parser.add_argument("--json", type=Path, help="write the outcomes there")
-    parser.add_argument("--records", type=int, default=12_000, help="of each producer")
-    chosen = parser.parse_args(arguments)
-    cases = chosen.case or CASES
-    outcomes = []
-    for number in range(chosen.runs):
-        case, seed = cases[number % len(cases)], chosen.seed + number // len(cases)
-        outcome = run(case, seed, records=chosen.records)
-        outcomes.append(outcome)
-        print(f"{number + 1}/{chosen.runs} {outcome}", flush=True)
-        if chosen.json:
-            chosen.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1) + "\n")
-    wrong = [outcome for outcome in outcomes if outcome.wrong]
-    print(f"{len(outcomes)} runs, {len(wrong)} wrong")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    unwind_when_told_to_end()
-    sys.exit(main())
+STRIKES: dict[str, Callable[[Supervisor, Fault], None]] = {
+    "task": Supervisor.strike_task,
+    "relay": Supervisor.strike_relay,
+    "network": Supervisor.strike_network,
+    "log": Supervisor.strike_log,
+}

@@ -1,25 +1,23 @@
-"""`bench.spark_faults` with a master and two workers, each a process of its own."""
+"""Jobs of Spark with a master and two workers, each a process of its own."""
 
 from __future__ import annotations
 
-import random
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import spark_faults_job
 from bench.cluster import ClusterProcesses, holders, wait_until
+from bench.explore import spark_job
+from bench.explore.schedule import Fault
+from bench.explore.spark_run import DEADLINE_S, EXPECTED, Run, begin, kill_executor, others, reruns
 from bench.server import ServerProcess
 from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
-from bench.spark_faults_run import DEADLINE_S, EXPECTED, MOST, Run, begin, kill_executor, others, reruns
 from shuffle_plugins.spark import spark_conf
 from tests.spark.standalone import Standalone
 
-FAULTS = tuple((fault, phase) for fault in ("executor", "worker", "worker for good", "master") for phase in MOST)
 WORKERS = 2
 # Longer than a worker takes to start again, which is then not given up.
 WORKER_TIMEOUT_S = 20
@@ -32,39 +30,33 @@ class ClusterScene:
     driver: SparkDriver
     cluster: ClusterProcesses
     scratch: Path
-    hand_over: bool
 
-    def run(self, number: int, dice: random.Random) -> Run:
-        """One job with a fault that the dice choose. Each fault and phase comes once in eight runs.
+    def run(self, group: str, fault: Fault) -> Run:
+        """One job with a fault in it.
 
         What the job has written is read once more in the end: so every map output that was lost is missed by somebody.
         """
-        fault, phase = FAULTS[number % len(FAULTS)]
-        after, victim = dice.randint(1, MOST[phase]), dice.choice(self.cluster.workers)
-        group, started = f"run-{number}", time.monotonic()
-        there = begin(self.driver, self.scratch / group, group, phase, after)
+        victim = self.cluster.workers[fault.victim % len(self.cluster.workers)]
+        there = begin(self.driver, self.scratch / group, group, fault.event, fault.nth)
         gone: set[int] = set()
-        if fault == "executor":
+        if fault.kind == "executor":
             kill_executor(there)
-        elif fault == "worker for good":
+        elif fault.kind == "worker for good":
             gone = self._lose(victim)
         else:
-            process = self.cluster.master if fault == "master" else victim
+            process = self.cluster.master if fault.kind == "master" else victim
             process.kill()
             process.restart()
         right = self.driver.result(DEADLINE_S) == EXPECTED
-        if fault == "worker for good":
+        if fault.kind == "worker for good":
             wait_until(lambda: victim.worker not in self.cluster.worker_ids(), "the worker is given up")
             # Spark, too: else an executor that has read ahead might not miss what is lost.
             said = f"Flight Shuffle worker {victim.worker} is gone"
             wait_until(lambda: said in self.driver.log.read_text(errors="replace"), "Spark has given up the worker")
-        right &= self.driver.call(spark_faults_job.read, timeout=DEADLINE_S, group=group) == EXPECTED
-        written = self.driver.call(spark_faults_job.written_maps, group=group)
+        right &= self.driver.call(spark_job.read, timeout=DEADLINE_S, group=group) == EXPECTED
+        written = self.driver.call(spark_job.written_maps, group=group)
         lost, rerun = [index for task, index in written if task in gone], reruns(written)
-        seconds = round(time.monotonic() - started, 2)
-        return Run(
-            number, fault, phase, after, seconds, right, len(lost), len(rerun), others(lost, rerun), self.hand_over
-        )
+        return Run(right, len(lost), len(rerun), others(lost, rerun))
 
     def _lose(self, victim: ServerProcess) -> set[int]:
         """A worker dies with its disk, and another one joins. Which map outputs it had, by Spark's map ids."""
@@ -90,4 +82,4 @@ def scene(scratch: Path, settings: dict[str, str], hand_over: bool) -> Iterator[
         flight = spark_conf(cluster.master.control, fallback="never", options=options)
         conf = local_conf(scratch) | settings | flight | {"spark.master": spark.url}
         driver = running.enter_context(SparkDriver(conf, scratch / "spark.log"))
-        yield ClusterScene(driver, cluster, scratch, hand_over)
+        yield ClusterScene(driver, cluster, scratch)

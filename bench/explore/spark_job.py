@@ -1,4 +1,4 @@
-"""The job of `bench.spark_faults`: two stages whose tasks say where they are. These functions run in the Spark driver.
+"""A job of Spark: two stages whose tasks say where they are. These functions run in the Spark driver.
 
 Record i has key ``i % held.KEYS`` and value i, as in `tests.spark.held`, which knows what must come out.
 """
@@ -27,7 +27,7 @@ def two_stages(
     The files are ``<flags>/map-<n>`` and ``<flags>/reduce-<n>``; the task goes on after ``pause`` seconds. What was
     shuffled is kept for `read`.
     """
-    spark.sparkContext.setJobGroup(group, "bench.spark_faults")
+    spark.sparkContext.setJobGroup(group, "bench.explore")
     given = spark.sparkContext.parallelize(range(records), maps)
     written = given.mapPartitionsWithIndex(lambda n, part: _held_up(part, Path(flags, f"map-{n}"), pause))
     shuffled = held.HELD["kept"] = written.map(lambda i: (i % held.KEYS, i)).partitionBy(partitions)
@@ -47,13 +47,13 @@ def written_maps(spark: SparkSession, group: str) -> list[tuple[int, int]]:
 
 def write(spark: SparkSession, group: str, records: int, maps: int, partitions: int) -> None:
     """Only the first stage; its output is kept for `read`."""
-    spark.sparkContext.setJobGroup(group, "bench.spark_faults")
+    spark.sparkContext.setJobGroup(group, "bench.explore")
     held.write(spark, name="kept", records=records, maps=maps, partitions=partitions)
 
 
 def read(spark: SparkSession, group: str) -> list[int]:
     """The second stage over what is kept, without a stop."""
-    spark.sparkContext.setJobGroup(group, "bench.spark_faults")
+    spark.sparkContext.setJobGroup(group, "bench.explore")
     return held.read(spark, name="kept")
 
 

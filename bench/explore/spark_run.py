@@ -1,4 +1,4 @@
-"""What one run of `bench.spark_faults` is, and how it comes into the middle of its job."""
+"""What must be true of one job of Spark with a fault in it, and how the fault comes into its middle."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import spark_faults_job
+from bench.explore import spark_job
 from bench.spark_driver import SparkDriver
 from tests.spark import held
 
-DEADLINE_S = 600.0
+DEADLINE_S = 300.0
 SIZE = {"records": 16_000, "maps": 8, "partitions": 4}
 MOST = {"map": SIZE["maps"], "reduce": SIZE["partitions"]}
 EXPECTED = held.expected(SIZE["records"], SIZE["partitions"])
@@ -22,19 +22,13 @@ EXPECTED = held.expected(SIZE["records"], SIZE["partitions"])
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job with one fault in it. ``after``: tasks in their middle when it happened, or outputs that vanished."""
+    """One job with one fault in it."""
 
-    number: int
-    fault: str
-    phase: str
-    after: int
-    seconds: float
     right: bool
     maps_lost: int
     maps_rerun: int
     others_rerun: int = 0
     """Of the maps that ran again, those that were not lost, and those that ran more often than they were."""
-    hand_over: bool = True
 
     @property
     def as_it_must_be(self) -> bool:
@@ -47,14 +41,14 @@ def others(lost: Collection[int], rerun: Collection[int]) -> int:
 
 
 def reruns(written: Sequence[tuple[int, int]]) -> list[int]:
-    """The maps that ran again after they had succeeded, of `spark_faults_job.written_maps`."""
+    """The maps that ran again after they had succeeded, of `spark_job.written_maps`."""
     return sorted((Counter(index for _, index in written) - Counter(range(SIZE["maps"]))).elements())
 
 
 def begin(driver: SparkDriver, flags: Path, group: str, phase: str, after: int) -> list[Path]:
     """Start the job and return when so many tasks of a phase have come to their middle: a file of each."""
     flags.mkdir()
-    driver.begin(spark_faults_job.two_stages, group=group, flags=str(flags), pause=0.3, **SIZE)
+    driver.begin(spark_job.two_stages, group=group, flags=str(flags), pause=0.3, **SIZE)
     deadline = time.monotonic() + DEADLINE_S
     while len(there := [flag for flag in flags.glob(f"{phase}-*") if flag.suffix == ""]) < after:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The tasks of `bench.streaming.faults`: a producer and a consumer, each a process that may die at any moment.
+"""The tasks of a streaming job: a producer and a consumer, each a process that may die at any moment.
 
 A producer writes the numbers 0..N-1; a consumer counts what it sees. What they store they store at checkpoints, in
 files that appear whole or not at all.
@@ -17,7 +17,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shuffle_api.errors import DeadlineExceeded, ShuffleError
+from bench.explore import planted
+from bench.explore.processes import become
+from shuffle_api.errors import BlockCorrupt, DeadlineExceeded, ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.records import unpack_records
@@ -27,6 +29,10 @@ from shuffle_plugins.pipelined import DataBlock, PipelinedShuffle, PipelinedWrit
 
 RECORD = struct.Struct("<IQ")
 AHEAD = 500
+STEP = 250
+"""Records after which a producer says how far it is."""
+FAILED, LEFT, DAMAGED = 2, 3, 4
+"""Exit statuses: an error of the shuffle; the supervisor is gone; a log that a replay reads is damaged."""
 """Records that an at_most_once producer says it may have written, before it writes them."""
 
 
@@ -68,7 +74,8 @@ def produce(task: Task, orders: Connection) -> None:
     lossy = task.options["guarantee"] == "at_most_once"
     with PipelinedShuffle(task.options) as plugin:
         writer = plugin.writer(task.handle, MapAttempt(task.index, task.attempt), restore=restore)
-        answering = threading.Thread(target=_answer, args=(task, writer, orders), daemon=True)
+        said = threading.Lock()
+        answering = threading.Thread(target=_answer, args=(task, writer, orders, said), daemon=True)
         answering.start()
         reserved = task.directory / f"reserved-{task.index}"
         first = restore.records if restore is not None else 0
@@ -79,6 +86,9 @@ def produce(task: Task, orders: Connection) -> None:
             if lossy and (number - first) % AHEAD == 0:
                 store(reserved, number + AHEAD)
             writer.write(number % partitions, RECORD.pack(task.index, number))
+            if number % STEP == 0:
+                with said:
+                    orders.send(("wrote", number))
             if number % 50 == 0:
                 time.sleep(task.pause)
         writer.commit()
@@ -86,7 +96,7 @@ def produce(task: Task, orders: Connection) -> None:
         answering.join()  # until the supervisor has what it wants
 
 
-def _answer(task: Task, writer: PipelinedWriter, orders: Connection) -> None:
+def _answer(task: Task, writer: PipelinedWriter, orders: Connection, said: threading.Lock) -> None:
     """The producer's part in checkpoints, beside its writing."""
     try:
         while (checkpoint := orders.recv()) is not None:
@@ -98,9 +108,10 @@ def _answer(task: Task, writer: PipelinedWriter, orders: Connection) -> None:
                 print(f"producer {task.index}: checkpoint {checkpoint}: {error}", flush=True)
                 continue
             store(task.directory / f"{checkpoint}" / f"producer-{task.index}", state)
-            orders.send(("done", checkpoint))
+            with said:
+                orders.send(("done", checkpoint))
     except (EOFError, OSError):
-        os._exit(3)  # the supervisor has left
+        os._exit(LEFT)  # the supervisor has left
 
 
 def consume(task: Task, orders: Connection) -> None:
@@ -147,14 +158,16 @@ def consume(task: Task, orders: Connection) -> None:
         reader.close()
 
 
-def run_task(kind: str, task: Task, orders: Connection) -> None:
-    """Entry of a task's process; an error ends it with status 2."""
+def run_task(kind: str, task: Task, orders: Connection, log: Path, bugs: tuple[str, ...]) -> None:
+    """Main of a task's process; an error ends it with a status of its own."""
+    become(log)
+    planted.install(bugs)
     try:
         (produce if kind == "producer" else consume)(task, orders)
     except ShuffleError as error:
         print(f"{kind} {task.index} attempt {task.attempt}: {error!r}", flush=True)
-        os._exit(2)
+        os._exit(DAMAGED if isinstance(error, BlockCorrupt | StorageFailed) else FAILED)
     except (EOFError, OSError) as error:
         print(f"{kind} {task.index} attempt {task.attempt}: the supervisor has left: {error}", flush=True)
-        os._exit(3)
+        os._exit(LEFT)
     os._exit(0)

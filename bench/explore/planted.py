@@ -1,0 +1,156 @@
+"""Bugs to be found, one of which a process of a schedule has when it is started with its name.
+
+Each is put over the product's code in that process alone. A table of which seed finds which, and how soon, is in
+docs/faults.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from shuffle_api import clock
+from shuffle_api.registry.outputs import ShuffleOutputs
+from shuffle_plugins.pipelined import entries, payload_file
+from shuffle_server.master.files import LocalFile
+from shuffle_server.store import recovery, store
+from shuffle_transport import flight_client
+from shuffle_transport.checksum import crc32c
+from shuffle_transport.exchange import received
+from shuffle_transport.hand_over import located
+
+LATE_S = 1.0
+
+
+class _Same(int):
+    """Equal to every checksum."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def skip_crc() -> None:
+    """A reader does not compare checksums."""
+    for module in (located, flight_client, received):
+        vars(module)["crc32c"] = lambda data, value=0: _Same()
+
+
+def replay_unverified() -> None:
+    """What is read from an in-flight log is not compared with the checksum made at the write, and gets a new one."""
+
+    def read(self: payload_file.Place, size: int, checksum: int, block: str) -> memoryview:
+        return memoryview(os.pread(self.file.fd, size, self.offset).ljust(size, b"\0"))
+
+    _put(payload_file.Place, "read", read)
+    _put(entries.Block, "crc32c", property(lambda self: crc32c(self.payload)))
+
+
+def acknowledge_before_durable() -> None:
+    """The journal says that it is written, and is a second later."""
+    write, truncate, close, lock = LocalFile.write, LocalFile.truncate, LocalFile.close, threading.RLock()
+    waiting: dict[LocalFile, list[bytes]] = {}
+
+    def flush(file: LocalFile) -> None:
+        with lock:
+            for data in waiting.pop(file, []):
+                write(file, data)
+
+    def later(self: LocalFile, data: bytes) -> None:
+        with lock:
+            if self not in waiting:
+                timer = threading.Timer(LATE_S, flush, (self,))
+                timer.daemon = True
+                timer.start()
+            waiting.setdefault(self, []).append(data)
+
+    def flushed(call: Callable[..., None]) -> Callable[..., None]:
+        def after(self: LocalFile, *arguments: int) -> None:
+            flush(self)
+            call(self, *arguments)
+
+        return after
+
+    _put(LocalFile, "write", later)
+    _put(LocalFile, "truncate", flushed(truncate))
+    _put(LocalFile, "close", flushed(close))
+
+
+def swallow_journal_errors() -> None:
+    """The journal's disk fails, and no error is raised."""
+    write = LocalFile.write
+
+    def silent(self: LocalFile, data: bytes) -> None:
+        try:
+            write(self, data)
+        except OSError:
+            pass
+
+    _put(LocalFile, "write", silent)
+    _put(LocalFile, "sync", lambda self: None)
+
+
+def wall_clock_in_expiry() -> None:
+    """Silence is measured by the wall clock."""
+    _put(clock.ServingClock, "__call__", lambda self: time.time())
+
+
+def own_standstill_counts() -> None:
+    """A server that was stopped takes all others for silent."""
+    _put(clock.ServingClock, "__call__", lambda self: time.monotonic())
+
+
+def forget_an_output() -> None:
+    """A worker that starts overlooks one of its outputs."""
+    recover = recovery.recover_files
+
+    def most(*arguments: Any) -> Iterator[Any]:
+        found = list(recover(*arguments))
+        return iter(found[:-1])
+
+    vars(store)["recover_files"] = most
+
+
+def last_commit_wins() -> None:
+    """An attempt that commits late takes the place of the winner."""
+    commit = ShuffleOutputs.commit
+
+    def overwrite(self: ShuffleOutputs, output: Any) -> Any:
+        winner = self.winners.get(output.output.map)
+        if winner is not None and winner.output != output.output:
+            del self.winners[output.output.map]
+        return commit(self, output)
+
+    _put(ShuffleOutputs, "commit", overwrite)
+
+
+def _put(owner: type, name: str, function: Callable[..., Any] | property) -> None:
+    setattr(owner, name, function)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        skip_crc,
+        replay_unverified,
+        acknowledge_before_durable,
+        swallow_journal_errors,
+        wall_clock_in_expiry,
+        own_standstill_counts,
+        forget_an_output,
+        last_commit_wins,
+    )
+}
+
+
+def install(names: Iterable[str]) -> None:
+    """Have this process behave as these bugs would."""
+    for name in names:
+        BUGS[name]()
