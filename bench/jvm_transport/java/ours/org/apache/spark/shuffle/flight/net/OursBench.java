@@ -22,7 +22,8 @@ public final class OursBench implements Loop.Client {
   private final WorkerAddress worker;
 
   private OursBench(int port) {
-    connections = new Connections("127.0.0.1", port, TIMEOUT, "bench", new Credentials(null, null, null));
+    List<HostPort> servers = List.of(new HostPort("127.0.0.1", port));
+    connections = new Connections(servers, TIMEOUT, "bench", new Credentials(null, null, null));
     worker = new WorkerAddress("bench", "127.0.0.1", port);
   }
 
