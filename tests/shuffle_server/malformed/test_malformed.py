@@ -14,6 +14,7 @@ import pytest
 
 from bench.files import files_below
 from bench.server import ServerProcess
+from shuffle_api.ids import name_of
 from tests.shuffle_server.malformed.all_attacks import ATTACKS, run
 from tests.shuffle_server.malformed.attack import Target
 from tests.shuffle_server.malformed.bystander import APP, Bystander
@@ -55,13 +56,13 @@ def test_twenty_thousand_malformed_messages_are_refused_and_harm_nobody(
     bystander.finish()
 
     assert server.pid == pid
-    assert APP in [app.app for app in server.status().apps]
+    assert APP in [name_of(app.app) for app in server.status().apps]
     assert wait_for(lambda: health_of(pid).descriptors <= before.descriptors + MORE_DESCRIPTORS, 120), health_of(pid)
     assert wait_for(lambda: health_of(pid).threads <= before.threads + MORE_THREADS, 120), health_of(pid)
     assert health_of(pid).resident <= before.resident + MORE_MIB
     outputs = server.data_dir / "worker" / "apps"
     assert wait_for(lambda: len(files_below(outputs)) == 2, 120), files_below(outputs)
-    assert all(path.parts[-3] == APP for path in files_below(outputs))
+    assert all(name_of(path.parts[-3]) == APP for path in files_below(outputs))
     assert "Traceback" not in server.log.read_text(errors="replace")
     server.stop()
 

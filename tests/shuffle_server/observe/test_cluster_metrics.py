@@ -67,7 +67,7 @@ def test_both_are_well_and_ready_and_a_worker_without_its_master_is_only_well(
     master: ServerProcess, worker: ServerProcess
 ) -> None:
     for process, checks in (
-        (master, {"journal", "registry", "tasks", "accepting"}),
+        (master, {"journal", "leader", "registry", "tasks", "accepting"}),
         (worker, {"tasks", "accepting", "disk", "registered"}),
     ):
         health, ready = get(process.metrics, "/health"), get(process.metrics, "/ready")

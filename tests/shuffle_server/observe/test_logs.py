@@ -143,14 +143,14 @@ def test_records_of_a_server_say_whom_they_are_about(tmp_path: Path) -> None:
                 client.push(target, [], first_block=0, end=Totals(), commit=True)
             with closing(ControlClient(server.control, client="test")) as control, pytest.raises(UnknownApp):
                 control.call("Heartbeat", pb.HeartbeatRequest(app="stranger"))
-            [path] = server.data_dir.rglob("0.0.out")
+            [path] = server.data_dir.rglob("0.3.out")
             path.unlink()
             with pytest.raises(MapOutputLost):
                 read_all(plugin, handle)
     written = records((tmp_path / "log").read_text())
 
     committed = find(written, "committed map 0")
-    about = {"app": "job", "shuffle": 5, "map": 0, "attempt": 3}
+    about = {"app": handle.spec.id.app, "shuffle": 5, "map": 0, "attempt": 3}
     assert about.items() <= committed.items()
     assert "127.0.0.1" in committed["peer"]
     refused = find(written, "push refused")
@@ -161,7 +161,7 @@ def test_records_of_a_server_say_whom_they_are_about(tmp_path: Path) -> None:
     lost = find(written, "lost: map 0")
     assert about.items() <= lost.items()
     assert "127.0.0.1" in lost["peer"]
-    assert find(written, "unregistered")["app"] == "job"
+    assert find(written, "unregistered")["app"] == handle.spec.id.app
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
