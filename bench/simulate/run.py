@@ -72,6 +72,7 @@ def simulate(schedule: Schedule, *, keep: bool = False, folder: str = "/dev/shm"
         logger.setLevel(logging.INFO)
     scheduler = Here.scheduler = Scheduler(schedule.seed, schedule.shape.switching)
     Here.random = random.Random(f"bytes/{schedule.seed}")
+    random.seed(f"jitter/{schedule.seed}")
     Here.network = Network(random.Random(f"network/{schedule.seed}"), schedule.shape.trouble, trace=trace)
     disks = Disks(root)
     gc.disable()
