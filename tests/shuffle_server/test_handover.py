@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow.flight as fl
 import pytest
 
+from bench.cluster import wait_until
+from bench.files import files_below
 from bench.server import ServerProcess
 from shuffle_api.errors import ErrorCode
 from shuffle_api.ids import MapAttempt
@@ -209,6 +211,8 @@ def test_removed_files_are_lent_again_and_nothing_old_is_read(server: ServerProc
         [located] = client.locate(first, 0)
         inode = Path(located.path).stat().st_ino
         master.unregister_shuffle(first)
+        spares = server.data_dir / "worker" / "spares"
+        wait_until(lambda: len(files_below(spares)) == 1, "the file is kept to be written over")
         assert not Path(located.path).exists()  # what a reader looks at after it has read
 
         second = master.register_shuffle(8, 1)

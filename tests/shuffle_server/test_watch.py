@@ -186,7 +186,7 @@ def test_a_watch_goes_on_when_the_master_is_started_again(server: ServerProcess)
 
 
 def lose(plugin: RemoteShuffle, server: ServerProcess, handle: ShuffleHandle, map_id: int) -> None:
-    [path] = [each for each in output_files(server.data_dir) if each.name == f"{map_id}.*.out"]
+    [path] = [each for each in output_files(server.data_dir) if each.name.startswith(f"{map_id}.")]
     path.unlink()
     with pytest.raises(MapOutputLost):
         read_all(plugin, handle, range(map_id, map_id + 1))
