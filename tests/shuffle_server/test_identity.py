@@ -92,3 +92,17 @@ def test_server_with_its_directories_in_another_order_deletes_nothing(tmp_path: 
     with pytest.raises(StorageFailed, match="first"):
         Server(ServerOptions(data_dir=f"{roots[1]},{roots[0]}", listen="127.0.0.1:0"))
     assert [path for root in roots for path in output_files(root)] == held
+
+
+@pytest.mark.parametrize("name", ["worker-id", "data-directories", "belongs-to"])
+def test_file_that_is_no_text_is_named(tmp_path: Path, name: str) -> None:
+    roots = [tmp_path / "a", tmp_path / "b"]
+    for root in roots:
+        root.mkdir()
+    claim_identity(roots)
+    [path] = tmp_path.rglob(name)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 0x80
+    path.write_bytes(data)
+    with pytest.raises(StorageFailed, match=f"has a damaged file {name}.*To do: check this disk"):
+        claim_identity(roots)

@@ -64,11 +64,14 @@ def _claim(roots: Sequence[Path]) -> str:
 
 
 def _read(path: Path) -> str | None:
-    """What a file says; None when there is none, or nothing in it."""
+    """What a file says; None when there is none, or nothing in it. Raises StorageFailed when it is no text."""
     try:
         return path.read_text().strip() or None
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        remedy = f"check this disk; put a good copy of {path.name} there, or empty the directory to begin anew"
+        raise _refused(path.parent, f"has a damaged file {path.name} ({error.reason})", remedy) from error
 
 
 def _write(path: Path, text: str) -> None:
