@@ -96,6 +96,7 @@ class BatchJob:
         self._ledgers = []
         for number in range(self.schedule.shuffles):
             self._do(self._registered(number))
+        self._pause(self.schedule.idle)
         self._read_again()
         self._armed = False  # what has not struck by now does not
         self._pump(self.injector.quiet)

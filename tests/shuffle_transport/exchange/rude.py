@@ -10,7 +10,6 @@ import pyarrow.flight as fl
 from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_transport.exchange import ExchangeClient
 from shuffle_transport.exchange.outbox import error_control
-from shuffle_transport.exchange.stream import FlightStream
 from shuffle_transport.exchange.wire import SERVED_SCHEMA
 from shuffle_transport.pool import BufferPool
 
@@ -50,7 +49,7 @@ def main(channels: int, threads: int) -> None:
             thread.start()
         for thread in running:
             thread.join()
-    print("well", flush=True)
+    sys.stdout.write("well\n")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def said_by_clients(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def watched(self: FlightStream, message: tuple[object, bytes | None]) -> None:
         if message[1] == LEAVE:
             said.append("leave")
-        write(self, message)  # type: ignore[arg-type]
+        write(self, message)
 
     monkeypatch.setattr(FlightStream, "write", watched)
     return said
