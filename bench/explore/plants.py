@@ -130,8 +130,8 @@ def _stops_of_masters(chance: random.Random) -> Schedule:
 
 
 def _racing_attempts(chance: random.Random) -> Schedule:
-    stop = Fault("stop task", "commit", chance.randrange(4), amount=1.0)
-    return _batch(chance, "cluster", stop, races=3)
+    stops = [Fault("stop task", "commit", n, amount=0.5) for n in _moments(chance, 3)]
+    return _batch(chance, "cluster", *stops, idle=2)
 
 
 _DRAWN: dict[str, Draw] = {
