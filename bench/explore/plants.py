@@ -103,7 +103,7 @@ def _flips_of_outputs(chance: random.Random) -> Schedule:
 
 
 def _flips_of_logs(chance: random.Random) -> Schedule:
-    moments = chance.sample(range(6, 60), 4)
+    moments = chance.sample(range(6, 60), 6)
     flips = [Fault("log", "wrote", n, 0.0, chance.randrange(2), chance.random(), "flip") for n in moments]
     case = LOGGED + chance.choice(("aligned", "unaligned"))
     return Schedule(0, "pipelined", faults=tuple(flips), case=case, records=8000, maps=PRODUCERS, partitions=PARTITIONS)

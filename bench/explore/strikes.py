@@ -16,7 +16,6 @@ LONG = 0.5 * WORKER_TIMEOUT_S
 NOT_FLIPPED = ("lock", "worker-id")
 """A worker whose identity is damaged asks for an operator."""
 START_AGAIN_S = 0.5
-FLIP_TRIES = 64
 FOR_GOOD_S = 6.0
 """How long a disk fails that goes on failing."""
 
@@ -165,11 +164,10 @@ def flip(path: Path, chance: random.Random) -> None:
             size = file.seek(0, 2)
             if not size:
                 return
-            for _ in range(FLIP_TRIES):
-                at = file.seek(chance.randrange(size))
-                [byte] = file.read(1)
-                if byte:
-                    break  # it is part of what was written, and not of the room that was reserved
+            file.seek(0)
+            written = len(file.read().rstrip(b"\0"))  # what follows may be room that was reserved
+            at = file.seek(chance.randrange(written or size))
+            [byte] = file.read(1)
             file.seek(at)
             file.write(bytes([byte ^ 1 << chance.randrange(8)]))
     except FileNotFoundError:
