@@ -142,6 +142,7 @@ def _say(outcome: Outcome, jobs: str) -> None:
 def _summary(score: Score) -> str:
     lines = [f"{'fault':40} schedules wrong"]
     lines += [f"{kind:40} {ran:9} {wrong:5}" for kind, ran, wrong in score.by_fault()]
+    lines += [f"not checked in {count} schedules: {reason}" for reason, count in sorted(score.unchecked().items())]
     lines.append(f"{len(score.outcomes)} schedules in {score.seconds:g} s, {len(score.wrong)} wrong")
     return "\n".join(lines)
 
@@ -155,6 +156,7 @@ def _report(score: Score, seed: int, jobs: Sequence[str]) -> dict[str, object]:
         "schedules": len(score.outcomes),
         "wrong": len(score.wrong),
         "seconds": score.seconds,
+        "unchecked": score.unchecked(),
         "faults": [{"kind": kind, "schedules": ran, "wrong": wrong} for kind, ran, wrong in score.by_fault()],
         "failing": [
             {

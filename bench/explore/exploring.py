@@ -45,6 +45,10 @@ class Score:
             wrong.update(kinds if not outcome.right else ())
         return [(kind, ran[kind], wrong[kind]) for kind in sorted(ran)]
 
+    def unchecked(self) -> Counter[str]:
+        """What was not looked at, and why: in how many schedules."""
+        return Counter(reason for outcome in self.outcomes for reason in outcome.unchecked)
+
 
 def fresh_seed() -> int:
     """One that nobody has used."""

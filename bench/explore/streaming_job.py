@@ -223,7 +223,7 @@ class Supervisor:
             self.later.append((time.monotonic() + fault.amount, self.proxy.reset))
 
     def strike_log(self, fault: Fault) -> None:
-        """A bit of each file of the logs flips, or a file is cut short; and a consumer dies, so that it is replayed to."""
+        """A bit of each file of the logs flips, or a file is cut short; a consumer dies, so that it is replayed to."""
         found = sorted(path for path in files_below(self.directory / "log") if path.stat().st_size)
         chance = random.Random(fault.amount)
         if fault.detail == "flip":
