@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import machine
 from bench.ending import unwind_when_told_to_end
-from bench.explore import planted
+from bench.explore import planted, plants
 from bench.explore.exploring import WEIGHTS, Score, explore, fresh_seed, schedules
 from bench.explore.running import Outcome
 from bench.explore.shrink import shrink
@@ -31,16 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = fresh_seed() if options.seed is None else options.seed
     scratch = Path(tempfile.mkdtemp(prefix="explore-"))
     logging.basicConfig(filename=scratch / "explorer.log")  # of what runs in this process
+    if options.plant:
+        return _hunt(options, seed if options.replay is None else options.replay, scratch)
     count = 1 if options.replay is not None else options.seeds
-    given = schedules(seed if options.replay is None else options.replay, jobs, options.plant)
+    given = schedules(seed if options.replay is None else options.replay, jobs)
     print(
         f"explore: seeds from {seed if options.replay is None else options.replay} on, jobs {','.join(jobs)}",
         flush=True,
     )
 
     def more(score: Score) -> bool:
-        if options.plant and score.wrong:
-            return False
         return options.minutes is None or score.seconds < 60 * options.minutes
 
     score = explore(
@@ -55,12 +55,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
             small = shrink(outcome.schedule, scratch)
             print(f"shrunk to {len(small.faults)} faults, {small.shuffles} shuffles, {small.maps} maps: {small}")
     close_spark()
-    print(_summary(score, seed, jobs, options.plant))
+    print(_summary(score))
     if options.json:
-        options.json.write_text(json.dumps(_report(score, seed, jobs, options.plant), indent=1) + "\n")
+        options.json.write_text(json.dumps(_report(score, seed, jobs), indent=1) + "\n")
     if not score.wrong:
         shutil.rmtree(scratch, ignore_errors=True)
-    return int(bool(score.wrong) != bool(options.plant))
+    return int(bool(score.wrong))
+
+
+def _hunt(options: argparse.Namespace, seed: int, scratch: Path) -> int:
+    """Hunt planted bugs, one after the other. The exit status is 1 if one was not found."""
+    hunts = []
+    for bug in sorted(planted.BUGS) if "all" in options.plant else options.plant:
+        found = plants.hunt(bug, seed, scratch, parallel=options.parallel, only=options.replay is not None)
+        hunts.append(found)
+        for control in found.unsound:
+            print(
+                f"{bug}: wrong without it as well: {control.schedule}: {'; '.join(map(str, control.findings))[:1500]}"
+            )
+        if found.found is None:
+            print(f"{bug}: NOT FOUND in {found.schedules} schedules, {found.seconds:g} s", flush=True)
+            continue
+        print(f"{bug}: found after {found.seconds:g} s, {found.schedules} schedules, by {found.found.schedule}")
+        print(f"    right without it; with it: {str(found.found.findings[0])[:300]}")
+        print(f"    again: python -m bench.explore --plant {bug} --replay {found.found.schedule.seed}", flush=True)
+    if options.json:
+        report = {
+            "benchmark": "explore",
+            "machine": machine.facts(),
+            "parallel": options.parallel,
+            "limit": plants.LIMIT_S,
+        }
+        rows = [each.row() for each in hunts]
+        options.json.write_text(json.dumps(report | {"planted": rows}, indent=1) + "\n")
+    shutil.rmtree(scratch, ignore_errors=True)
+    return int(any(each.found is None for each in hunts))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,7 +101,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parallel", type=_positive, default=4, metavar="P", help="schedules at once (default: 4)")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run the schedule of this seed alone")
     parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that fail")
-    parser.add_argument("--plant", action="append", default=[], choices=sorted(planted.BUGS), metavar="BUG")
+    parser.add_argument(
+        "--plant",
+        action="append",
+        default=[],
+        choices=[*sorted(planted.BUGS), "all"],
+        metavar="BUG",
+        help=f"look whether this bug is found within {plants.LIMIT_S:g} s, or each: {', '.join(planted.BUGS)}, all",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
     return parser
 
@@ -96,31 +132,31 @@ def _say(outcome: Outcome, jobs: str) -> None:
     print(f"WRONG  {outcome.seconds:6.1f} s  {outcome.schedule}", flush=True)
     for finding in outcome.findings:
         print(f"       {str(finding)[:1500]}")
-    plant = "".join(f" --plant {bug}" for bug in outcome.schedule.bugs)
     print(f"       files: {outcome.kept}")
     print(
-        f"       again: python -m bench.explore --replay {outcome.schedule.seed} --jobs {jobs}{plant} --shrink",
+        f"       again: python -m bench.explore --replay {outcome.schedule.seed} --jobs {jobs} --shrink",
         flush=True,
     )
 
 
-def _summary(score: Score, seed: int, jobs: Sequence[str], bugs: Sequence[str]) -> str:
+def _summary(score: Score) -> str:
     lines = [f"{'fault':40} schedules wrong"]
     lines += [f"{kind:40} {ran:9} {wrong:5}" for kind, ran, wrong in score.by_fault()]
+    lines += [f"not checked in {count} schedules: {reason}" for reason, count in sorted(score.unchecked().items())]
     lines.append(f"{len(score.outcomes)} schedules in {score.seconds:g} s, {len(score.wrong)} wrong")
     return "\n".join(lines)
 
 
-def _report(score: Score, seed: int, jobs: Sequence[str], bugs: Sequence[str]) -> dict[str, object]:
+def _report(score: Score, seed: int, jobs: Sequence[str]) -> dict[str, object]:
     return {
         "benchmark": "explore",
         "machine": machine.facts(),
         "seed": seed,
         "jobs": list(jobs),
-        "planted": list(bugs),
         "schedules": len(score.outcomes),
         "wrong": len(score.wrong),
         "seconds": score.seconds,
+        "unchecked": score.unchecked(),
         "faults": [{"kind": kind, "schedules": ran, "wrong": wrong} for kind, ran, wrong in score.by_fault()],
         "failing": [
             {

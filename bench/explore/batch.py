@@ -47,6 +47,10 @@ class Request:
     value: Any = None
 
 
+class Found(Exception):
+    """A planted bug has shown: there is no more to see."""
+
+
 class Anew(Exception):
     """The run is over and the job begins again as another one of the same name."""
 
@@ -85,6 +89,8 @@ class BatchJob:
             self._expect_nothing_left()
         except Hung as hung:
             self._find("hang", str(hung))
+        except Found:
+            pass
         finally:
             self.injector.close()
             for hand in self.hands:
@@ -96,6 +102,7 @@ class BatchJob:
         self._ledgers = []
         for number in range(self.schedule.shuffles):
             self._do(self._registered(number))
+        self._pause(self.schedule.idle)
         self._read_again()
         self._armed = False  # what has not struck by now does not
         self._pump(self.injector.quiet)
@@ -198,6 +205,8 @@ class BatchJob:
             if now > self._give_up:
                 raise Hung(f"not finished after {JOB_S:g} s; errors: {dict(self.trouble)}")
             self.findings += self.injector.failures()
+            if self.findings and self.schedule.bugs:
+                raise Found
             self._assign(now)
             self._drive(now)
             speaking = wait([hand.actor.pipe for hand in self.hands if not hand.ended], LOOK_S)

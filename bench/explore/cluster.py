@@ -22,9 +22,10 @@ from bench.fault_proxy import FaultProxy
 from bench.files import files_below
 
 READY_S, STOP_S = 90.0, 45.0
-CONTROL, DATA = 9110, 9120
+CONTROL, STANDBY, DATA = 9110, 9111, 9120
 LOOK_S = 0.01
-STALL_S = 0.4 * WORKER_TIMEOUT_S
+STALLED = 0.4
+"""Of a timeout: if a process of the explorer stood still for so much of it, the silence may be nobody's fault."""
 
 
 class DidNotStart(Exception):
@@ -138,12 +139,13 @@ class Scene:
         self._stack = ExitStack()
         near = _free_host()
         self.host = near
-        self.proxies: dict[str, FaultProxy] = {}
+        self.proxies: dict[str, list[FaultProxy]] = {}
         try:
             if any(fault.kind == "network" for fault in schedule.faults):
                 self.host = near[:-1] + "2"
                 self._stand_between(near)
-            self.server = f"{self.host}:{CONTROL}"
+            controls = [CONTROL, STANDBY] if schedule.topology == "standby" else [CONTROL]
+            self.server = ",".join(f"{self.host}:{port}" for port in controls)
             self.servers = self._made(near, metadata)
             for server in self.servers:
                 self._stack.callback(server.kill)
@@ -156,7 +158,7 @@ class Scene:
 
     @property
     def may_lose(self) -> bool:
-        return self._may_lose or self._stood_still
+        return self._may_lose or self.stood_still > STALLED * WORKER_TIMEOUT_S
 
     @may_lose.setter
     def may_lose(self, value: bool) -> None:
@@ -164,20 +166,34 @@ class Scene:
 
     @property
     def may_end_run(self) -> bool:
-        return self._may_end_run or self._stood_still
+        return self._may_end_run or self.stood_still > STALLED * APP_TIMEOUT_S
 
     @may_end_run.setter
     def may_end_run(self, value: bool) -> None:
         self._may_end_run = value
 
     @property
-    def _stood_still(self) -> bool:
-        """The machine was so busy that a silence may be nobody's fault."""
-        return max(self.stalled, self.watch.longest) > STALL_S
+    def stood_still(self) -> float:
+        """For how long a process did not get to run, at most, because the machine was busy."""
+        return max(self.stalled, self.watch.longest)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What was not checked in this schedule, and why."""
+        found = []
+        for what, by_fault, timeout in (
+            ("lost outputs", self._may_lose, WORKER_TIMEOUT_S),
+            ("ended runs", self._may_end_run, APP_TIMEOUT_S),
+        ):
+            if by_fault:
+                found.append(f"{what}: a fault allows them")
+            elif self.stood_still > STALLED * timeout:
+                found.append(f"{what}: a process stood still for more than {STALLED * timeout:g} s")
+        return tuple(found)
 
     def note_downtime(self, seconds: float) -> None:
         """All were away for so long."""
-        if self.schedule.topology != "server" and seconds > STALL_S:
+        if self.schedule.topology != "server" and seconds > STALLED * WORKER_TIMEOUT_S:
             self._may_lose = True
 
     @property
@@ -189,19 +205,23 @@ class Scene:
         return [server for server in self.servers if server.name.startswith(("worker", "server"))]
 
     def _stand_between(self, near: str) -> None:
-        for kind, port in (("control", CONTROL), ("data", DATA)):
-            self.proxies[kind] = self._stack.enter_context(FaultProxy(f"{near}:{port}", f"{self.host}:{port}"))
+        controls = [CONTROL, STANDBY] if self.schedule.topology == "standby" else [CONTROL]
+        for kind, ports in (("control", controls), ("data", [DATA])):
+            proxies = [FaultProxy(f"{near}:{port}", f"{self.host}:{port}") for port in ports]
+            self.proxies[kind] = [self._stack.enter_context(proxy) for proxy in proxies]
 
     def _made(self, near: str, metadata: str) -> list[Server]:
         schedule = self.schedule
         given = dict(schedule.server)
         both = ["--durability", given.get("durability", "written"), "--advertise", self.host]
         snapshots = ["--snapshot-every", given["snapshot-every"]] if "snapshot-every" in given else []
-        mastering = ["--listen", f"{near}:{CONTROL}", "--app-timeout", str(APP_TIMEOUT_S), *snapshots]
-        mastering += ["--worker-timeout", str(WORKER_TIMEOUT_S)]
+        mastering = ["--app-timeout", str(APP_TIMEOUT_S), "--worker-timeout", str(WORKER_TIMEOUT_S), *snapshots]
         working = ["--free-floor", "0", "--overload-timeout", "5"]
         if "tier-after" in given:
             working += ["--tier", f"file://{self.root}/tier", "--tier-after", given["tier-after"]]
+
+        def listen(port: int) -> list[str]:
+            return ["--listen", f"{near}:{port}"]
 
         def data(number: int) -> list[str]:
             # Only the first worker is reached through a proxy, if there is one.
@@ -211,18 +231,21 @@ class Scene:
             return Server(name, self.root, [role, *both, *options], schedule.directories, schedule.bugs)
 
         if schedule.topology == "server":
-            return [make("server", "server", *mastering, *working, *data(0))]
+            return [make("server", "server", *listen(CONTROL), *mastering, *working, *data(0))]
         workers = [
             make(f"worker-{number}", "worker", "--master", self.server, *working, *data(number)) for number in range(2)
         ]
         if schedule.topology == "cluster":
-            return [make("master", "master", *mastering), *workers]
-        masters = [make(name, "master", *mastering, "--metadata", metadata) for name in ("master", "standby")]
+            return [make("master", "master", *listen(CONTROL), *mastering), *workers]
+        masters = [
+            make(name, "master", *listen(port), *mastering, "--metadata", metadata)
+            for name, port in (("master", CONTROL), ("standby", STANDBY))
+        ]
         return [*masters, *workers]
 
     def heal(self) -> None:
         """Whatever is wrong with disks and connections is no more, and all servers run."""
-        for proxy in self.proxies.values():
+        for proxy in (each for some in self.proxies.values() for each in some):
             proxy.thaw()
         for server in self.servers:
             with server.lock:
@@ -266,7 +289,7 @@ def _free_host() -> str:
     while True:
         host = f"127.{chance.randrange(1, 255)}.{chance.randrange(1, 255)}.1"
         try:
-            for port in (CONTROL, DATA):
+            for port in (CONTROL, STANDBY, DATA):
                 socket.create_server((host, port)).close()
             return host
         except OSError:

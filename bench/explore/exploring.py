@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.explore.running import Outcome, run
@@ -24,6 +24,8 @@ class Score:
 
     outcomes: list[Outcome] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    wrong_at: float = 0.0
+    """When the first wrong one had ended; 0: none has."""
 
     @property
     def wrong(self) -> list[Outcome]:
@@ -43,17 +45,21 @@ class Score:
             wrong.update(kinds if not outcome.right else ())
         return [(kind, ran[kind], wrong[kind]) for kind in sorted(ran)]
 
+    def unchecked(self) -> Counter[str]:
+        """What was not looked at, and why: in how many schedules."""
+        return Counter(reason for outcome in self.outcomes for reason in outcome.unchecked)
+
 
 def fresh_seed() -> int:
     """One that nobody has used."""
     return random.SystemRandom().randrange(1 << 40)
 
 
-def schedules(seed: int, jobs: Sequence[str], bugs: Sequence[str] = ()) -> Iterator[Schedule]:
+def schedules(seed: int, jobs: Sequence[str]) -> Iterator[Schedule]:
     """Those of the seeds from `seed` on."""
     weights = [WEIGHTS[job] for job in jobs]
     while True:
-        yield replace(draw(seed, jobs, weights), bugs=tuple(bugs))
+        yield draw(seed, jobs, weights)
         seed += 1
 
 
@@ -81,6 +87,8 @@ def explore(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 score.outcomes.append(future.result())
+                if score.wrong and not score.wrong_at:
+                    score.wrong_at = time.monotonic()
                 each(score.outcomes[-1])
 
 

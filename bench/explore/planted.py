@@ -54,7 +54,7 @@ def replay_unverified() -> None:
 
 
 def acknowledge_before_durable() -> None:
-    """The journal says that it is written, and is a second later."""
+    """The journal says that it is written, and is a second later; all but the beginning of a file."""
     write, truncate, close, lock = LocalFile.write, LocalFile.truncate, LocalFile.close, threading.RLock()
     waiting: dict[LocalFile, list[bytes]] = {}
 
@@ -64,6 +64,9 @@ def acknowledge_before_durable() -> None:
                 write(file, data)
 
     def later(self: LocalFile, data: bytes) -> None:
+        if not os.fstat(self._fd).st_size:
+            write(self, data)  # it begins as a file of its kind
+            return
         with lock:
             if self not in waiting:
                 timer = threading.Timer(LATE_S, flush, (self,))

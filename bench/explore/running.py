@@ -20,13 +20,15 @@ from bench.explore.streaming_job import run_streaming
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a schedule. `kept` is the directory with its logs and data, if something was wrong."""
+    """What became of a schedule. `kept` is the directory with its logs and data, if something was wrong; `unchecked` is
+    what the oracle did not look at, and why."""
 
     schedule: Schedule
     findings: tuple[Finding, ...]
     seconds: float
     trouble: dict[str, int]
     kept: str = ""
+    unchecked: tuple[str, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -51,7 +53,7 @@ def _batch(schedule: Schedule, root: Path) -> Outcome:
         with Scene(schedule, root, metadata) as scene:
             job = BatchJob(schedule, scene)
             job.run()
-            return Outcome(schedule, tuple(job.findings), 0.0, dict(job.trouble))
+            return Outcome(schedule, tuple(job.findings), 0.0, dict(job.trouble), unchecked=scene.unchecked)
     except (DidNotStart, Hung) as failed:
         return Outcome(schedule, (Finding("start", str(failed)),), 0.0, {})
 

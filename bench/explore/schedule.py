@@ -46,7 +46,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`job` is a plugin or `spark`; `options` are the client's, `server` those of the servers beside the usual."""
+    """`job` is a plugin or `spark`; `options` are the client's, `server` those of the servers beside the usual. A batch
+    job does nothing for `idle` seconds between its work and its last reads."""
 
     seed: int
     job: str
@@ -59,6 +60,7 @@ class Schedule:
     size: int = 300
     races: int = 0
     tasks: int = 2
+    idle: int = 0
     restart: bool = True
     options: tuple[tuple[str, str], ...] = ()
     server: tuple[tuple[str, str], ...] = ()
@@ -93,6 +95,7 @@ def _batch(schedule: Schedule, chance: random.Random) -> Schedule:
         size=chance.choice((20, 300, 3000)),
         races=chance.choice((0, 0, 1)),
         restart=chance.random() < 0.7,
+        idle=random.Random(f"idle {schedule.seed}").choice((0, 0, 0, 0, 8)),
         options=tuple(_options(schedule.job, topology, chance)),
         server=tuple(_server_options(chance)),
     )

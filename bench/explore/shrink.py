@@ -36,6 +36,8 @@ def smallest(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     for at in range(len(schedule.faults)):
         yield replace(schedule, faults=schedule.faults[:at] + schedule.faults[at + 1 :])
+    if schedule.idle:
+        yield replace(schedule, idle=0)
     if schedule.restart:
         yield replace(schedule, restart=False)
     if schedule.races:

@@ -223,15 +223,15 @@ class Supervisor:
             self.later.append((time.monotonic() + fault.amount, self.proxy.reset))
 
     def strike_log(self, fault: Fault) -> None:
-        """A bit of a producer's log flips, or the file is cut short; and a consumer dies, so that it is replayed to."""
+        """A bit of each file of the logs flips, or a file is cut short; a consumer dies, so that it is replayed to."""
         found = sorted(path for path in files_below(self.directory / "log") if path.stat().st_size)
         chance = random.Random(fault.amount)
-        if found:
-            path = chance.choice(found)
-            if fault.detail == "flip":
+        if fault.detail == "flip":
+            for path in found:
                 flip(path, chance)
-            else:
-                os.truncate(path, int(path.stat().st_size * fault.amount))
+        elif found:
+            path = chance.choice(found)
+            os.truncate(path, int(path.stat().st_size * fault.amount))
         self.strike_task(Fault("task", detail="consumer", victim=fault.victim))
 
     def recover(self, name: Name, *, status: int) -> None:

@@ -123,20 +123,20 @@ def _revive(scene: Scene, server: Server) -> None:
 
 def _network(scene: Scene, fault: Fault) -> None:
     which, what = fault.detail.split()
-    proxy = scene.proxies[which]
+    proxies = scene.proxies[which]
     scene.may_lose |= fault.amount > LONG and scene.schedule.topology != "server"
     scene.may_end_run |= what == "freeze" and fault.amount > APP_TIMEOUT_S / 3  # no heartbeat arrives
-    if what == "reset":
-        proxy.reset()
-    elif what == "freeze":
-        proxy.freeze()
-        time.sleep(fault.amount)
-        proxy.thaw()
-        proxy.reset()  # what was half open is given up
-    else:
-        proxy.delay = 0.05
-        time.sleep(fault.amount)
+    for proxy in proxies:
+        if what == "freeze":
+            proxy.freeze()
+        elif what == "delay":
+            proxy.delay = 0.05
+    time.sleep(0.0 if what == "reset" else fault.amount)
+    for proxy in proxies:
         proxy.delay = 0.0
+        proxy.thaw()
+        if what != "delay":
+            proxy.reset()  # what was half open is given up
 
 
 def _flip(scene: Scene, fault: Fault) -> None:
@@ -164,8 +164,9 @@ def flip(path: Path, chance: random.Random) -> None:
             size = file.seek(0, 2)
             if not size:
                 return
-            at = chance.randrange(size)
-            file.seek(at)
+            file.seek(0)
+            written = len(file.read().rstrip(b"\0"))  # what follows may be room that was reserved
+            at = file.seek(chance.randrange(written or size))
             [byte] = file.read(1)
             file.seek(at)
             file.write(bytes([byte ^ 1 << chance.randrange(8)]))

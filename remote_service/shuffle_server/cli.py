@@ -110,10 +110,11 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     for number in STOPPING:
         # Python takes handlers of its own away while it ends: a second signal would kill this process then.
         signal.signal(number, signal.SIG_IGN)
-    if not server.stop():
-        logging.shutdown()
-        os._exit(status)  # threads of cut streams are still inside Arrow; everything that must be closed is
-    return status
+    server.stop()
+    logging.shutdown()
+    # Everything that must be closed is. Threads of cut streams and uploads may still be inside Arrow and gRPC, and at
+    # the usual end of a process those free what such threads use.
+    os._exit(status)
 
 
 def _announce(ready: Sequence[tuple[str, str]]) -> bool:

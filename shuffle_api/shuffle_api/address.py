@@ -57,7 +57,7 @@ def parse_addresses(text: str, what: str, *, remedy: str = _EXAMPLE) -> tuple[Ad
 
 
 def _is_port(text: str, least: int) -> bool:
-    return text.isascii() and text.isdigit() and least <= int(text) < 65536
+    return len(text) < 6 and text.isascii() and text.isdigit() and least <= int(text) < 65536
 
 
 def _wrong(text: str, what: str, remedy: str) -> InvalidArgument:

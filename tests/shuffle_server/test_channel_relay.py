@@ -33,6 +33,7 @@ from shuffle_transport.exchange import (
     Control,
     ExchangeClient,
     ExchangeService,
+    Handler,
     RelayListener,
 )
 from shuffle_transport.exchange.stream import FlightStream
@@ -79,10 +80,12 @@ def task() -> Iterator[Task]:
     """Tasks that are reached through a relay."""
     with ExitStack() as stack:
 
-        def listen(relay: RelayProcess, app: str = "A", keys: Keyring = NO_KEYS) -> RelayListener:
+        def listen(
+            relay: RelayProcess, app: str = "A", keys: Keyring = NO_KEYS, handler: Handler = echo
+        ) -> RelayListener:
             pool = BufferPool(64 << 20)
             stack.callback(pool.close)
-            service = ExchangeService(echo, pool, timeout=WAIT)
+            service = ExchangeService(handler, pool, timeout=WAIT)
             listener = RelayListener(relay.address, app, service, keys, timeout=WAIT, keepalive=5.0)
             stack.callback(listener.close)
             stack.callback(service.close)
@@ -291,6 +294,16 @@ def test_task_admits_nobody_without_its_token_whatever_the_relay_does(relay: Rel
 
 
 # -------------------------------------------------------------------------------------------------- rules
+
+
+def test_task_behind_a_relay_acts_for_the_application_of_its_run(relay: RelayProcess, task: Task) -> None:
+    def handler(name: str, metadata: bytes, channel: BlockChannel) -> None:
+        channel.principal.check("A~1")  # its own run
+        with pytest.raises(PermissionDenied):
+            channel.principal.check("B~1")
+        echo(name, metadata, channel)
+
+    assert said(task(relay, "A~1", handler=handler).address) == "hello for A!"
 
 
 def test_channels_are_as_many_as_the_memory_is_for(tmp_path: Path, task: Task) -> None:

@@ -37,7 +37,8 @@ def refuse(context: Any, error: ShuffleError) -> NoReturn:
 class ScriptedMaster(rpc.ShuffleControlServicer):
     def __init__(self) -> None:
         self.protocol, self.only = messages.PROTOCOL, 0
-        self.release = threading.Event()
+        self.begun, self.release = threading.Event(), threading.Event()
+        self.asked = 0
 
     def Hello(self, request: Any, context: Any) -> pb.HelloReply:
         if self.only and request.protocol != self.only:  # as a server of version 1 does
@@ -48,6 +49,8 @@ class ScriptedMaster(rpc.ShuffleControlServicer):
         refuse(context, UnknownApp("no app 'x'", remedy="register it"))
 
     def Status(self, request: Any, context: Any) -> pb.StatusReply:
+        self.asked += 1
+        self.begun.set()
         self.release.wait(240)
         return pb.StatusReply()
 
@@ -188,6 +191,43 @@ def test_a_master_that_stops_or_is_stuck_is_left_for_the_next(master: tuple[Scri
     finally:
         servicer.release.set()
         server.stop(5).wait()
+
+
+def test_call_that_a_stopping_server_cancels_is_made_again() -> None:
+    address = refusing()
+
+    def serving(servicer: ScriptedMaster) -> grpc.Server:
+        server = grpc.server(ThreadPoolExecutor(1))
+        rpc.add_ShuffleControlServicer_to_server(servicer, server)
+        server.add_insecure_port(address)
+        server.start()
+        return server
+
+    first, second = ScriptedMaster(), ScriptedMaster()
+    second.release.set()
+    with closing(ControlClient(address, client="test", retry=60)) as client, ThreadPoolExecutor(1) as pool:
+        server = serving(first)
+        answer = pool.submit(client.call, "Status", pb.StatusRequest())
+        assert first.begun.wait(60)
+        stopped = server.stop(0)
+        first.release.set()
+        stopped.wait()
+        server = serving(second)
+        assert answer.result(120) == pb.StatusReply()
+        server.stop(5).wait()
+
+
+def test_call_that_the_client_itself_has_closed_is_not_made_again(master: tuple[ScriptedMaster, str]) -> None:
+    client = ControlClient(master[1], client="test", retry=60)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.call, "Status", pb.StatusRequest())
+        assert master[0].begun.wait(60)
+        client.close()
+        with pytest.raises(ShuttingDown, match="is closed"):
+            answer.result(120)
+    assert master[0].asked == 1
+    with pytest.raises(ShuttingDown, match="is closed"):
+        client.call("Status", pb.StatusRequest())
 
 
 def test_a_stranger_that_answers_http_is_not_an_absence() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -86,6 +85,7 @@ class ControlClient:
         ]
         with _CHOOSING:
             self._choice = _CHOICES.setdefault(addresses, _Choice())
+        self._closed = threading.Event()
 
     def hello(self) -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
@@ -128,10 +128,12 @@ class ControlClient:
     def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
         """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as no master
         can be reached, or `ask` raises ServerUnreachable, it is repeated.
+
+        :raises ShuttingDown: this client was closed meanwhile.
         """
         use_grpc()
         backoff, untried = Backoff(self._retry), len(self._masters)
-        while True:
+        while not self._closed.is_set():
             master = self._master
             try:
                 return ask()
@@ -139,6 +141,12 @@ class ControlClient:
                 error = self._translate(caught, method, master)
             except ServerUnreachable as caught:
                 error = caught
+            except ValueError:  # gRPC's, of a channel that is closed
+                if not self._closed.is_set():
+                    raise
+                break
+            if self._closed.is_set():
+                break
             if isinstance(error, (*_AWAY, DeadlineExceeded)):
                 self._leave(master)
             if not isinstance(error, _AWAY):
@@ -147,7 +155,8 @@ class ControlClient:
             pause = 0.0 if untried > 0 else backoff.pause()
             if pause is None:
                 raise error
-            time.sleep(pause)
+            self._closed.wait(pause)
+        raise ShuttingDown(f"the client of {self.address} is closed")
 
     def stream(self, method: str, request: Message) -> ControlStream:
         """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
@@ -158,6 +167,7 @@ class ControlClient:
 
     def close(self) -> None:
         """Close the connections; idempotent."""
+        self._closed.set()
         for master in self._masters:
             master.channel.close()
 
@@ -189,7 +199,7 @@ class ControlClient:
                 f"{address} did not answer {method} within {self._timeout:g} s",
                 remedy="see whether the server is overloaded or stuck",
             )
-        # CANCELLED: the server has stopped in the middle of the call, as on SIGTERM.
+        # CANCELLED, and not by `close`: the server has stopped in the middle of the call, as on SIGTERM.
         if code is grpc.StatusCode.CANCELLED or (code is grpc.StatusCode.UNAVAILABLE and not _strange(details)):
             return not_connected(address, details or "", self._tls)
         return ProtocolMismatch(

@@ -24,7 +24,7 @@ from shuffle_server.worker.joint import CHANNEL_BYTES, Half, Joint, Passage
 from shuffle_transport.exchange.connection import cut_to
 from shuffle_transport.exchange.server import exchange_command, refuse
 from shuffle_transport.exchange.stream import FlightStream, Stream
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.exchange.wire import SERVED_SCHEMA
 from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -99,7 +99,7 @@ class ChannelRelay:
     ) -> None:
         """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
         stream = FlightStream(context.peer(), reader, writer, None)
-        writer.begin(EXCHANGE_SCHEMA)
+        writer.begin(SERVED_SCHEMA)
         with self._changed:
             self._peers[stream] = stream.peer
         try:

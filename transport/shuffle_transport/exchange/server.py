@@ -30,7 +30,7 @@ from shuffle_transport.exchange.session import LEAVE_WITHIN, Session
 from shuffle_transport.exchange.squeeze import Squeezer
 from shuffle_transport.exchange.statistics import ExchangeStatistics
 from shuffle_transport.exchange.stream import FlightStream, Stream
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.exchange.wire import SERVED_SCHEMA
 from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.forked import use_grpc
 from shuffle_transport.freed_memory import keep_freed_memory
@@ -79,7 +79,7 @@ class ExchangeService:
     ) -> None:
         """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
         stream = FlightStream(context.peer(), reader, writer, None)
-        writer.begin(EXCHANGE_SCHEMA)
+        writer.begin(SERVED_SCHEMA)
         self.serve(stream, lambda: (exchange_command(stream.peer, descriptor), principal_of(context)))
 
     def serve(self, stream: Stream, request: Callable[[], tuple[pb.ExchangeCommand, Principal]]) -> None:

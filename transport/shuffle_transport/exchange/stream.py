@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
 from shuffle_transport.connect import not_connected
 from shuffle_transport.exchange.connection import cut_from, cut_to
+from shuffle_transport.exchange.wire import LEAVE, SERVED_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import TlsFiles
 
@@ -41,7 +43,8 @@ class Stream(ABC):
 
     @abstractmethod
     def half_close(self) -> None:
-        """Nothing more will be written. At a server this does nothing: there the end of the call says so."""
+        """Nothing more will be written; never called while something is. At a server this does nothing: there the end
+        of the call says so."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -59,6 +62,10 @@ class Stream(ABC):
 class FlightStream(Stream):
     """A DoExchange call, of either end.
 
+    When a call ends, the thread that reads it half-closes it inside Arrow. Where another thread does so at that moment,
+    gRPC aborts the process. So a client asks the server to end the call instead: LEAVE, which is written like any
+    message. Whether the server takes that its schema says, which comes before its first message.
+
     :param abort: ends the call; None: nothing but `sever` does.
     :param tls: how the connection speaks TLS, for messages.
     """
@@ -68,7 +75,10 @@ class FlightStream(Stream):
     ) -> None:
         self.peer = peer
         self._reader, self._writer, self._abort, self._tls = reader, writer, abort, tls
-        self._over = False
+        self._client = isinstance(writer, fl.FlightStreamWriter)
+        self._over = self._heard = self._asks = False
+        self._leaving = threading.Lock()  # of the next two
+        self._is_to_leave = self._left = False
 
     def read(self) -> Message | None:
         try:
@@ -79,8 +89,15 @@ class FlightStream(Stream):
         except (pa.ArrowException, OSError) as error:
             self._over = True
             raise translated(error, self.peer, self._tls) from error
-        metadata = chunk.app_metadata
-        return chunk.data, None if metadata is None else metadata.to_pybytes()
+        if self._client and not self._heard:
+            self._begun()
+        if chunk.app_metadata is None:
+            return chunk.data, None
+        metadata = chunk.app_metadata.to_pybytes()
+        if metadata == LEAVE and not self._client:
+            self._over = True
+            return None
+        return chunk.data, metadata
 
     def write(self, message: Message) -> None:
         batch, metadata = message
@@ -93,11 +110,10 @@ class FlightStream(Stream):
             raise translated(error, self.peer, self._tls) from error
 
     def half_close(self) -> None:
-        if isinstance(self._writer, fl.FlightStreamWriter):
-            try:
-                self._writer.done_writing()
-            except (pa.ArrowException, OSError) as error:
-                raise translated(error, self.peer, self._tls) from error
+        if self._client:
+            with self._leaving:
+                self._is_to_leave = True
+            self._leave()
 
     def abort(self) -> None:
         if self._abort is None:
@@ -106,17 +122,41 @@ class FlightStream(Stream):
             self._abort()
 
     def sever(self) -> None:
-        if isinstance(self._writer, fl.FlightStreamWriter):
+        if self._client:
             cut_from(self.seen_as)
         elif not self._over:  # the connection of a call that has ended may serve others
             cut_to(self.peer)
 
     def close(self) -> None:
-        if isinstance(self._writer, fl.FlightStreamWriter):
+        if self._client:
             try:
                 self._writer.close()
             except (pa.ArrowException, OSError):
                 pass  # whoever read the stream has heard why it broke
+
+    def _begun(self) -> None:
+        """The first message is there, and the schema was before it."""
+        self._asks = (self._reader.schema.metadata or {}).items() >= (SERVED_SCHEMA.metadata or {}).items()
+        with self._leaving:
+            self._heard = True
+        try:
+            self._leave()
+        except ShuffleError:
+            pass  # the next read says what became of it
+
+    def _leave(self) -> None:
+        """Half-close, once, when that is wanted and it is known how."""
+        with self._leaving:
+            if self._left or not (self._is_to_leave and self._heard):
+                return
+            self._left = True
+        if self._asks:
+            self.write((None, LEAVE))
+            return
+        try:
+            self._writer.done_writing()  # the server is of an older release
+        except (pa.ArrowException, OSError) as error:
+            raise translated(error, self.peer, self._tls) from error
 
 
 def translated(error: Exception, peer: str, tls: TlsFiles | None) -> ShuffleError:

@@ -29,6 +29,9 @@ EXCHANGE_SCHEMA = pa.schema(
         pa.field("payload", pa.large_binary(), nullable=False),
     ]
 )
+SERVED_SCHEMA = EXCHANGE_SCHEMA.with_metadata({b"leave": b"1"})
+"""What a server sends that ends a stream when it gets LEAVE."""
+LEAVE = pb.ExchangeControl(leave=True).SerializeToString()
 INLINE_BYTES = 16 << 10  # payload and table of a batch that travels in the metadata
 MESSAGE_COST = 32 << 10  # credit for what a message costs beside its payload, in memory and in time: docs/transport.md
 MAX_PAYLOAD = 1 << 30  # of one batch; Flight cannot send messages of 2 GiB

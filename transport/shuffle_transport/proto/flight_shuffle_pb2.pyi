@@ -331,7 +331,7 @@ class RelayCall(_message.Message):
     def __init__(self, call: _Optional[bytes] = ..., command: _Optional[bytes] = ..., peer: _Optional[str] = ...) -> None: ...
 
 class ExchangeControl(_message.Message):
-    __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload", "you", "spent", "broken")
+    __slots__ = ("message", "end", "granted", "held", "backlog", "first", "ping", "error", "rows", "payload", "you", "spent", "broken", "leave")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +345,7 @@ class ExchangeControl(_message.Message):
     YOU_FIELD_NUMBER: _ClassVar[int]
     SPENT_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
     message: bytes
     end: Totals
     granted: int
@@ -358,7 +359,8 @@ class ExchangeControl(_message.Message):
     you: str
     spent: int
     broken: bool
-    def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., you: _Optional[str] = ..., spent: _Optional[int] = ..., broken: _Optional[bool] = ...) -> None: ...
+    leave: bool
+    def __init__(self, message: _Optional[bytes] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., granted: _Optional[int] = ..., held: _Optional[int] = ..., backlog: _Optional[int] = ..., first: _Optional[int] = ..., ping: _Optional[bool] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., rows: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., you: _Optional[str] = ..., spent: _Optional[int] = ..., broken: _Optional[bool] = ..., leave: _Optional[bool] = ...) -> None: ...
 
 class ProbeRequest(_message.Message):
     __slots__ = ("protocol", "app")
