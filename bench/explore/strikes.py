@@ -13,8 +13,8 @@ from bench.files import files_below
 
 LONG = 0.5 * WORKER_TIMEOUT_S
 """A worker that is away for longer may be given up."""
-NOT_FLIPPED = ("lock", "worker-id")
-"""A worker whose identity is damaged asks for an operator."""
+NOT_FLIPPED = ("lock", "worker-id", "belongs-to", "data-directories", "incarnation")
+"""A worker whose identity is damaged asks for an operator: its error names the file."""
 START_AGAIN_S = 0.5
 FOR_GOOD_S = 6.0
 """How long a disk fails that goes on failing."""
