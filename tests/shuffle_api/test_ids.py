@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId, check_app
+from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId, check_app, name_of, new_run
 
 
 @pytest.mark.parametrize("app", ["a", "_", "-x", "app_2026.11-21", "A" * 128])
@@ -17,6 +17,29 @@ def test_valid_application_id_is_returned(app: str) -> None:
 def test_application_id_that_could_be_a_path_or_is_no_name_is_refused(app: str) -> None:
     with pytest.raises(InvalidArgument, match="application id"):
         ShuffleId(app, 0)
+
+
+def test_runs_of_one_application_are_names_of_their_own() -> None:
+    first, second = new_run("my.app"), new_run("my.app")
+    assert first != second
+    assert name_of(first) == name_of(second) == name_of("my.app") == "my.app"
+    assert ShuffleId(first, 0) != ShuffleId(second, 0)
+    with pytest.raises(InvalidArgument, match="application id"):
+        new_run(first)
+
+
+@pytest.mark.parametrize("run", ["~a", "a~", "a~b~c", "a~b.c", "a~../b", "a~" + "b" * 65])
+def test_run_that_could_be_a_path_or_is_no_name_is_refused(run: str) -> None:
+    with pytest.raises(InvalidArgument, match="for one run of it add ~"):
+        ShuffleId(run, 0)
+
+
+def test_a_number_that_is_registered_anew_has_another_id() -> None:
+    id = ShuffleId("app", 3)
+    assert id.anew() != id.anew()
+    assert id.anew().current() == id
+    with pytest.raises(InvalidArgument, match="shuffle generation"):
+        ShuffleId("app", 3, -1)
 
 
 def test_application_id_of_another_type_is_refused() -> None:

@@ -53,8 +53,7 @@ class CommitService(rpc.ShuffleRegistryServicer):
             draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
             held = {messages.shuffle_id(key): key for key in request.shuffles}
             with self._master.lock:
-                registered = {spec.id for spec in self._master.registry.shuffles()}
-            gone = [key for id, key in held.items() if id not in registered]
+                gone = [key for id, key in held.items() if not self._master.registry.is_registered(id)]
             self._master.settle()  # what is told to be over stays so
             return pb.BeatReply(gone=gone, draining=draining)
 

@@ -186,6 +186,10 @@ class Registry:
         """
         return self._outputs(id).spec
 
+    def is_registered(self, id: ShuffleId) -> bool:
+        """Whether exactly this generation of a shuffle is."""
+        return id in self._shuffles
+
     def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
         """The committed outputs that lie at a worker, there alone or there too. Goes through all outputs."""
         return [

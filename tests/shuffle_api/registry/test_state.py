@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -155,6 +156,33 @@ def test_registering_a_shuffle_again_is_a_no_op_and_with_other_properties_refuse
     assert registry.apply(RegisterShuffle(SPEC)) == ()
     assert registry.map_output(ID, 0) == output(0)
     refused(registry, RegisterShuffle(ShuffleSpec(ID, 5, 3)), ShuffleExists)
+
+
+def test_number_has_one_generation_at_a_time_and_the_first_registration_counts(registry: Registry) -> None:
+    first, second = (replace(SPEC, id=ShuffleId("app", 7, generation)) for generation in (11, 12))
+    registry.apply(RegisterShuffle(first))
+    registry.apply(RegisterShuffle(second))  # the same call again, for which another one was drawn
+    assert registry.spec(ShuffleId("app", 7)) == registry.spec(first.id) == first
+    assert (registry.is_registered(first.id), registry.is_registered(second.id)) == (True, False)
+    error = refused(registry, CommitMapOutput(second.id, output(0)), UnknownShuffle)
+    assert "generation 12 of the shuffle is over, 11 is registered" in error.message
+
+
+def test_generation_that_is_over_is_refused_and_ends_no_other(registry: Registry) -> None:
+    first, second = (replace(SPEC, id=ShuffleId("app", 7, generation)) for generation in (11, 12))
+    registry.apply(RegisterShuffle(first))
+    registry.apply(CommitMapOutput(first.id, output(0)))
+    assert registry.apply(UnregisterShuffle(first.id)) == (ShuffleRemoved(first.id),)
+    registry.apply(RegisterShuffle(second))
+    refused(registry, CommitMapOutput(first.id, output(0)), UnknownShuffle)
+    refused(registry, LoseMapOutput(first.id, MapAttempt(0, 0), "x"), UnknownShuffle)
+    assert registry.apply(UnregisterShuffle(first.id)) == ()
+    assert registry.map_outputs(ShuffleId("app", 7)) == ([], None)
+    assert registry.apply(UnregisterShuffle(ShuffleId("app", 7))) == (ShuffleRemoved(second.id),)
+    restored = Registry()
+    for operation in registry.operations():
+        restored.apply(operation)
+    assert restored == registry
 
 
 def test_shuffle_of_an_unknown_application_is_refused(registry: Registry) -> None:
