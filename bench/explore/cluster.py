@@ -174,7 +174,7 @@ class Scene:
 
     @property
     def stood_still(self) -> float:
-        """For how long a process did not get to run, at most, because the machine was busy."""
+        """For how long of a few seconds a process did not get to run, at most, because the machine was busy."""
         return max(self.stalled, self.watch.longest)
 
     @property
