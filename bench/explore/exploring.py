@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 
 from bench.explore.running import Outcome, run
@@ -72,6 +73,7 @@ def explore(
     each: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Score:
     """Run schedules, `parallel` at once, while there are any and `more` says so."""
+    forkserver.ensure_running()  # with the environment as it is before threads here use Flight (grpc_polling)
     score, stop = Score(), threading.Event()
     with ThreadPoolExecutor(parallel, thread_name_prefix="schedule") as pool:
         running: set[Future[Outcome]] = set()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -215,6 +218,47 @@ def test_call_that_a_stopping_server_cancels_is_made_again() -> None:
         server = serving(second)
         assert answer.result(120) == pb.StatusReply()
         server.stop(5).wait()
+
+
+CALLER = """
+import sys
+from shuffle_transport.grpc_polling import poll_in_program
+poll_in_program()
+from shuffle_transport.control_client import ControlClient
+client = ControlClient(sys.argv[1], client="test", retry=6)
+for line in sys.stdin:
+    client.hello()
+    print("well", flush=True)
+"""
+
+
+def test_client_of_a_server_comes_back_soon_to_a_master_that_was_away() -> None:
+    address = refusing()
+
+    def serving() -> grpc.Server:
+        server = grpc.server(ThreadPoolExecutor(1))
+        rpc.add_ShuffleControlServicer_to_server(ScriptedMaster(), server)
+        server.add_insecure_port(address)
+        server.start()
+        return server
+
+    server = serving()
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "well\n"
+        server.stop(0).wait()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        time.sleep(0.5)
+        server = serving()
+        assert process.stdout.readline() == "well\n"
+        process.stdin.close()
+    server.stop(5).wait()
 
 
 def test_call_that_the_client_itself_has_closed_is_not_made_again(master: tuple[ScriptedMaster, str]) -> None:
