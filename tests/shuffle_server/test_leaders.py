@@ -74,8 +74,18 @@ class MasterProcess:
             [line] = [line for line in reply.read().decode().splitlines() if line.startswith(f"{name} ")]
         return float(line.split()[1])
 
-    def signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+    def stop(self) -> None:
+        """SIGSTOP; returns when no thread runs any more, which takes the kernel a while on a busy machine."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+
+        def all_stopped() -> bool:
+            return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in tasks.glob("*/stat"))
+
+        wait_until(all_stopped, "all threads are stopped")
+
+    def go_on(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def __enter__(self) -> MasterProcess:
         return self
@@ -178,7 +188,7 @@ def test_a_frozen_leader_is_replaced_in_the_middle_of_a_job_and_answers_nothing_
                 assert handle.endpoint == both
                 expected = [record for n in (0, 1) for record in write_map(plugin, handle, n, 300)]
                 question = None if secure else Question(one.control)
-                one.signal(signal.SIGSTOP)
+                one.stop()
                 if question is not None:
                     question.ask()
                 two.await_leading()
@@ -186,7 +196,7 @@ def test_a_frozen_leader_is_replaced_in_the_middle_of_a_job_and_answers_nothing_
                 expected += [record for n in (2, 3) for record in write_map(plugin, handle, n, 300)]
                 assert read_all(plugin, handle) == sorted(expected)
                 epoch = two.metric("flight_shuffle_epoch")
-                one.signal(signal.SIGCONT)
+                one.go_on()
                 assert one.process.wait(TIMEOUT) == 1
                 assert "does not lead any more" in one.log.read_text()
                 if question is not None:
