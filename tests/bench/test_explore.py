@@ -60,7 +60,7 @@ def test_sample_with_fresh_seeds(tmp_path: Path) -> None:
     score = explore(
         schedules(fresh_seed(), ("remote", "hybrid", "pipelined")),
         tmp_path,
-        parallel=4,
+        parallel=2,
         more=lambda score: score.seconds < SAMPLE_S,
     )
     assert [str(outcome) for outcome in score.wrong] == []
