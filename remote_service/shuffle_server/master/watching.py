@@ -127,16 +127,15 @@ class Watchers:
 
     def _replies(self, shuffle: ShuffleId, watch: Watch, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
         with self._master.lock:
-            generation = self._master.registry.spec(shuffle).id.generation  # it may have ended just now
-            losses = self._master.registry.losses(shuffle)
+            losses = self._master.registry.losses(shuffle)  # raises when it has ended just now
         self._master.settle()  # what this tells is not forgotten in a crash
-        yield pb.WatchReply(epoch=self._master.epoch, generation=generation)
+        yield pb.WatchReply(epoch=self._master.epoch, generation=shuffle.generation)
         for at in range(0, len(losses), PAGE):
-            yield self._message(generation, losses[at : at + PAGE])
+            yield self._message(shuffle.generation, losses[at : at + PAGE])
         while context.is_active():
             news = watch.take(LOOK_SECONDS)
             if news:
-                yield self._message(generation, news)
+                yield self._message(shuffle.generation, news)
 
     def _message(self, generation: int, news: Iterable[News]) -> pb.WatchReply:
         present = {worker.id: worker for worker in self._workers()}
