@@ -24,7 +24,7 @@ from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_api.periodic import StreamThread, guarded
 
 EXIT_SECONDS = 3.0
-"""For peers to get the reason; then their connections are cut."""
+"""For peers to get the reason; then their connections are cut, and for as long again for the calls to end."""
 
 
 class Abandoned(Protocol):
@@ -45,7 +45,7 @@ class _Exit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[int, Abandoned] = {}
-        self._begin, self._done = threading.Event(), threading.Event()
+        self._begin = threading.Event()
         self._thread: StreamThread | None = None
 
     def add(self, opened: Abandoned) -> None:
@@ -66,19 +66,19 @@ class _Exit:
             return list(self._open.values())
 
     def _abandon(self) -> None:
-        if self._open:
+        """A call that comes back to an interpreter that is gone ends the process with a signal: so all end before."""
+        if self._open and self._thread is not None:
             self._begin.set()
-            if not self._done.wait(EXIT_SECONDS):
+            self._thread.join(EXIT_SECONDS)
+            if self._thread.is_alive():
                 for each in self._all():
                     each.cut()
+                self._thread.join(EXIT_SECONDS)
 
     def _run(self) -> None:
         self._begin.wait()
-        try:
-            for each in self._all():
-                guarded("the exit of this process", _abandoning(each), lambda error: None)
-        finally:
-            self._done.set()
+        for each in self._all():
+            guarded("the exit of this process", _abandoning(each), lambda error: None)
 
 
 def _abandoning(opened: Abandoned) -> Callable[[], None]:
