@@ -32,7 +32,6 @@ from shuffle_transport.frames import LOG, SNAPSHOT, FileHeader, encode_frame
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 30.0
-CLOSE_SECONDS = 10.0
 FRAME_RECORDS = 10_000  # most items of the queue in one frame
 
 
@@ -167,7 +166,6 @@ class OperationLog:
     :param lsn: number of the last operation before those of this log.
     :param sync: make operations survive the machine, not just the process.
     :param timeout: seconds for which `wait` waits.
-    :param thread: files are written by a thread of this name; empty: by one of those who wait.
     :raises StorageFailed: its first file cannot be made.
     """
 
@@ -180,12 +178,11 @@ class OperationLog:
         sync: bool,
         state: State | None = None,
         timeout: float = WAIT_SECONDS,
-        thread: str = "",
     ) -> None:
         self._directory, self._lsn, self._epoch, self._sync = directory, lsn, epoch, sync
         self._state: State = state or NoState()
         self._batcher: Batcher[Queued, int | ShuffleError | None] = Batcher(
-            self._work, timeout=timeout, what=f"writing the log in {directory.describe('.')}", thread=thread
+            self._work, timeout=timeout, what=f"writing the log in {directory.describe('.')}"
         )
         self.order = threading.Lock()
         self._first = lsn + 1  # number of the first operation of the file in use
@@ -227,7 +224,6 @@ class OperationLog:
             self.wait(last)
         finally:
             self._closed = ShuttingDown("the registry is closed")
-            self._batcher.close(CLOSE_SECONDS)
             self._file.close()
 
     def _add(self, item: Queued) -> Place:

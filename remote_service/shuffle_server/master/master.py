@@ -51,7 +51,6 @@ class Master:
     :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
     :param sync: an acknowledged operation survives the machine; else it survives the process.
     :param wait_seconds: after which an operation is not waited for any more: the disk hangs.
-    :param writer: files of the log are written by a thread of this name; empty: by those who wait for them.
     :param snapshot_every: operations after which the state is written down and the log before it dropped.
     :param liveness: says which applications are silent.
     :param sure: raises when another master may have taken this one's place: then nothing is acknowledged or told.
@@ -69,7 +68,6 @@ class Master:
         sync: bool = False,
         snapshot_every: int = EVERY_OPERATIONS,
         wait_seconds: float = WAIT_SECONDS,
-        writer: str = "",
         sure: Callable[[], None] = lambda: None,
         liveness: AppLiveness | None = None,
     ) -> None:
@@ -89,9 +87,7 @@ class Master:
             return
         self._lock = threading.Lock()
         self._ahead = self._registry.copy()
-        self._log = OperationLog(
-            store, recovered.lsn, self.epoch, sync=sync, state=self, timeout=wait_seconds, thread=writer
-        )
+        self._log = OperationLog(store, recovered.lsn, self.epoch, sync=sync, state=self, timeout=wait_seconds)
         self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
 
     def subscribe(self, listener: Listener) -> None:

@@ -65,7 +65,6 @@ class MasterPart:
                 sync=options.durability == "fsynced",
                 snapshot_every=options.snapshot_every,
                 wait_seconds=options.disk_timeout,
-                writer="journal",
                 sure=self._storage.sure or (lambda: None),
                 liveness=AppLiveness(options.app_timeout),
             )

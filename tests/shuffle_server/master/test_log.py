@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed
+from shuffle_api.errors import DeadlineExceeded, ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation, RegisterApp
 from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
-from shuffle_server.master.log import NoState, OperationLog, log_name
+from shuffle_server.master.log import NoState, OperationLog, Place, log_name
 from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import LOG, FrameFile
 from tests.shuffle_server.helpers import fill, mounted_tmpfs
@@ -210,14 +211,11 @@ class Reverts(NoState):
 
 def test_what_waits_behind_a_refused_operation_is_refused_with_it(tmp_path: Path) -> None:
     directory, state = SlowDirectory(tmp_path), Reverts()
-    log = OperationLog(directory, 0, 1, sync=True, state=state, thread="writer")
+    log = OperationLog(directory, 0, 1, sync=True, state=state)
     directory.slow = True
     places = [log.append(encode(operation(0)), [operation(0)])]
-    assert directory.begun.acquire(timeout=TIMEOUT)
-    directory.failing = True
-    places += [log.append(encode(operation(n)), [operation(n)]) for n in range(1, 4)]
-    directory.slow = False
-    directory.go.release()
+    with waiting(log, places[0]):
+        _refuse_those_behind(log, directory, places)
     for place in places:
         with pytest.raises(StorageFailed):
             log.wait(place)
@@ -229,19 +227,45 @@ def test_what_waits_behind_a_refused_operation_is_refused_with_it(tmp_path: Path
     assert [each for found in map(list, frames(directory)) for each in found] == [operation(9)]
 
 
-def test_a_wait_for_a_disk_that_hangs_has_an_end_and_nothing_but_the_writer_is_stuck(tmp_path: Path) -> None:
-    directory = SlowDirectory(tmp_path)
-    log = OperationLog(directory, 0, 1, sync=True, timeout=0.2, thread="writer")
-    directory.slow = True
-    place = log.append(encode(operation(0)), [operation(0)])
-    for _ in range(3):
-        with pytest.raises(DeadlineExceeded, match="took more than"):
-            log.wait(place)
+def _refuse_those_behind(log: OperationLog, directory: SlowDirectory, places: list[Place]) -> None:
+    assert directory.begun.acquire(timeout=TIMEOUT)
+    directory.failing = True
+    places += [log.append(encode(operation(n)), [operation(n)]) for n in range(1, 4)]
     directory.slow = False
     directory.go.release()
-    log = OperationLog(LocalDirectory(tmp_path / "other"), 0, 1, sync=True, thread="writer")
-    put(log, operation(1))
+
+
+@contextmanager
+def waiting(log: OperationLog, place: Place) -> Iterator[None]:
+    """Another thread waits for an operation, and writes it."""
+
+    def wait() -> None:
+        with suppress(ShuffleError):
+            log.wait(place)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    yield
+    thread.join(TIMEOUT)
+    assert not thread.is_alive()
+
+
+def test_a_wait_for_a_disk_that_hangs_has_an_end_and_only_the_one_that_writes_is_stuck(tmp_path: Path) -> None:
+    directory = SlowDirectory(tmp_path)
+    log = OperationLog(directory, 0, 1, sync=True, timeout=0.2)
+    directory.slow = True
+    first = log.append(encode(operation(0)), [operation(0)])
+    with waiting(log, first):
+        assert directory.begun.acquire(timeout=TIMEOUT)
+        behind = log.append(encode(operation(1)), [operation(1)])
+        for place in (first, behind, behind):
+            with pytest.raises(DeadlineExceeded, match="took more than"):
+                log.wait(place)
+        directory.slow = False
+        directory.go.release()
+    put(log, operation(2))
     log.close()
+    assert [each for found in map(list, frames(directory)) for each in found] == [operation(n) for n in range(3)]
 
 
 def test_after_a_failed_sync_the_log_begins_again_and_what_was_refused_is_not_found() -> None:
