@@ -33,13 +33,17 @@ def poll_in_program() -> None:
 def poll_directly() -> None:
     """Let the gRPC of pyarrow wait the older way in this process, unless something has used Flight before.
 
-    Who has set GRPC_EXPERIMENTS keeps that. The variable is taken away again: child processes, and the gRPC of
-    `grpcio`, which is another one, don't hear of it.
+    Who has set GRPC_EXPERIMENTS keeps that. The variables are taken away again: the gRPC of `grpcio`, which is another
+    one, does not see them. A child process that another thread starts meanwhile inherits both, or the second alone, which does no harm.
     """
     if VARIABLE in os.environ:
         return
-    os.environ[VARIABLE] = POLLING
+    ours = {BACKUP_VARIABLE: BACKUP_MS, VARIABLE: POLLING}
+    added = [name for name in ours if name not in os.environ]
+    for name in added:
+        os.environ[name] = ours[name]
     try:
         fl.connect("grpc+tcp://127.0.0.1:1").close()  # connects with its first call, which there is none of
     finally:
-        os.environ.pop(VARIABLE, None)  # another thread may have done the same
+        for name in reversed(added):
+            os.environ.pop(name, None)  # another thread may have done the same
