@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +14,28 @@ from pathlib import Path
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Inside, the process is there and answers nothing."""
+    """Inside, the process is there and answers nothing: none of its threads runs."""
     os.kill(pid, signal.SIGSTOP)
     try:
+        await_stopped(pid)
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def await_stopped(pid: int, within: float = 60.0) -> None:
+    """Return when all threads of a process that was sent SIGSTOP have stopped: they do one after the other."""
+    give_up = time.monotonic() + within
+    while not all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < give_up, f"process {pid} does not stop"
+        time.sleep(0.01)
+
+
+def _is_stopped(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:  # it has ended
+        return True
 
 
 def run_apart(program: str, *without: str, **variables: str) -> subprocess.CompletedProcess[str]:

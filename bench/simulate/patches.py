@@ -13,7 +13,6 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from bench.simulate import disk
@@ -53,16 +52,16 @@ def install() -> None:
 
 
 class _Tasks:
-    """The periodic tasks of the simulated process whose code runs; the product has one set for each real process."""
+    """The periodic tasks of the simulated process whose code runs; the product has one dict for each real process."""
 
-    def add(self, task: object) -> None:
-        Here.scheduler.me().process.tasks[task] = None
+    def __setitem__(self, id: int, task: object) -> None:
+        Here.scheduler.me().process.tasks[id] = task
 
-    def discard(self, task: object) -> None:
-        Here.scheduler.me().process.tasks.pop(task, None)
+    def pop(self, id: int, default: None) -> object:
+        return Here.scheduler.me().process.tasks.pop(id, default)
 
-    def __iter__(self) -> Iterator[object]:
-        return iter(list(Here.scheduler.me().process.tasks))
+    def values(self) -> list[object]:
+        return list(Here.scheduler.me().process.tasks.values())
 
 
 class _Silent:

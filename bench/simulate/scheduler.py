@@ -38,7 +38,7 @@ class Process:
     wall_offset: float = 0.0
     asleep: float = 0.0  # for how long the machine was suspended: the monotonic clock has not counted that
     fds: dict[int, str] = field(default_factory=dict)
-    tasks: dict[object, None] = field(default_factory=dict)  # the product's periodic tasks
+    tasks: dict[int, object] = field(default_factory=dict)  # the product's periodic tasks
     when_killed: list[Callable[[], None]] = field(default_factory=list)
 
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakSet
 
 from shuffle_api.errors import InternalError, ShuffleError
 
@@ -65,7 +64,7 @@ class PeriodicTask:
         with self._lock:
             if self._thread is None and not self.closing.is_set():
                 self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-                _TASKS.add(self)
+                _TASKS[id(self)] = self
                 self._thread.start()
 
     def wake(self) -> None:
@@ -118,7 +117,7 @@ class PeriodicTask:
                 self._note(error)
                 self.closing.wait(self.retry)
                 pause = 0.0
-        _TASKS.discard(self)
+        _TASKS.pop(id(self), None)
 
     def _note(self, error: Exception) -> None:
         now = time.monotonic()
@@ -161,7 +160,7 @@ def guarded(what: str, action: Callable[[], object], broke: Callable[[ShuffleErr
 
 def task_states() -> list[TaskState]:
     """The tasks of this process that run."""
-    return [task.state() for task in list(_TASKS)]
+    return [task.state() for task in list(_TASKS.values())]
 
 
 def _described(error: Exception) -> str:
@@ -175,4 +174,5 @@ def _place(error: Exception) -> object:
     return None if trace is None else (trace.tb_frame.f_code, trace.tb_lineno)
 
 
-_TASKS: WeakSet[PeriodicTask] = WeakSet()
+_TASKS: dict[int, PeriodicTask] = {}
+"""Those that run. A dict: its values are listed in one step while other threads add to it."""

@@ -31,6 +31,7 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
+from tests.processes import await_stopped
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import USER, Database, running_database
 
@@ -77,12 +78,7 @@ class MasterProcess:
     def stop(self) -> None:
         """SIGSTOP; returns when no thread runs any more, which takes the kernel a while on a busy machine."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
-
-        def all_stopped() -> bool:
-            return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in tasks.glob("*/stat"))
-
-        wait_until(all_stopped, "all threads are stopped")
+        await_stopped(self.process.pid)
 
     def go_on(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)

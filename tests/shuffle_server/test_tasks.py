@@ -82,7 +82,7 @@ def test_every_task_of_a_server_survives_what_nobody_expected(
         with plugin.master("job") as job:
             handle = job.register_shuffle(4, 2)
             written = write_map(plugin, handle, 0)
-            tasks = [task for task in periodic._TASKS if task.name in TASKS]
+            tasks = [task for task in periodic._TASKS.values() if task.name in TASKS]
             assert {task.name for task in tasks} == TASKS
             for task in tasks:
                 fail_once(task, monkeypatch)

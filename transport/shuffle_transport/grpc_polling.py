@@ -34,7 +34,8 @@ def poll_directly() -> None:
     """Let the gRPC of pyarrow wait the older way in this process, unless something has used Flight before.
 
     Who has set GRPC_EXPERIMENTS keeps that. The variables are taken away again: the gRPC of `grpcio`, which is another
-    one, does not see them. A child process that another thread starts meanwhile inherits both, or the second alone, which does no harm.
+    one, does not see them. A child process that another thread starts meanwhile inherits both, or the second alone,
+    which does no harm.
     """
     if VARIABLE in os.environ:
         return
