@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -182,7 +181,14 @@ class Disks:
         return None
 
     def remove(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
+        """By paths: outside of a schedule `close` leaves descriptors open, as `shutil.rmtree`'s would stay."""
+        for directory, below, files in os.walk(self.root, topdown=False):
+            for name in files:
+                REAL["unlink"](os.path.join(directory, name))
+            for name in below:
+                REAL["rmdir"](os.path.join(directory, name))
+        with suppress(FileNotFoundError):
+            REAL["rmdir"](self.root)
 
 
 class _Now:

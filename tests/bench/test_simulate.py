@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import secrets
 import subprocess
 import sys
@@ -40,6 +41,16 @@ def test_a_seed_has_the_same_trace_after_others() -> None:
     alone = child("--first", "4713", "--trace").splitlines()[0]
     after = child("--first", "4710", "--seeds", "4", "--hashes").splitlines()
     assert alone == f"seed 4713, trace {json.loads(after[3])['hash']}"
+
+
+def test_schedules_leave_no_descriptor_behind() -> None:
+    """Fifty of them, in a process that may have 400 open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(400, hard), hard))
+    try:
+        assert failures(child("--first", "1", "--seeds", "50")) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_fresh_seeds_find_nothing() -> None:
