@@ -212,7 +212,9 @@ class Server:
             if handler.unary_unary is not None:
                 reply = handler.unary_unary(decoded, context)
             else:
-                reply = next(iter(handler.stream_stream(iter([decoded]), context)))
+                reply = next(iter(handler.stream_stream(iter([decoded]), context)), None)
+                if reply is None:  # a server that stops ends its streams
+                    raise RpcError(grpc.StatusCode.CANCELLED, "the stream has ended")
         except RpcError:
             raise
         except Exception as error:  # as gRPC does; and it is looked for

@@ -7,13 +7,14 @@ from typing import Any
 
 from bench.simulate.cluster import Cluster, Node
 from bench.simulate.locks import Here
+from shuffle_api.clock import LOOK_SHARE
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.events import LostOutput
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.recovery import recover
 
-SILENCE = 0.7
+SILENCE = 0.8
 """The part of a timeout for which a serving master must have received no heartbeat, before a loss is excused."""
 
 
@@ -25,8 +26,9 @@ class Oracle:
         self.violations: list[str] = []
         self.workers: dict[str, Node] = {}  # by the id that the registry has for them
         self.excused: dict[str, str] = {}  # nodes and applications that may lose what they have, and why
-        self._seen: dict[str, tuple[float, float]] = {}  # last heartbeat, and how long the master had stood still
-        self._still, self._since = 0.0, 0.0
+        self._seen: dict[str, float] = {}  # when the last heartbeat was received
+        self._stands: list[tuple[float, float]] = []  # when the master stood still
+        self._since = 0.0
         self.acked: dict[ShuffleId, dict[int, MapAttempt]] = {}  # of shuffles that are in use
         self.runs: set[str] = set()  # that are registered, and not about to end
 
@@ -43,20 +45,23 @@ class Oracle:
         if still and self._since == 0.0:
             self._since = now
         elif not still and self._since:
-            self._still, self._since = self._still + now - self._since, 0.0
+            self._stands.append((self._since, now))
+            self._since = 0.0
 
-    def _stood(self) -> float:
-        return self._still + (Here.scheduler.now - self._since if self._since else 0.0)
+    def _forgiven(self, since: float, timeout: float) -> float:
+        """Seconds since then that do not count as silence: the master stood still, which counts for LOOK_SHARE each."""
+        stands = [*self._stands, (self._since, Here.scheduler.now)] if self._since else self._stands
+        spans = (end - max(start, since) for start, end in stands if end > since)
+        return sum(max(0.0, span - LOOK_SHARE * timeout) for span in spans)
 
     def seen(self, who: str, timeout: float) -> None:
         """A heartbeat was received."""
         self._note(who, timeout)
-        self._seen[who] = Here.scheduler.now, self._stood()
+        self._seen[who] = Here.scheduler.now
 
     def _note(self, who: str, timeout: float) -> None:
         if who in self._seen:
-            at, stood = self._seen[who]
-            silent = Here.scheduler.now - at - (self._stood() - stood)
+            silent = Here.scheduler.now - self._seen[who] - self._forgiven(self._seen[who], timeout)
             if silent > SILENCE * timeout:
                 self.excused.setdefault(who, f"silent for {silent:.1f} s")
 

@@ -243,8 +243,8 @@ def test_a_worker_that_stood_still_holds_it_against_nobody() -> None:
     now += 1000 * TIMEOUT
     shuffle.watch(shuffle.clock())
     shuffle.open_reader(1, 0, shuffle.clock())
-    for _ in range(4):
-        now += TIMEOUT / LOOKS_PER_TIMEOUT * 2
+    for _ in range(LOOKS_PER_TIMEOUT):
+        now += TIMEOUT / LOOKS_PER_TIMEOUT
         shuffle.watch(shuffle.clock())
     with pytest.raises(DeadlineExceeded, match="no writer"):
         shuffle.open_reader(2, 0, shuffle.clock())

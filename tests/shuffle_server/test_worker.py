@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,6 +229,36 @@ def test_a_copy_that_the_registry_never_hears_of_is_not_made_for_ever(
     made = replication.Replication(lambda: own, registry, lambda *_: [own, other], copies)
     assert made.ensure(replace(SPEC, replicas=2), registry.won)
     assert copies.to == ["v"] * replication.MOST_COPIES
+
+
+class AsksBack(Copies):
+    """A worker that takes the one that asks it for the holder, and asks it in turn."""
+
+    def __init__(self, asked: Callable[[], object]) -> None:
+        super().__init__()
+        self._asked, self.refusals = asked, list[str]()
+
+    def ask(self, worker: WorkerInfo, shuffle: ShuffleId, output: MapAttempt) -> None:
+        try:
+            self._asked()
+        except Overloaded as error:
+            self.refusals.append(error.message)
+            raise
+
+
+def test_two_workers_that_have_each_other_for_the_holder_do_not_wait_for_one_another(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "OTHERS_SECONDS", 0.2)
+    monkeypatch.setattr(replication, "LOOK_SECONDS", 0.01)
+    own, other, two = WorkerInfo("w", "h", 1), WorkerInfo("v", "i", 1), replace(SPEC, replicas=2)
+    registry.won = won = MapOutput(FIRST, "v", Totals())
+    copies = AsksBack(lambda: made.ensure(two, won, was_asked=True))
+    made = replication.Replication(lambda: own, registry, lambda *_: [other], copies)
+    assert made.ensure(two, won)  # as far as there can be copies now
+    assert set(copies.refusals) == {f"a copy of {FIRST} is being made"}
+    with pytest.raises(Overloaded, match="is not held here"):
+        made.ensure(two, won, was_asked=True)
 
 
 def test_a_copy_of_what_is_held_already_is_answered_without_copying_it_on(store: Store, registry: Registry) -> None:

@@ -52,20 +52,23 @@ class Replication:
         self._suspects: dict[str, float] = {}
         self._said = float("-inf")
 
-    def ensure(self, spec: ShuffleSpec, output: MapOutput) -> bool:
+    def ensure(self, spec: ShuffleSpec, output: MapOutput, *, was_asked: bool = False) -> bool:
         """Return when as many workers hold the output as there should be, or as there can be now.
 
-        A worker that holds it makes the copies; one that does not has it make them. What is lacking then shows in
-        `flight-shuffle status`, and is no error: the output is committed.
+        A worker that holds it makes the copies; one that does not asks the holder for them. What is lacking then shows
+        in `flight-shuffle status`, and is no error: the output is committed.
 
+        :param was_asked: by another worker, which waits for the answer. Then this one waits for nobody: two that have
+            each other for the holder would wait for one another.
         :return: False when it is not the winner of its map any more.
         :raises MapOutputLost: it cannot be read here.
         :raises UnknownShuffle, UnknownApp, AppExpired: the shuffle is over.
-        :raises Overloaded: another thread copies it and does not come to an end.
+        :raises Overloaded: another thread copies it and does not come to an end; for one that was asked, another thread
+            copies it, or it is not held here.
         """
         asked, give_up = False, time.monotonic() + OTHERS_SECONDS
         taken: Counter[str] = Counter()  # copies, as the workers say that took them
-        with self._alone(spec.id, output.output):
+        with self._alone(spec.id, output.output, 0.0 if was_asked else 2 * OTHERS_SECONDS):
             while True:
                 now = self._registry.winner(spec.id, output.output.map)
                 if now is None or now.output != output.output:
@@ -80,6 +83,8 @@ class Replication:
                     if (worker := self.copy_to_one(spec.id, now.output, candidates)) is not None:
                         taken[worker.id] += 1
                         continue
+                elif was_asked:
+                    raise Overloaded(f"{now.output} is not held here", remedy="see where it is, and ask again")
                 elif not asked and time.monotonic() < give_up:
                     asked = self._asked(spec.id, now)
                     if not asked:
@@ -101,7 +106,7 @@ class Replication:
         try:
             self._copier.ask(holder, shuffle, output.output)
         except ShuffleError as error:
-            log.info("worker %s was not asked to copy %s of %s: %s", holder.id, output.output, shuffle, error)
+            log.debug("worker %s makes no copy of %s of %s: %s", holder.id, output.output, shuffle, error)
             return False
         return True
 
@@ -133,11 +138,11 @@ class Replication:
         return sorted(others, key=lambda worker: (worker.id in suspects, worker.host == own.host))
 
     @contextmanager
-    def _alone(self, shuffle: ShuffleId, output: MapAttempt) -> Iterator[None]:
+    def _alone(self, shuffle: ShuffleId, output: MapAttempt, seconds: float) -> Iterator[None]:
         key = shuffle, output
         with self._changed:
-            if not self._changed.wait_for(lambda: key not in self._busy, 2 * OTHERS_SECONDS):
-                raise Overloaded(f"a copy of {output} is being made all the time", remedy="repeat the commit later")
+            if not self._changed.wait_for(lambda: key not in self._busy, seconds):
+                raise Overloaded(f"a copy of {output} is being made", remedy="repeat the request later")
             self._busy.add(key)
         try:
             yield

@@ -146,7 +146,7 @@ class Worker:
             return False
         return command.copy or len(winner.workers) < spec.replicas
 
-    def _replicate(self, spec: ShuffleSpec, winner: MapOutput) -> bool:
+    def _replicate(self, spec: ShuffleSpec, winner: MapOutput, *, was_asked: bool = False) -> bool:
         """Return when the winner of a map may be named to who wrote it: there are as many copies as there can be.
 
         False when it does not stand any more: it was lost.
@@ -155,16 +155,19 @@ class Worker:
         if spec.replicas == 1 or self._replication is None:
             return True
         try:
-            return self._replication.ensure(spec, winner)
+            return self._replication.ensure(spec, winner, was_asked=was_asked)
         except MapOutputLost as error:
             self.give_up(spec.id, winner.output, error.message)
             raise
 
     def replicate(self, shuffle: ShuffleId, output: MapAttempt) -> None:
-        """See to it that an output that is held here has its copies, if it stands. Raises as `_replicate`."""
+        """See to it that an output that is held here has its copies, if it stands: another worker asks for that.
+
+        Raises as `Replication.ensure`.
+        """
         winner = self._coordinator.winner(shuffle, output.map)
         if winner is not None and winner.output == output:
-            self._replicate(self._coordinator.spec(shuffle), winner)
+            self._replicate(self._coordinator.spec(shuffle), winner, was_asked=True)
 
     def commit(self, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
         """Make the attempt visible; the output that won its map."""
