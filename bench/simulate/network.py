@@ -50,6 +50,7 @@ class Network:
     beat_seconds: float = 1.5  # of drivers
     handled: Callable[[str, Any], None] = lambda method, request: None
     trace: Callable[[str], None] = lambda text: None
+    join_unanswered: Callable[[str], None] = lambda worker: None
 
     def listen(self, address: str, server: Any) -> str:
         """Have `server` answer at an address, whose port may be 0, for as long as its process lives."""
@@ -253,6 +254,8 @@ class Channel:
             answer: bytes = Here.network.call(self._address, lambda server: server.answer(path, request), timeout)
         except Unreachable:
             Here.network.trace(f"{method}: no answer")
+            if method == "Join":
+                Here.network.join_unanswered(Here.scheduler.me().process.name)
             raise RpcError(grpc.StatusCode.UNAVAILABLE, "simulated") from None
         except Late:
             Here.network.trace(f"{method}: no answer in time")

@@ -79,6 +79,10 @@ class Oracle:
         """What lies at this node may get lost."""
         self.excused.setdefault(node.name, why)
 
+    def in_doubt(self, worker: str) -> None:
+        """The answer to a worker's join was lost: what it commits just when it joins again may get lost."""
+        self.excused.setdefault(worker, "a join was not answered")
+
     def _excused(self, worker: str) -> bool:
         self._note(worker, self._cluster.shape.worker_timeout)
         node = self.workers.get(worker)
