@@ -231,6 +231,20 @@ def test_a_copy_that_the_registry_never_hears_of_is_not_made_for_ever(
     assert copies.to == ["v"] * replication.MOST_COPIES
 
 
+def test_an_output_that_is_lost_while_no_worker_takes_a_copy_is_not_called_committed(registry: Registry) -> None:
+    """A worker that does not answer is waited for; meanwhile another attempt of the map may win."""
+    own, other, two = WorkerInfo("w", "h", 1), WorkerInfo("v", "i", 1), replace(SPEC, replicas=2)
+    registry.won = won = MapOutput(FIRST, "w", Totals())
+
+    class Stuck(Copies):
+        def copy(self, shuffle: ShuffleId, output: MapAttempt, to: WorkerInfo) -> Totals:
+            registry.won = MapOutput(SECOND, "v", Totals())
+            raise DeadlineExceeded("no answer")
+
+    made = replication.Replication(lambda: own, registry, lambda *_: [own, other], Stuck())
+    assert not made.ensure(two, won)
+
+
 class AsksBack(Copies):
     """A worker that takes the one that asks it for the holder, and asks it in turn."""
 

@@ -66,7 +66,8 @@ class Replication:
         :raises Overloaded: another thread copies it and does not come to an end; for one that was asked, another thread
             copies it, or it is not held here.
         """
-        asked, give_up = False, time.monotonic() + OTHERS_SECONDS
+        asked = tried = False
+        give_up = time.monotonic() + OTHERS_SECONDS
         taken: Counter[str] = Counter()  # copies, as the workers say that took them
         with self._alone(spec.id, output.output, 0.0 if was_asked else 2 * OTHERS_SECONDS):
             while True:
@@ -74,6 +75,9 @@ class Replication:
                 if now is None or now.output != output.output:
                     return False
                 if len(now.workers) >= spec.replicas:
+                    return True
+                if tried:  # which takes as long as a worker that does not answer, and the output may be lost meanwhile
+                    self._say_degraded(spec, now)
                     return True
                 if self._own().id in now.workers:
                     # Who holds another attempt that has not been dropped yet takes no copy, and names the winner.
@@ -90,8 +94,7 @@ class Replication:
                     if not asked:
                         time.sleep(LOOK_SECONDS)  # until it is back, or given up
                     continue
-                self._say_degraded(spec, now)
-                return True
+                tried = True
 
     def lacks_copies(self, spec: ShuffleSpec, output: MapOutput) -> bool:
         """Whether fewer workers hold it than should. Raises UnknownShuffle, UnknownApp, AppExpired."""
