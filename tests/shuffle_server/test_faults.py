@@ -15,6 +15,7 @@ import pytest
 
 from shuffle_api.errors import (
     AttemptSuperseded,
+    DeadlineExceeded,
     InvalidArgument,
     MapOutputLost,
     Overloaded,
@@ -26,7 +27,8 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.directory import DataDirectory, gone
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.failures import gone
 from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
@@ -186,6 +188,30 @@ def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     store.look()
     commit(store, MapAttempt(0, 2))
+
+
+def test_an_attempt_that_is_refused_is_not_there_after_a_restart_and_one_that_may_be_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory becomes read-only once the attempt has its name: it can be neither synced nor deleted."""
+    store = Store(tmp_path, sync=True)
+    store.add_shuffle(SPEC.id)
+    staged, turn = stage(store)
+    fail_once(monkeypatch, os, "fsync", errno.EROFS)
+    fail_once(monkeypatch, os, "unlink", errno.EROFS)
+    with pytest.raises(DeadlineExceeded, match="may be committed when this worker starts again"):
+        store.publish(staged, turn)
+    assert not store.catalog.holds(SPEC.id, OUTPUT)
+    assert [d.output for d in Store(tmp_path).recover()] == [OUTPUT]
+
+
+def test_a_removal_says_whether_the_file_is_gone(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for map_id in range(2):
+        commit(store, MapAttempt(map_id, 0))
+    assert store.remove_output(SPEC.id, MapAttempt(0, 0), 60.0)
+    fail_once(monkeypatch, os, "unlink", errno.EROFS)
+    assert not store.remove_output(SPEC.id, MapAttempt(1, 0), 0.2)
+    assert [path.name for path in tmp_path.rglob("*.out")] == ["1.0.out"]
 
 
 def test_partial_that_cannot_be_deleted_gives_up_nothing(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.directory import DataDirectory, gone
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.failures import gone
 
 CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, which takes as long as a rename and a sync
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.directory import DataDirectory, busy, sync_directory
+from shuffle_server.store.directory import DataDirectory, sync_directory
+from shuffle_server.store.failures import busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import AWAY, PARTIAL

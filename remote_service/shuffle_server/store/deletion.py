@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -32,12 +33,15 @@ class Deletion:
         self._catalog, self._directories = catalog, directories
         self._kept, self._regions, self._cold = kept, regions, cold
 
-    def output(self, shuffle: ShuffleId, held: Held) -> None:
-        """A committed output that was retired."""
-        held.home.caretaker.later(partial(self._output, shuffle, held))
+    def output(self, shuffle: ShuffleId, held: Held) -> threading.Event:
+        """A committed output that was retired; set when its file is gone."""
+        gone = threading.Event()
+        held.home.caretaker.later(partial(self._output, shuffle, held, gone))
+        return gone
 
-    def _output(self, shuffle: ShuffleId, held: Held) -> None:
-        held.home.unlink(held.home.paths.committed_text(shuffle, held.output))
+    def _output(self, shuffle: ShuffleId, held: Held, gone: threading.Event) -> None:
+        if held.home.unlink(held.home.paths.committed_text(shuffle, held.output)):
+            gone.set()
         if self._cold is not None:
             held.home.unlink(stub_path(held, shuffle))
             self._cold.removed()

@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull, UnknownShuffle
+from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store import trash
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
 from shuffle_server.store.caretaker import Caretaker
+from shuffle_server.store.failures import BUSY, gone, in_doubt
 from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
@@ -44,7 +45,6 @@ _FAILING = frozenset(
 )
 
 # What says that this process, or the machine, is short of something: the same file can be read a little later.
-_BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.EINTR})
 
 log = logging.getLogger(__name__)
 
@@ -202,8 +202,9 @@ class DataDirectory:
             if sync:
                 try:
                     self._sync_names(shuffle)
-                except OSError:
-                    self.unlink(final)  # it is refused, so it is not to be there after a restart
+                except OSError as error:
+                    if not self.unlink(final):  # what is refused is not to be there after a restart
+                        raise in_doubt(final, error.strerror, shuffle, output) from error
                     raise
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
@@ -247,8 +248,8 @@ class DataDirectory:
         """Delete what lies there; takes as long as the file system needs."""
         trash.empty(self.paths.trash, self.calls.alive)
 
-    def unlink(self, path: str | Path) -> None:
-        """Delete a file now, or with a later look, or with the next start."""
+    def unlink(self, path: str | Path) -> bool:
+        """Delete a file now, or with a later look, or with the next start; whether it is gone now."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -257,6 +258,8 @@ class DataDirectory:
             log.warning("%s cannot be deleted now: %s", path, error)
             self._undeleted.add(str(path))
             self.failure(error)
+            return False
+        return True
 
     def files(self) -> list[Path]:
         """All files of outputs, whole or not. Raises StorageFailed when they cannot be listed."""
@@ -301,7 +304,7 @@ class DataDirectory:
                 probe.unlink(missing_ok=True)
             os.stat(self.paths.apps)
         except OSError as error:
-            if error.errno in _BUSY:
+            if error.errno in BUSY:
                 return False  # this process lacks descriptors or memory, which says nothing about the disk
             if error.errno not in _FULL:
                 self._take_out(error)
@@ -363,34 +366,3 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def busy(error: Exception, shuffle: ShuffleId | None = None, output: MapAttempt | None = None) -> Overloaded | None:
-    """Not None when a file could not be read for want of descriptors, locks or memory: it may well be whole."""
-    if not isinstance(error, OSError) or error.errno not in _BUSY:
-        return None
-    return Overloaded(
-        f"{error.filename or 'a map output'}: {error.strerror}",
-        remedy="try again later; raise the limit of open files (ulimit -n) or give it memory",
-        shuffle=shuffle,
-        output=output,
-    )
-
-
-def gone(shuffle: ShuffleId) -> UnknownShuffle:
-    """The shuffle is not, or no longer, registered at this worker."""
-    return UnknownShuffle(
-        f"shuffle {shuffle.shuffle} of app {shuffle.app} is not registered here",
-        remedy="it was unregistered, or never registered",
-        shuffle=shuffle,
-    )
-
-
-def lost(shuffle: ShuffleId, output: MapAttempt, reason: str) -> MapOutputLost:
-    """An output that should be held here cannot be had."""
-    return MapOutputLost(
-        f"attempt {output.attempt} of map {output.map} of shuffle {shuffle.shuffle} of app {shuffle.app}: {reason}",
-        remedy="run this map again",
-        shuffle=shuffle,
-        output=output,
-    )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.directory import busy, lost
+from shuffle_server.store.failures import busy, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.output_file import OutputFile, load

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shuffle_api.ids import ShuffleId
-from shuffle_server.store.directory import DataDirectory, busy
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.failures import busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of, shuffle_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shuffle_api.errors import MapOutputLost, Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_server.store.catalog import Held
-from shuffle_server.store.directory import busy
+from shuffle_server.store.failures import busy
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import load, read_range
 from shuffle_server.store.store import Store

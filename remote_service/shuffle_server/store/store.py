@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, StorageFailed, StorageFull
+from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.calls import DISK_SECONDS
@@ -17,7 +17,8 @@ from shuffle_server.store.catalog import Catalog, Held
 from shuffle_server.store.cold import ColdOutputs, recover_stubs
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
-from shuffle_server.store.directory import DataDirectory, gone, lost
+from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.failures import gone, lost
 from shuffle_server.store.format import Description
 from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.kept import Kept, KeptOutputs, OpenOutput
@@ -127,7 +128,7 @@ class Store:
         """Make a complete attempt visible; None when another attempt of this map was first (this one is then dropped).
 
         Raises StorageFull, StorageFailed, AttemptSuperseded (another stream writes it), UnknownShuffle (it was
-        unregistered meanwhile).
+        unregistered meanwhile), DeadlineExceeded (it cannot be said whether a restart finds it).
         """
         shuffle, output = staged.shuffle, staged.output
         self._used[shuffle] = time.monotonic()
@@ -136,7 +137,7 @@ class Store:
             won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
             if won:
                 self._publish_claimed(staged, description.totals.bytes)
-        except (StorageFull, StorageFailed):
+        except (StorageFull, StorageFailed, DeadlineExceeded):
             # A sync that failed may have lost what it was to write, and the next one would not say so.
             self.drop_staged(shuffle, output)
             raise
@@ -256,14 +257,14 @@ class Store:
 
     # ------------------------------------------------------------------ remove
 
-    def remove_output(self, shuffle: ShuffleId, output: MapAttempt) -> None:
-        """Give a committed output up (it is lost or corrupt); idempotent, and nothing to another attempt."""
+    def remove_output(self, shuffle: ShuffleId, output: MapAttempt, within: float = 0.0) -> bool:
+        """Give a committed output up, no other attempt; idempotent. Whether its file is gone `within` so many seconds."""
         held = self.catalog.retire(shuffle, output)
         if held is None:
-            return
+            return True
         self._quota.give(shuffle.app, held.bytes)
         self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
-        self._deletion.output(shuffle, held)
+        return self._deletion.output(shuffle, held).wait(within)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once, and is deleted soon; idempotent."""

@@ -12,7 +12,7 @@ from shuffle_api.errors import MapOutputLost, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals, WorkerInfo
 from shuffle_server.proto import registry_pb2 as pb
-from shuffle_server.store.directory import busy
+from shuffle_server.store.failures import busy
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import OutputFile, read_into, table_of
 from shuffle_server.store.store import Store

@@ -15,7 +15,7 @@ import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.directory import busy
+from shuffle_server.store.failures import busy
 from shuffle_server.store.format import PACKED_ROW, TornFile
 from shuffle_server.store.kept import OpenOutput
 from shuffle_server.store.output_file import OutputFile, encoded_table

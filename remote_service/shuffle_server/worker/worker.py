@@ -26,6 +26,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_server.observe.worker_state import worker_status
+from shuffle_server.store.failures import in_doubt
 from shuffle_server.store.format import Description
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
@@ -43,6 +44,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
+DELETION_SECONDS = 10.0  # for which a refusal waits for the file of what is refused to be deleted
 
 REFUSALS = (
     AppExpired,
@@ -207,8 +209,10 @@ class Worker:
         except ShuffleError as error:
             # A refused output must not be there after a restart. One that may have been recorded stays: the next commit
             # of this map finds out. So does another attempt's, whose failure says nothing save that it is lost.
-            if isinstance(error, REFUSALS if held_output == staged.output else MapOutputLost):
-                self.give_up(staged.shuffle, held_output, "its commit was refused")
+            if isinstance(error, REFUSALS if held_output == staged.output else MapOutputLost) and not self.give_up(
+                staged.shuffle, held_output, "its commit was refused", DELETION_SECONDS
+            ):
+                raise in_doubt(str(held_output), error.message, staged.shuffle, held_output) from error
             raise
         if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
             # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.
@@ -334,10 +338,13 @@ class Worker:
         """Read every committed output, of one application or of all."""
         return check_all(self._store, app, pace)
 
-    def give_up(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        """A committed output cannot be served: nobody is sent to it any more, and its file goes."""
+    def give_up(self, shuffle: ShuffleId, output: MapAttempt, reason: str, within: float = 0.0) -> bool:
+        """A committed output cannot be served: nobody is sent to it any more, and its file goes.
+
+        Whether it is gone `within` so many seconds.
+        """
         self._coordinator.lose(shuffle, output, reason)
-        self._store.remove_output(shuffle, output)
+        return self._store.remove_output(shuffle, output, within)
 
     def drop_released(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Delete an output that the registry knows to be at other workers only."""
