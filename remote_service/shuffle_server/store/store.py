@@ -258,7 +258,7 @@ class Store:
     # ------------------------------------------------------------------ remove
 
     def remove_output(self, shuffle: ShuffleId, output: MapAttempt, within: float = 0.0) -> bool:
-        """Give a committed output up, no other attempt; idempotent. Whether its file is gone `within` so many seconds."""
+        """Give a committed output up, and no other attempt; idempotent. Whether its file is gone `within` seconds."""
         held = self.catalog.retire(shuffle, output)
         if held is None:
             return True
