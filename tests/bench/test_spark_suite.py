@@ -78,15 +78,16 @@ def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_every_case(tmp_path: Path) -> None:
-    work = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
+    sized = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
+    work = [*sized, "--sides=sort,flight"]  # over the wire: see the test of forks
     where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--plot={tmp_path / 'out.png'}"]
     command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", "--memory=1g", *where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
     report = json.loads(done.stdout)
     assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
     for case in report["cases"]:
-        assert set(case["median_s"]) == {"sort", "flight", "wire"}
-        assert set(case["ratio"]) == {"flight", "wire"}
+        assert set(case["median_s"]) == {"sort", "flight"}
+        assert set(case["ratio"]) == {"flight"}
         assert len(case["seconds"]["flight"]) == 1  # without the warm-up
         assert min(case["ratio"].values()) > 0
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
