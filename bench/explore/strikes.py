@@ -62,6 +62,7 @@ def back(scene: Scene, server: Server) -> None:
             server.await_ready()
             return
         except DidNotStart as failed:
+            scene.may_lose |= server.name.startswith("worker")  # it may be given up before it is back
             registry = server.directories[0] / "master"
             if scene.may_end_run and str(registry) in str(failed):
                 registry.rename(registry.with_name(f"damaged-{time.monotonic_ns()}"))
