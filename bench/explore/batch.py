@@ -237,6 +237,7 @@ class BatchJob:
                 continue
             assert work.ledger is not None
             if work.partitions is not None:
+                work.lost = frozenset(work.ledger.lost)
                 hand.give(work, "read", (work.ledger.handle, work.partitions))
             else:
                 work.source = work.ledger.attempt(work.map)
@@ -304,7 +305,7 @@ class BatchJob:
         if hand.late:
             return
         if error is None and hand.value is not None:
-            self.findings += ledger.read(hand.value, work.partitions)
+            self.findings += ledger.read(hand.value, work.partitions, work.lost)
             self._reached("done", hand)
             return
         self._failed(error, f"a reader of partitions {work.partitions} of {ledger.handle.spec.id}")

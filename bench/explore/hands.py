@@ -22,6 +22,7 @@ class Work:
     partitions: range | None = None
     source: Source | None = None
     not_before: float = 0.0
+    lost: frozenset[tuple[int, int]] = frozenset()  # of the ledger's winners, when a read began
 
 
 class Hand:

@@ -77,12 +77,12 @@ class Ledger:
             found += self._agree(output.output.map, output.output.attempt, f"the master of {self.handle.spec.id}")
         return found
 
-    def read(self, got: Sequence[Record], partitions: range) -> list[Finding]:
-        """A read of all maps has come to its end with these records."""
+    def read(self, got: Sequence[Record], partitions: range, lost: Collection[tuple[int, int]] = ()) -> list[Finding]:
+        """A read of all maps has come to its end with these records. `lost`: the winners that were, when it began."""
         wrong = records.problems(got, self.run, self.number, self.size, partitions, self.allowed)
         found = [Finding(problem.kind, problem.what) for problem in wrong]
         for map, attempt in records.attempts_in(got).items():
-            if not wrong:
+            if not wrong and (map, attempt) not in self.lost.difference(lost):  # else it had read that one before
                 found += self._agree(map, attempt, f"a read of partitions {partitions}")
         return found
 

@@ -74,6 +74,7 @@ class MasterPart:
         self.master.subscribe(instruments.happened)
         self.membership = Membership(self.master, options.worker_timeout)
         self._server: ControlServer | None = None
+        self._stopped = False
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
@@ -124,6 +125,8 @@ class MasterPart:
 
     def keep_house(self) -> None:
         """To be called every `look_seconds`."""
+        if self._stopped:
+            return  # no sign of life is received, so silence says nothing
         try:
             self.master.expire()
             for worker in self.membership.expire():
@@ -133,6 +136,7 @@ class MasterPart:
 
     def stop(self) -> None:
         """End the calls."""
+        self._stopped = True
         if self._server is not None:
             self._server.stop(CONTROL_GRACE).wait()
 
