@@ -183,10 +183,14 @@ class Oracle:
         if again != live:
             self.blame("a snapshot of the registry does not lead to its state")
 
+    def left(self) -> list[str]:
+        """The runs that the registry has."""
+        registry = self._registry()
+        return [] if registry is None else [record.app for record in registry.apps()]
+
     def nothing_left(self) -> None:
         """All runs have ended, or are dead: the registry has dropped them."""
-        registry = self._registry()
-        if registry is not None and (left := [record.app for record in registry.apps()]):
+        if left := self.left():
             self.blame(f"applications that ended, or are dead, do not expire: {', '.join(left)}")
 
 
