@@ -53,8 +53,8 @@ class Registry:
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
         return [self.won] if self.won else []
 
-    def shuffles(self) -> list[ShuffleSpec]:
-        return [SPEC]
+    def shuffles(self) -> list[ShuffleId]:
+        return [SPEC.id]
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         if self.failure is not None:

@@ -362,7 +362,7 @@ class Worker:
             return []
         return [(spec, output) for output in outputs if self.info.id in output.workers]
 
-    def shuffles(self) -> list[ShuffleSpec]:
+    def shuffles(self) -> list[ShuffleId]:
         return self._coordinator.shuffles()
 
     def opening(self, shuffle: ShuffleId) -> ShuffleSpec:
