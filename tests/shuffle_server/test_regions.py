@@ -135,7 +135,7 @@ def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     size = sum(map(len, payloads))
     assert store.statistics().merged_bytes == size + len(payloads) * region_module.REGION_ROW.itemsize
     assert store.statistics().rewritten_bytes == size
-    store.regions.forget(lambda _: True)
+    store.regions.close()
     assert (store.statistics().merged_bytes, store.statistics().rewritten_bytes) == (0, size)
 
 

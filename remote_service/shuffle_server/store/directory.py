@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -219,10 +219,10 @@ class DataDirectory:
                 self._synced.add(shuffle)
         self._shared_sync(self.paths.shuffle(shuffle))
 
-    def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
-        """These shuffles are removed."""
+    def forget(self, shuffles: Iterable[ShuffleId]) -> None:
+        """These are removed."""
         with self._lock:
-            self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
+            self._synced.difference_update(shuffles)
 
     def trash(self, path: str) -> str | None:
         """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""

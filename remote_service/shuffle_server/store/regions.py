@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -188,13 +188,19 @@ class Regions:
 
     # ------------------------------------------------------------------ forget
 
-    def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
-        """These shuffles are removed from the catalog, or their regions are not wanted any more."""
+    def forget(self, shuffles: Iterable[ShuffleId]) -> None:
+        """These are removed from the catalog, or their regions are not wanted any more."""
         with self._lock:
-            for table in (self._places, self._due, self._left):
-                for shuffle in [shuffle for shuffle in table if concerned(shuffle)]:
-                    del table[shuffle]
-            self._read = {shuffle for shuffle in self._read if not concerned(shuffle)}
+            for shuffle in shuffles:
+                for table in (self._places, self._due, self._left):
+                    table.pop(shuffle, None)
+                self._read.discard(shuffle)
+
+    def close(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            for table in (self._places, self._due, self._left, self._read):
+                table.clear()
 
     def bytes(self) -> int:
         """What the regions take on the disks."""
