@@ -49,9 +49,12 @@ class HttpEndpoint:
     :raises InvalidArgument: it cannot listen there.
     """
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None] = lambda: None
+    ) -> None:
+        """:param cut: called for each connection that is closed before it has its answer."""
         try:
-            self._server = _Server(host, port, routes)
+            self._server = _Server(host, port, routes, cut)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {Address(host, port)}: {error}",
@@ -81,12 +84,6 @@ class _Connection:
         self.socket, self.deadline = socket, time.monotonic() + REQUEST_SECONDS
         self.waits, self.asked, self.cut = True, False, False
 
-    def end(self) -> None:
-        """Wake the thread that waits for the client, which closes it then."""
-        self.cut = True
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
 
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
@@ -94,7 +91,8 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
     block_on_close = True
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None]) -> None:
+        self._cut = cut
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
         self._lock = threading.Lock()
@@ -107,6 +105,7 @@ class _Server(socketserver.ThreadingTCPServer):
                 self._open[request] = _Connection(request)
             super().process_request(request, client_address)
         else:
+            self._cut()
             self.shutdown_request(request)
 
     def _room(self) -> bool:
@@ -116,7 +115,7 @@ class _Server(socketserver.ThreadingTCPServer):
                 return True
             for request, connection in self._open.items():
                 if connection.waits:
-                    connection.end()
+                    self._end(connection)
                     del self._open[request]
                     return True
         return False
@@ -134,14 +133,23 @@ class _Server(socketserver.ThreadingTCPServer):
         with self._lock:
             for connection in self._open.values():
                 if connection.waits and connection.deadline < now:
-                    connection.end()
+                    self._end(connection)
 
     def cut_unread(self) -> None:
         """Cut off those whose request has not come."""
         with self._lock:
             for connection in self._open.values():
                 if not connection.asked:
-                    connection.end()
+                    self._end(connection)
+
+    def _end(self, connection: _Connection) -> None:
+        """Wake the thread that waits for the client, which closes the connection then."""
+        if connection.cut:
+            return
+        connection.cut = True
+        self._cut()
+        with suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
 
     def asked(self, request: socket.socket) -> bool:
         """A request has come whole; whether it is to be answered."""

@@ -41,6 +41,7 @@ class Figures:
 
     apps: int  # registered, not expired
     shuffles: int
+    most_shuffles: int  # of one application, all its runs together
     workers: int
     committed: int  # maps with a committed output
     lost: int  # maps whose output is lost and not written again
@@ -316,6 +317,7 @@ class Registry:
         return Figures(
             apps=len(self._apps.live),
             shuffles=len(self._shuffles),
+            most_shuffles=max(self._index.names.values(), default=0),
             workers=len(self._workers),
             committed=sum(count for _, count, _ in places),
             lost=self._index.lost,

@@ -255,6 +255,7 @@ class RegistryMachine(RuleBasedStateMachine):
         assert figures.lost == sum(len(self.registry.lost(id)) for id in self.shuffles)
         assert (figures.apps, figures.shuffles) == (len(self.registry.apps()), len(self.shuffles))
         assert figures.workers == len(self.registry.workers())
+        assert figures.most_shuffles == max(sum(id.app == app for id in self.shuffles) for app in "ab")
 
     @invariant()
     def what_is_counted_along_is_what_a_walk_finds(self) -> None:

@@ -24,6 +24,11 @@ def hello(accept: str) -> Response:
     return Response(HTTPStatus.OK, "text/plain", f"hello {accept}".encode())
 
 
+@pytest.fixture(autouse=True)
+def _much_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_endpoint, "REQUEST_SECONDS", 240.0)
+
+
 @pytest.fixture
 def address() -> Iterator[str]:
     endpoint = HttpEndpoint("127.0.0.1", 0, {"/hello": hello})
@@ -99,14 +104,16 @@ def test_slow_clients_four_times_as_many_as_threads_keep_nobody_out(address: str
 def test_a_client_has_so_long_for_all_of_a_request(monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
     monkeypatch.setattr(http_endpoint, "REQUEST_SECONDS", 0.2)
     routes = {"/hello": hello, "/large": lambda accept: Response(HTTPStatus.OK, "text/plain", bytes(64 << 20))}
-    endpoint = HttpEndpoint("127.0.0.1", 0, routes)
+    cut: list[None] = []
+    endpoint = HttpEndpoint("127.0.0.1", 0, routes, lambda: cut.append(None))
     closing = threading.Event()
     try:
         with connect(f"127.0.0.1:{endpoint.port}") as client:
             client.sendall(begin)
             slow = threading.Thread(target=trickle, args=([client], closing, 0.05))
             slow.start()
-            wait_until(lambda: not endpoint._server._open, "the slow client is cut off")
+            wait_until(lambda: bool(cut) and not endpoint._server._open, "the slow client is cut off")
+            assert len(cut) == 1
             closing.set()
             slow.join()
     finally:
@@ -125,7 +132,10 @@ def test_requests_that_are_being_answered_are_not_cut_off_for_others() -> None:
     clients = [connect(f"127.0.0.1:{endpoint.port}") for _ in range(http_endpoint.MOST_REQUESTS)]
     for client in clients:
         client.sendall(b"GET /wait HTTP/1.0\r\n\r\n")
-    wait_until(lambda: not any(each.waits for each in list(endpoint._server._open.values())), "all are asked")
+    wait_until(
+        lambda: [each.waits for each in list(endpoint._server._open.values())] == [False] * len(clients),
+        "all are asked",
+    )
     with connect(f"127.0.0.1:{endpoint.port}") as one_too_many:
         assert one_too_many.recv(100) == b""
     held.set()
