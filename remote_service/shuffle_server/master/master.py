@@ -42,9 +42,8 @@ EXPIRED_AT_ONCE = 10  # applications, with all their shuffles, while nothing els
 Listener = Callable[[Event], None]
 Outcome = tuple[Event, ...] | ShuffleError
 Check = Callable[[Registry, Operation], None]
-_EVENTLESS = frozenset(
-    (RegisterApp, RegisterShuffle, RegisterWorker)
-)  # these change the registry and bring about no event
+# These change the registry and bring about no event.
+_EVENTLESS = frozenset((RegisterApp, RegisterShuffle, RegisterWorker))
 
 
 class Master:

@@ -66,12 +66,8 @@ class Store:
         :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
         """
         self._sync = sync
-        self._directories = Directories(
-            [
-                DataDirectory(root, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
-                for root in roots
-            ]
-        )
+        directory = partial(DataDirectory, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
+        self._directories = Directories([directory(root) for root in roots])
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
         self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)

@@ -73,8 +73,11 @@ class Index:
 
     def committed(self, outputs: ShuffleOutputs, output: MapOutput) -> None:
         """The winner of a map that had none, noted in `outputs`."""
-        self._add(outputs, output, (output.worker,))
-        if output.output.map in outputs.lost:
+        place = (output.worker,)
+        put(self.runs[outputs.spec.id.app].places, place, 1, output.totals.bytes)
+        if outputs.places[place][0] == 1:
+            self._begun(outputs.spec.id, place)
+        if outputs.lost and output.output.map in outputs.lost:
             self.lost -= 1
 
     def moved(self, outputs: ShuffleOutputs, before: MapOutput, after: MapOutput | None) -> None:
@@ -85,8 +88,10 @@ class Index:
             self._empty(id, place)
         if after is None:
             self.lost += 1
-        else:
-            self._add(outputs, after, after.workers)
+            return
+        put(self.runs[id.app].places, after.workers, 1, after.totals.bytes)
+        if outputs.places[after.workers][0] == 1:
+            self._begun(id, after.workers)
 
     def places(self) -> Iterator[tuple[tuple[str, ...], int, int]]:
         """The workers that hold the same outputs of a run, how many these are and how many bytes."""
@@ -101,12 +106,11 @@ class Index:
         ]
         return sum(count for count, _ in found), sum(size for _, size in found)
 
-    def _add(self, outputs: ShuffleOutputs, output: MapOutput, place: tuple[str, ...]) -> None:
-        put(self.runs[outputs.spec.id.app].places, place, 1, output.totals.bytes)
-        if outputs.places[place][0] == 1:
-            for worker in place:
-                ids = self.workers.setdefault(worker, {})
-                ids[outputs.spec.id] = ids.get(outputs.spec.id, 0) + 1
+    def _begun(self, id: ShuffleId, place: tuple[str, ...]) -> None:
+        """The first output of a shuffle lies at a place."""
+        for worker in place:
+            ids = self.workers.setdefault(worker, {})
+            ids[id] = ids.get(id, 0) + 1
 
     def _empty(self, id: ShuffleId, place: tuple[str, ...]) -> None:
         """Nothing of a shuffle lies at a place any more."""

@@ -79,7 +79,7 @@ class ShuffleOutputs:
         if again or winner is not None:
             self._check(output, winner)
         self.winners[attempt.map] = output
-        self._count((output.worker,), output.totals, 1)
+        self._add((output.worker,), output.totals)
         if not again:
             insort(self.maps, attempt.map)
         return MapOutputCommitted(self.spec.id, output)
@@ -95,28 +95,32 @@ class ShuffleOutputs:
             return self._move(winner, winner.at(*rest))
         event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
         del self.winners[attempt.map]
-        self._count(winner.workers, winner.totals, -1)
+        self._take(winner.workers, winner.totals)
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
         self.winners[moved.output.map] = moved
-        self._count(winner.workers, winner.totals, -1)
-        self._count(moved.workers, moved.totals, 1)
+        self._take(winner.workers, winner.totals)
+        self._add(moved.workers, moved.totals)
         return OutputMoved(self.spec.id, moved)
 
-    def _count(self, place: tuple[str, ...], totals: Totals, number: int) -> None:
-        """So many outputs (1 or -1) with these totals lie at a place."""
+    def _add(self, place: tuple[str, ...], totals: Totals) -> None:
         amount = self.places.get(place)
         if amount is None:
-            amount = self.places[place] = [0, 0, 0, 0, 0]
-        amount[0] += number
-        amount[1] += number * totals.bytes
-        amount[2] += number * totals.blocks
-        amount[3] += number * totals.raw_bytes
-        amount[4] += number * totals.records
-        if not amount[0]:
-            del self.places[place]
+            self.places[place] = [1, totals.bytes, totals.blocks, totals.raw_bytes, totals.records]
+            return
+        amount[0] += 1
+        amount[1] += totals.bytes
+        amount[2] += totals.blocks
+        amount[3] += totals.raw_bytes
+        amount[4] += totals.records
+
+    def _take(self, place: tuple[str, ...], totals: Totals) -> None:
+        count, size, blocks, raw_bytes, records = self.places.pop(place)
+        if count > 1:
+            size, blocks = size - totals.bytes, blocks - totals.blocks
+            self.places[place] = [count - 1, size, blocks, raw_bytes - totals.raw_bytes, records - totals.records]
 
     def held_by(self, worker: str) -> list[MapOutput]:
         """The committed outputs that lie at `worker`, or a copy of which does."""

@@ -134,7 +134,9 @@ class Registry:
         return () if id is None else (self._remove(id),)
 
     def _commit_map_output(self, op: CommitMapOutput) -> tuple[Event, ...]:
-        outputs = self._own(op.shuffle)
+        outputs = self._shuffles.get(op.shuffle)  # mostly that is all: commits are nearly all that there is
+        if outputs is None or outputs.owner is not self._owner:
+            outputs = self._own(op.shuffle)
         # A commit by a worker that was given up would make outputs visible that nobody can reach.
         if op.output.worker not in self._workers:
             raise InvalidArgument(
