@@ -75,10 +75,12 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     poll_in_program()  # before anything loads gRPC
     from shuffle_server.observe.logs import set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
+    from shuffle_server.store.private import keep_private
 
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
     options = parse_options(ServerOptions, given)
     set_up_logging(options.log_format, options.log_level)
+    keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
     # it waits for, whose lock may be held just then. What the main thread waits for is the byte in this pipe.
     signals, wakeup = os.pipe()

@@ -57,7 +57,12 @@ class ServerOptions:
         0, unit="bytes", minimum=0, help="most payload that one application may hold at this worker; 0: no limit"
     )
     app_max_shuffles: int = option(
-        0, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
+        20_000, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
+    )
+    shuffle_max_blocks: int = option(
+        10_000_000_000,
+        minimum=0,
+        help="most blocks that a shuffle may be registered for, partitions times maps; 0: no limit",
     )
     disk_timeout: float = option(
         30.0,
@@ -166,7 +171,16 @@ FOR_WORKERS = frozenset(
     )
 )
 FOR_MASTERS = frozenset(
-    ("listen", "metadata", "app_max_shuffles", "app_timeout", "worker_timeout", "control_threads", "snapshot_every")
+    (
+        "listen",
+        "metadata",
+        "app_max_shuffles",
+        "shuffle_max_blocks",
+        "app_timeout",
+        "worker_timeout",
+        "control_threads",
+        "snapshot_every",
+    )
 )
 
 

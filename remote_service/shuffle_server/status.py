@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
@@ -15,6 +15,11 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_server import __version__
 from shuffle_server.credentials import add_credentials, credentials_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+if TYPE_CHECKING:
+    from shuffle_transport.control_client import ControlClient
+
+PAGE = 5000  # runs and shuffles that are asked for at a time
 
 
 def add_status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,12 +47,25 @@ def _run(parsed: argparse.Namespace) -> int:
     )
     try:
         client.hello()
-        reply: pb.StatusReply = client.call("Status", pb.StatusRequest(app=parsed.app))
+        reply = whole_status(client, parsed.app)
     finally:
         client.close()
     text = json.dumps(plain(reply), indent=2) if parsed.json else render(reply)
     sys.stdout.write(text + "\n")
     return 0
+
+
+def whole_status(client: ControlClient, app: str) -> pb.StatusReply:
+    """All pages of a status as one reply."""
+    reply: pb.StatusReply = client.call("Status", pb.StatusRequest(app=app))
+    first = reply.next
+    while first:
+        page: pb.StatusReply = client.call("Status", pb.StatusRequest(app=app, first=first, limit=PAGE))
+        reply.apps.extend(page.apps)
+        reply.shuffles.extend(page.shuffles)
+        first = page.next
+    reply.next = 0
+    return reply
 
 
 def _address(*given: str | None) -> str:

@@ -235,11 +235,11 @@ def test_the_last_shuffle_of_an_application_goes_while_its_next_one_begins(
     mkdir = os.mkdir
     removed: list[Path] = []
 
-    def removed_meanwhile(path: str) -> None:
+    def removed_meanwhile(path: str, mode: int) -> None:
         if Path(path).parent == of_app and len(removed) < times:  # as another thread's `remove_shuffle` does
             removed.append(of_app)
             os.rmdir(of_app)
-        mkdir(path)
+        mkdir(path, mode)
 
     monkeypatch.setattr(os, "mkdir", removed_meanwhile)
     assert write(store, 0, b"of the next one")

@@ -282,13 +282,12 @@ def test_shuffles_are_forgotten_while_others_are_published(tmp_path: Path) -> No
     directory.make(late)
     adding = threading.Thread(target=directory._sync_names, args=(late,))
 
-    def concerned(shuffle: ShuffleId) -> bool:
-        if not adding.ident:
-            adding.start()
-            adding.join(0.5)  # it ends after us
-        return False
+    def removed() -> Iterator[ShuffleId]:
+        adding.start()
+        adding.join(0.5)  # it ends after us
+        yield shuffles[0]
 
-    directory.forget(concerned)
+    directory.forget(removed())
     adding.join(30)
     assert late in directory._synced
 

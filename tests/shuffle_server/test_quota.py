@@ -10,12 +10,17 @@ import pytest
 from bench.server import ServerProcess
 from shuffle_api.errors import QuotaExceeded, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry import RegisterApp, RegisterShuffle, Registry, UnregisterApp, UnregisterShuffle
+from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.master.quota import check_quota
+from shuffle_server.options import ServerOptions
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
 
+DEFAULT = ServerOptions(data_dir="unused")
 OTHER = replace(SPEC, id=ShuffleId("other", 3))
 
 
@@ -38,6 +43,35 @@ def test_what_is_taken_and_given_back() -> None:
     assert (quota.used("a"), quota.used("b"), quota.used("c")) == (10, 1, 0)
     unlimited = AppQuota(0)
     unlimited.take("a", 1 << 60)
+
+
+def test_shuffles_are_counted_by_application_not_by_run() -> None:
+    registry = Registry()
+    for run in ("a~1", "a~2", "b~1"):
+        registry.apply(RegisterApp(run, "i", ""))
+        for number in range(3):
+            registry.apply(RegisterShuffle(ShuffleSpec(ShuffleId(run, number, 1), 1, 1)))
+    assert (registry.shuffles_of("a"), registry.shuffles_of("b"), registry.shuffles_of("c")) == (6, 3, 0)
+    registry.apply(UnregisterApp("a~1"))
+    registry.apply(UnregisterShuffle(ShuffleId("a~2", 0)))
+    assert (registry.shuffles_of("a"), registry.has_current(ShuffleId("a~2", 0))) == (2, False)
+    assert registry.has_current(ShuffleId("a~2", 1, 77))
+
+
+def test_a_shuffle_of_too_many_blocks_is_refused_by_name_and_one_that_is_there_is_not() -> None:
+    registry = Registry()
+    registry.apply(RegisterApp("a", "i", ""))
+    honest, sparse, absurd = ((10_000, 10_000), (100_000, 100_000), (2**31 - 1, 2**31 - 1))
+    for partitions, maps in (honest, sparse):
+        check_quota(registry, ShuffleSpec(ShuffleId("a", 0, 1), partitions, maps), 1, DEFAULT.shuffle_max_blocks)
+    spec = ShuffleSpec(ShuffleId("a", 0, 1), *absurd)
+    with pytest.raises(QuotaExceeded, match="4611686014132420609 blocks, a shuffle may have 10000000000.*max-blocks"):
+        check_quota(registry, spec, 1, DEFAULT.shuffle_max_blocks)
+    check_quota(registry, spec, 1, 0)
+    registry.apply(RegisterShuffle(spec))
+    check_quota(registry, spec, 1, DEFAULT.shuffle_max_blocks)
+    with pytest.raises(QuotaExceeded, match="has 1 shuffles, its quota is 1.*app-max-shuffles"):
+        check_quota(registry, ShuffleSpec(ShuffleId("a", 1, 1), 1, 1), 1, 0)
 
 
 def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) -> None:

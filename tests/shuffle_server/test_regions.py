@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from bench.cluster import wait_until
 from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputLost, StorageFull
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import region as region_module
 from shuffle_server.store import regions as regions_module
@@ -133,7 +135,7 @@ def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     size = sum(map(len, payloads))
     assert store.statistics().merged_bytes == size + len(payloads) * region_module.REGION_ROW.itemsize
     assert store.statistics().rewritten_bytes == size
-    store.regions.forget(lambda _: True)
+    store.regions.close()
     assert (store.statistics().merged_bytes, store.statistics().rewritten_bytes) == (0, size)
 
 
@@ -226,6 +228,28 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
     served += sum(batch.num_rows for batch, _ in reading)
     assert served == len(blocks)
     assert deleted_files(tmp_path) == 0
+
+
+def test_a_region_takes_memory_for_its_blocks_however_many_partitions_are_declared(tmp_path: Path) -> None:
+    spec = ShuffleSpec(ShuffleId("wide", 0), 1 << 26, 6)
+    store = Store(tmp_path, merge_below=BELOW)
+    last = spec.partitions - 1
+    outputs = [write(store, map_id, [(0, b"a"), (last, b"b")], spec) for map_id in range(spec.maps)]
+    ranges = [OutputRange(output, last, spec.partitions) for output in outputs]
+    before = [pull(store, ranges, spec)[:2] for _ in range(2)][1]
+    tracemalloc.start()
+    try:
+        assert store.regions.merge() == 1
+        assert pull(store, ranges, spec)[:2] == before
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_few_files_are_open_while_regions_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regions_module, "MOST_MERGED", 2)
+    store, outputs = written(tmp_path)
+    assert merged(store, outputs) == len(outputs) // 2
 
 
 def deleted_files(root: Path) -> int:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
+from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import kept as kept_module
 from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
@@ -30,23 +31,25 @@ from tests.shuffle_server.helpers import SPEC, batch, block, open_files
 PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=2 * FEW_BLOCKS), max_size=3)
 
 
-def write(store: Store, map_id: int, blocks: list[tuple[int, bytes]]) -> MapAttempt:
-    store.add_shuffle(SPEC.id)
+def write(store: Store, map_id: int, blocks: list[tuple[int, bytes]], spec: ShuffleSpec = SPEC) -> MapAttempt:
+    store.add_shuffle(spec.id)
     output = MapAttempt(map_id, 0)
-    staged = store.stage(SPEC, output, "none")
+    staged = store.stage(spec, output, "none")
     turn = staged.take_turn()
     staged.append(turn, batch([block(partition, payload) for partition, payload in blocks]))
     assert store.publish(staged, turn) is not None
     return output
 
 
-def pull(store: Store, ranges: list[OutputRange]) -> tuple[list[tuple[int, int, bytes]], list[Any], list[int]]:
+def pull(
+    store: Store, ranges: list[OutputRange], spec: ShuffleSpec = SPEC
+) -> tuple[list[tuple[int, int, bytes]], list[Any], list[int]]:
     """Blocks (map, partition, payload), errors, and the payload bytes of each batch; the end message is checked."""
     blocks: list[tuple[int, int, bytes]] = []
     errors, sizes = [], []
     rows: list[Any] = []
     ended = False
-    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _, __: None, lambda _: None):
+    for data, metadata in serve(store, "w", GET_SCHEMA, spec.id, ranges, lambda _, __: None, lambda _: None):
         assert not ended
         if data.num_rows:
             parsed = parse_batch(data, GET_SCHEMA)

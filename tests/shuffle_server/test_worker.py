@@ -21,6 +21,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.store import staged as staged_module
+from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker import replication
@@ -29,6 +30,7 @@ from shuffle_transport import messages
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block
+from tests.shuffle_server.test_serve import pull, write
 
 FIRST, SECOND, THIRD = MapAttempt(0, 0), MapAttempt(0, 1), MapAttempt(0, 2)
 
@@ -53,8 +55,8 @@ class Registry:
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
         return [self.won] if self.won else []
 
-    def shuffles(self) -> list[ShuffleSpec]:
-        return [SPEC]
+    def shuffles(self) -> list[ShuffleId]:
+        return [SPEC.id]
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         if self.failure is not None:
@@ -163,15 +165,22 @@ def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
     assert worker.commit(*staged(store, THIRD)).output == THIRD
 
 
-def test_a_shuffle_is_removed_while_others_are_written(store: Store) -> None:
-    store._used[SPEC.id] = 0.0
+def test_what_is_removed_is_forgotten_and_nothing_else(store: Store) -> None:
+    first, second, other = ShuffleId("app", 0), ShuffleId("app", 1), ShuffleId("other", 0)
+    for shuffle in (first, second, other):
+        store.add_shuffle(shuffle)
+        write(store, 0, [(0, b"x")], replace(SPEC, id=shuffle))
+        pull(store, [OutputRange(MapAttempt(0, 0), 0, 1)], replace(SPEC, id=shuffle))
 
-    def concerned(shuffle: ShuffleId) -> bool:
-        store._used.setdefault(ShuffleId("other", len(store._used)), 0.0)  # as another stream does at this moment
-        return shuffle == SPEC.id
+    def kept() -> list[set[ShuffleId]]:
+        return [set(store._used), set(store._indexes._maps), {shuffle for shuffle, _ in store._indexes._files}]
 
-    store._end(concerned)
-    assert SPEC.id not in store._used
+    assert kept() == [{first, second, other}] * 3
+    store.remove_shuffle(first)
+    assert kept() == [{second, other}] * 3
+    store.remove_app("app")
+    assert kept() == [{other}] * 3
+    assert store._indexes.bytes == sum(file.index.nbytes for file in store._indexes._files.values()) > 0
 
 
 def test_a_commit_that_is_recorded_while_its_output_is_dropped_is_not_acknowledged(

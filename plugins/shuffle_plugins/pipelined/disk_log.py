@@ -33,6 +33,7 @@ from shuffle_plugins.pipelined.log_files import Segment
 from shuffle_plugins.pipelined.payload_file import Place
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
+from shuffle_transport.private_directory import make_private
 
 GATHER_BYTES = 512 << 10
 """Queued payload that is written without waiting for more."""
@@ -207,7 +208,8 @@ class DiskLog:
             return
         pieces, at = list[Buffer](), list[tuple[Entry, int]]()
         if self._lsn == 0:
-            self._directory.mkdir(parents=True, mode=0o700)
+            make_private(self._directory.parent)
+            self._directory.mkdir(mode=0o700)
             self._roll(0)
             self._append(frame_parts(0, encode_entry(self._base)), [])
             self._lsn = 1

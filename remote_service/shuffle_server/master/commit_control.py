@@ -16,6 +16,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership, check_present
 from shuffle_server.master.refusal import guard
 from shuffle_server.master.streams import OpenStreams
+from shuffle_server.master.summary import held_page, unregistered
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
@@ -52,8 +53,7 @@ class CommitService(rpc.ShuffleRegistryServicer):
             check_epoch(who.epoch, self._master.epoch)
             draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
             held = {messages.shuffle_id(key): key for key in request.shuffles}
-            with self._master.lock:
-                gone = [key for id, key in held.items() if not self._master.registry.is_registered(id)]
+            gone = [held[id] for id in unregistered(self._master, held)]
             self._master.settle()  # what is told to be over stays so
             return pb.BeatReply(gone=gone, draining=draining)
 
@@ -83,12 +83,11 @@ class CommitService(rpc.ShuffleRegistryServicer):
             self._membership.drain(request.worker)
             status = self._membership.member(request.worker).status
             with self._master.lock:
-                held = self._master.registry.held_by(request.worker)
-            only = [output.totals.bytes for _, output in held if len(output.workers) == 1]
+                only, size = self._master.registry.only_at(request.worker)
             others = len(self._membership.place())
             return pb.DrainReply(
-                outputs=len(only),
-                bytes=sum(only),
+                outputs=only,
+                bytes=size,
                 staged=status.staged_outputs,
                 pushes=status.open_pushes,
                 others=others,
@@ -107,15 +106,13 @@ class CommitService(rpc.ShuffleRegistryServicer):
 
     def Held(self, request: pb.HeldRequest, context: grpc.ServicerContext) -> pb.HeldReply:
         def reply() -> pb.HeldReply:
-            with self._master.lock:
-                held = self._master.registry.held_by(request.worker)
-            page = held[request.first : request.first + PAGE]
+            page = held_page(self._master, request.worker, request.first, PAGE + 1)
             return pb.HeldReply(
                 outputs=(
                     pb.HeldOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output.output))
-                    for id, output in page
+                    for id, output in page[:PAGE]
                 ),
-                more=len(held) > request.first + len(page),
+                more=len(page) > PAGE,
             )
 
         return guard(context, reply)

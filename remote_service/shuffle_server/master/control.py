@@ -17,11 +17,11 @@ from shuffle_api.errors import (
     MapOutputLost,
     MapOutputNotWritten,
     Overloaded,
-    QuotaExceeded,
     ShuffleError,
 )
-from shuffle_api.ids import MapAttempt, ShuffleId, name_of
-from shuffle_api.registry.operations import RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
+from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.auth import TokenInterceptor
 from shuffle_server.master.changing import RESERVED, ChangesInterceptor
@@ -29,6 +29,7 @@ from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.quota import check_quota
 from shuffle_server.master.refusal import guard
 from shuffle_server.master.streams import ControlServer, OpenStreams, StreamThreads
 from shuffle_server.master.summary import summary
@@ -88,10 +89,13 @@ class ControlService(rpc.ShuffleControlServicer):
         heartbeat_seconds: int,
         states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
         max_shuffles: int = 0,
+        max_blocks: int = 0,
     ) -> None:
-        """`states`: memory, disks and streams of the workers, for Status; `max_shuffles`: per application, 0: any."""
+        """`states`: memory, disks and streams of the workers, for Status; `max_shuffles`: per application, 0: any;
+        `max_blocks`: per shuffle, partitions times maps, 0: any.
+        """
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
-        self._states, self._max_shuffles = states, max_shuffles
+        self._states, self._max_shuffles, self._max_blocks = states, max_shuffles, max_blocks
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
         self.watchers = Watchers(master, workers.workers)
@@ -140,8 +144,9 @@ class ControlService(rpc.ShuffleControlServicer):
         def reply() -> pb.RegisterShuffleReply:
             get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
             spec = messages.shuffle_spec(request)
-            self._check_quota(spec.id)
-            self.master.apply(RegisterShuffle(replace(spec, id=spec.id.anew())))
+            (outcome,) = self.master.apply_all([RegisterShuffle(replace(spec, id=spec.id.anew()))], self._check_quota)
+            if isinstance(outcome, ShuffleError):
+                raise outcome
             with self.master.lock:
                 registered = self.master.registry.spec(spec.id.current()).id
             return pb.RegisterShuffleReply(
@@ -150,20 +155,10 @@ class ControlService(rpc.ShuffleControlServicer):
 
         return guard(context, reply)
 
-    def _check_quota(self, new: ShuffleId) -> None:
-        """Raises QuotaExceeded. Calls at the same moment may go above it by their number."""
-        if not self._max_shuffles:
-            return
-        name = name_of(new.app)
-        with self.master.lock:
-            present = [spec.id for spec in self.master.registry.shuffles() if name_of(spec.id.app) == name]
-        known = any(id.current() == new.current() for id in present)
-        if not known and len(present) >= self._max_shuffles:
-            raise QuotaExceeded(
-                f"application {name} has {len(present)} shuffles, its quota is {self._max_shuffles}",
-                remedy="unregister shuffles that are no longer read, or raise --app-max-shuffles",
-                shuffle=new,
-            )
+    def _check_quota(self, registry: Registry, operation: Operation) -> None:
+        """Raises QuotaExceeded."""
+        assert isinstance(operation, RegisterShuffle)
+        check_quota(registry, operation.spec, self._max_shuffles, self._max_blocks)
 
     def UnregisterShuffle(
         self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext
@@ -284,7 +279,7 @@ class ControlService(rpc.ShuffleControlServicer):
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         def reply() -> pb.StatusReply:
             pushed, pulled = self._workers.traffic()
-            apps, shuffles = summary(self.master, request.app)
+            apps, shuffles, following = summary(self.master, request)
             return pb.StatusReply(
                 server=f"flight-shuffle/{self._version}",
                 epoch=self.master.epoch,
@@ -295,6 +290,7 @@ class ControlService(rpc.ShuffleControlServicer):
                 bytes_pushed=pushed,
                 bytes_pulled=pulled,
                 states=self._states(),
+                next=following,
             )
 
         return guard(context, reply)

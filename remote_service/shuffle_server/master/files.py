@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from shuffle_transport.private_directory import make_private
+
 
 class AppendFile(Protocol):
     """A file that grows at its end."""
@@ -78,7 +80,7 @@ class LocalDirectory:
     """A Directory of the operating system; made if it is missing."""
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         self.path = path
 
     def names(self) -> list[str]:

@@ -35,8 +35,19 @@ class AppLiveness:
         return self.idle(app) > self.silent_seconds
 
     def silent(self, live: Collection[str]) -> list[str]:
-        """Those of the live applications that are silent. One without a heartbeat yet has it now."""
+        """Those of the live applications that are silent. One without a heartbeat yet has it now.
+
+        Heartbeats come meanwhile: only entries that have not changed since the look are forgotten.
+        """
         with self._lock:
-            now = self._clock()
-            self._seen = {app: self._seen.get(app, now) for app in live}
-        return [app for app in live if self.is_silent(app)]
+            now, seen = self._clock(), dict(self._seen)
+        ended = seen.keys() - set(live)
+        for app in ended:
+            with self._lock:
+                if self._seen.get(app) == seen[app]:
+                    del self._seen[app]
+        for app in live:
+            if app not in seen:
+                with self._lock:
+                    self._seen.setdefault(app, now)
+        return [app for app in live if now - seen.get(app, now) > self.silent_seconds]

@@ -37,10 +37,13 @@ from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
 
 log = logging.getLogger(__name__)
 
+EXPIRED_AT_ONCE = 10  # applications, with all their shuffles, while nothing else is decided
+
 Listener = Callable[[Event], None]
 Outcome = tuple[Event, ...] | ShuffleError
 Check = Callable[[Registry, Operation], None]
-_EVENTLESS = RegisterApp | RegisterShuffle | RegisterWorker  # these change the registry and bring about no event
+# These change the registry and bring about no event.
+_EVENTLESS = frozenset((RegisterApp, RegisterShuffle, RegisterWorker))
 
 
 class Master:
@@ -137,11 +140,12 @@ class Master:
         self, operation: Operation, record: bytes, changes: list[tuple[bytes, Operation]]
     ) -> tuple[Event, ...]:
         """What came about; what is to be logged of it goes to `changes`."""
-        known = self._knows(operation)
+        eventless = type(operation) in _EVENTLESS
+        known = eventless and self._knows(operation)
         events = self._ahead.apply(operation)
         if isinstance(operation, RegisterApp):
             self._liveness.heard(operation.app)
-        if events or (isinstance(operation, _EVENTLESS) and not known):
+        if events or (eventless and not known):
             changes.append((record, operation))
         return events
 
@@ -213,9 +217,10 @@ class Master:
                 raise InvalidArgument(f"a heartbeat of {operation.apps} came", remedy="let it live")
 
         with self._log.order:
-            silent = self._liveness.silent([app.app for app in self._ahead.apps()])
-        if silent:
-            self.apply_all([ExpireApps((app,)) for app in silent], check)
+            records = self._ahead.apps()
+        silent = self._liveness.silent([record.app for record in records])
+        for at in range(0, len(silent), EXPIRED_AT_ONCE):
+            self.apply_all([ExpireApps((app,)) for app in silent[at : at + EXPIRED_AT_ONCE]], check)
 
     def heartbeat(self, app: str) -> None:
         """A heartbeat. One that comes while its application is being expired keeps it, or is refused.

@@ -144,7 +144,7 @@ class Membership:
         sure = self.heard_of() - {id}
 
         def check(registry: Registry, operation: Operation) -> None:
-            only = sum(sure.isdisjoint(output.workers) for _, output in registry.held_by(id))
+            only, _ = registry.only_at(id, sure)
             if only:
                 raise InvalidArgument(
                     f"{only} map outputs lie only at worker {id}, or at workers that are silent now",

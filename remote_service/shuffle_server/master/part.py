@@ -86,7 +86,8 @@ class MasterPart:
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, peer_credentials(options))
         heartbeat = max(1, int(options.app_timeout / 4))
-        service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, options.app_max_shuffles)
+        bounds = options.app_max_shuffles, options.shuffle_max_blocks
+        service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, *bounds)
         listen = partial(
             start_control,
             service,

@@ -1,49 +1,116 @@
-"""Runs and shuffles in numbers, as `Status` shows them."""
+"""Runs, shuffles and outputs in numbers or in pages, gathered a few at a time: nobody waits for those who look on.
+
+What changes between two looks shows in the later ones only, so a page may lack what moved to an earlier one, or repeat
+what moved to a later one.
+"""
 
 from __future__ import annotations
 
-from shuffle_api.ids import name_of
-from shuffle_api.values import MapOutput, ShuffleSpec
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import ShuffleId, name_of
+from shuffle_api.registry.apps import AppRecord
+from shuffle_api.registry.state import ShuffleSummary
+from shuffle_api.values import MapOutput
 from shuffle_server.master.master import Master
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
+PAGE = 1000  # runs and shuffles in a reply of Status, where the request does not say
+MAX_PAGE = 10_000
+AT_ONCE = 100  # runs or shuffles that are looked at while nobody else may
 
-def summary(master: Master, only: str) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus]]:
-    """The runs and their shuffles: all, or those of one application or of one run (`only`)."""
+
+def summary(master: Master, request: pb.StatusRequest) -> tuple[list[pb.AppStatus], list[pb.ShuffleStatus], int]:
+    """A page of the runs and their shuffles, of all or of those of one application or one run (`request.app`), and the
+    number that the next page begins with, 0 after the last. Each run is followed by its shuffles; all are counted.
+    """
+    limit = min(request.limit or PAGE, MAX_PAGE)
+    if limit < 0 or request.first < 0:
+        raise InvalidArgument("a page of Status with a size or number below 0", remedy="ask for numbers from 0 on")
     apps: list[pb.AppStatus] = []
-    shuffles: list[pb.ShuffleStatus] = []
+    ids: list[ShuffleId] = []
+    begin, end = request.first, request.first + limit
+    at = 0  # number of the next run
+    for record, shuffles, size in _runs(master, request.app):
+        if at >= end:
+            break
+        if at >= begin:
+            apps.append(_app(master, record, shuffles, size))
+        if shuffles and at + 1 + shuffles > begin:
+            ids += _some(master, record.app, max(0, begin - at - 1), end - at - 1)
+        at += 1 + shuffles
+    else:
+        end = 0 if at <= end else end
+    return apps, [_shuffle(each) for each in _summaries(master, ids)], end
+
+
+def _runs(master: Master, only: str) -> Iterator[tuple[AppRecord, int, int]]:
+    """The runs that are asked for, with the number of their shuffles and their payload."""
     with master.lock:
-        registry = master.registry
-        for app in registry.apps():
-            if only and only not in (app.app, name_of(app.app)):
-                continue
-            own = [_shuffle(spec, registry.map_outputs(spec.id)[0]) for spec in registry.shuffles(app.app)]
-            shuffles += own
-            apps.append(
-                pb.AppStatus(
-                    app=app.app,
-                    name=app.name,
-                    idle_seconds=master.idle(app.app),
-                    shuffles=len(own),
-                    bytes=sum(shuffle.totals.bytes for shuffle in own),
-                )
-            )
-    return apps, shuffles
+        records = master.registry.apps()
+    wanted = [record for record in records if not only or only in (record.app, name_of(record.app))]
+    for at in range(0, len(wanted), AT_ONCE):
+        with master.lock:
+            sizes = [master.registry.run_size(record.app) for record in wanted[at : at + AT_ONCE]]
+        for record, (shuffles, size) in zip(wanted[at : at + AT_ONCE], sizes, strict=True):
+            yield record, shuffles, size
 
 
-def _shuffle(spec: ShuffleSpec, outputs: list[MapOutput]) -> pb.ShuffleStatus:
+def _some(master: Master, app: str, first: int, end: int) -> list[ShuffleId]:
+    with master.lock:
+        return list(islice(master.registry.shuffle_ids(app), first, end))
+
+
+def _summaries(master: Master, ids: Sequence[ShuffleId]) -> Iterator[ShuffleSummary]:
+    for at in range(0, len(ids), AT_ONCE):
+        with master.lock:
+            found = [master.registry.summary(id) for id in ids[at : at + AT_ONCE]]
+        yield from (each for each in found if each is not None)
+
+
+def _app(master: Master, record: AppRecord, shuffles: int, size: int) -> pb.AppStatus:
+    return pb.AppStatus(
+        app=record.app, name=record.name, idle_seconds=master.idle(record.app), shuffles=shuffles, bytes=size
+    )
+
+
+def _shuffle(summary: ShuffleSummary) -> pb.ShuffleStatus:
+    spec, totals = summary.spec, summary.totals
     return pb.ShuffleStatus(
         shuffle=messages.key_of(spec.id),
         partitions=spec.partitions,
         maps=spec.maps,
-        committed=len(outputs),
-        totals=pb.Totals(
-            blocks=sum(o.totals.blocks for o in outputs),
-            bytes=sum(o.totals.bytes for o in outputs),
-            raw_bytes=sum(o.totals.raw_bytes for o in outputs),
-            records=sum(o.totals.records for o in outputs),
-        ),
+        committed=summary.committed,
+        totals=pb.Totals(blocks=totals.blocks, bytes=totals.bytes, raw_bytes=totals.raw_bytes, records=totals.records),
         replicas=spec.replicas,
-        degraded=sum(len(o.workers) < spec.replicas for o in outputs),
+        degraded=summary.degraded,
     )
+
+
+def unregistered(master: Master, ids: Iterable[ShuffleId]) -> Iterator[ShuffleId]:
+    """Those of the shuffles that are not registered."""
+    rest = iter(ids)
+    while some := list(islice(rest, AT_ONCE)):
+        with master.lock:
+            gone = [id for id in some if not master.registry.is_registered(id)]
+        yield from gone
+
+
+def held_page(master: Master, worker: str, first: int, limit: int) -> list[tuple[ShuffleId, MapOutput]]:
+    """Up to `limit` of the committed outputs that lie at a worker, from number `first` on."""
+    with master.lock:
+        ids = master.registry.shuffles_at(worker)
+    found: list[tuple[ShuffleId, MapOutput]] = []
+    for at in range(0, len(ids), AT_ONCE):
+        if len(found) == limit:
+            break
+        with master.lock:
+            for id in ids[at : at + AT_ONCE]:
+                number = master.registry.count_in(id, worker)
+                if first < number:
+                    found += [(id, output) for output in master.registry.held_in(id, worker, first, limit - len(found))]
+                first = max(0, first - number)
+    return found

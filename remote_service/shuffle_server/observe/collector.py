@@ -116,6 +116,7 @@ def _registry(figures: MasterFigures) -> Iterator[Metric]:
     registry = figures.registry
     yield _metric(f.APPS, registry.apps)
     yield _metric(f.SHUFFLES, registry.shuffles)
+    yield _metric(f.MOST_SHUFFLES, registry.most_shuffles)
     yield _metric(f.WORKERS, registry.workers)
     yield _metric(f.MAP_OUTPUTS, {("committed",): registry.committed, ("lost",): registry.lost})
     yield _metric(f.MAP_OUTPUT_BYTES, registry.bytes)

@@ -123,6 +123,11 @@ CREDIT_STALLS = _counter(
 CREDIT_STALL_SECONDS = _counter(
     "credit_stall_seconds", "From the message before such a one to the grant, at this end, summed."
 )
+MONITORING_CUT = _counter(
+    "monitoring_cut",
+    "Connections to this endpoint closed before their answer: slow clients, or too many.",
+    BOTH,
+)
 REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", BOTH, endpoint=ENDPOINTS, code=CODES)
 CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", MASTER, method=())
 
@@ -141,6 +146,9 @@ APPS_REMOVED = _counter(
     "apps_removed", "Applications that ended, or expired: silent for too long.", MASTER, reason=REMOVALS
 )
 SHUFFLES = _gauge("shuffles", "Shuffles registered.", MASTER)
+MOST_SHUFFLES = _gauge(
+    "app_shuffles_most", "Shuffles of the application that has most of them (bound: --app-max-shuffles).", MASTER
+)
 WORKERS = _gauge("workers", "Workers registered.", MASTER)
 MAP_OUTPUTS = _gauge(
     "map_outputs", "Maps with a committed output, and maps whose output is lost.", MASTER, state=OUTPUT_STATES

@@ -148,7 +148,7 @@ def _reason(given_up: ShuffleError | None, writable: Writable) -> str:
 
 def _write(path: Path) -> Writable:
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             written = os.write(fd, bytes(PROBE_BYTES))
         finally:

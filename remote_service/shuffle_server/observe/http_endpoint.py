@@ -1,12 +1,19 @@
-"""A small HTTP server for monitoring: GET on a few paths, nothing else, nobody asked who they are."""
+"""A small HTTP server for monitoring: GET on a few paths, nothing else, nobody asked who they are.
+
+A client that is slow to ask, or to read the answer, keeps nobody else out: it has REQUEST_SECONDS for all of it, and
+when there are as many connections as there may be, the oldest one that waits for its client makes room for the next.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
 import socketserver
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -18,8 +25,9 @@ from shuffle_api.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0  # for which a client may be silent
-MOST_REQUESTS = 16  # at once; more are cut off: nobody needs them, and each takes a thread
+REQUEST_SECONDS = 5.0  # from the connection to the end of the answer
+MOST_REQUESTS = 16  # connections at once, each of which takes a thread
+LOOK_SECONDS = 0.2  # between two looks for connections whose time is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,50 +49,128 @@ class HttpEndpoint:
     :raises InvalidArgument: it cannot listen there.
     """
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(
+        self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None] = lambda: None
+    ) -> None:
+        """:param cut: called for each connection that is closed before it has its answer."""
         try:
-            self._server = _Server(host, port, routes)
+            self._server = _Server(host, port, routes, cut)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {Address(host, port)}: {error}",
                 remedy="choose another --metrics-listen address, or port 0 for any free one",
             ) from error
         self.port: int = self._server.server_address[1]
-        self._task = PeriodicTask("metrics-http", self._server.serve_forever, 1.0, at_once=True)
+        self._task = PeriodicTask("metrics-http", self._serve, 1.0, at_once=True)
         self._task.start()
 
+    def _serve(self) -> None:
+        self._server.serve_forever(LOOK_SECONDS)
+
     def close(self) -> None:
-        """Stop answering; requests under way are answered first. Call once."""
+        """Stop answering; requests that have come whole are answered first. Call once."""
         self._server.shutdown()
         self._task.close()
+        self._server.cut_unread()
         self._server.server_close()
+
+
+class _Connection:
+    """Of a client. `waits`: for the client to send its request, or to take the answer."""
+
+    __slots__ = ("asked", "cut", "deadline", "socket", "waits")
+
+    def __init__(self, socket: socket.socket) -> None:
+        self.socket, self.deadline = socket, time.monotonic() + REQUEST_SECONDS
+        self.waits, self.asked, self.cut = True, False, False
 
 
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     daemon_threads = False
+    request_queue_size = 128
     block_on_close = True
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None]) -> None:
+        self._cut = cut
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
-        self._slots = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, _Connection] = {}  # the oldest first
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
+        if self._room():
+            with self._lock:
+                self._open[request] = _Connection(request)
             super().process_request(request, client_address)
         else:
+            self._cut()
             self.shutdown_request(request)
+
+    def _room(self) -> bool:
+        """Whether there may be one more connection; the oldest one that waits for its client gives way to it."""
+        with self._lock:
+            if len(self._open) < MOST_REQUESTS:
+                return True
+            for request, connection in self._open.items():
+                if connection.waits:
+                    self._end(connection)
+                    del self._open[request]
+                    return True
+        return False
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            with self._lock:
+                self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Cut off those whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            for connection in self._open.values():
+                if connection.waits and connection.deadline < now:
+                    self._end(connection)
+
+    def cut_unread(self) -> None:
+        """Cut off those whose request has not come."""
+        with self._lock:
+            for connection in self._open.values():
+                if not connection.asked:
+                    self._end(connection)
+
+    def _end(self, connection: _Connection) -> None:
+        """Wake the thread that waits for the client, which closes the connection then."""
+        if connection.cut:
+            return
+        connection.cut = True
+        self._cut()
+        with suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def asked(self, request: socket.socket) -> bool:
+        """A request has come whole; whether it is to be answered."""
+        with self._lock:
+            connection = self._open.get(request)
+            if connection is None or connection.cut:
+                return False
+            connection.asked, connection.waits = True, False
+            return True
+
+    def answered(self, request: socket.socket) -> None:
+        """Its answer is about to be sent."""
+        with self._lock:
+            if connection := self._open.get(request):
+                connection.waits = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.warning("a request to the metrics endpoint failed", exc_info=True)
+        if isinstance(sys.exception(), OSError):
+            log.debug("a client of the metrics endpoint is gone", exc_info=True)
+        else:
+            log.warning("a request to the metrics endpoint failed", exc_info=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -98,12 +184,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        route = self.server.routes.get(self.path.partition("?")[0])
-        if route is None:
-            known = " ".join(self.server.routes)
-            response = Response(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"here are: {known}\n".encode())
-        else:
-            response = route(self.headers.get("Accept", ""))
+        if not self.server.asked(self.connection):
+            return
+        response = self._response()
+        self.server.answered(self.connection)
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
@@ -111,6 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.wfile.write(response.body)
+
+    def _response(self) -> Response:
+        route = self.server.routes.get(self.path.partition("?")[0])
+        if route is None:
+            known = " ".join(self.server.routes)
+            return Response(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"here are: {known}\n".encode())
+        return route(self.headers.get("Accept", ""))
 
     def version_string(self) -> str:
         return "flight-shuffle"

@@ -50,6 +50,7 @@ class Instruments:
         self._refusals = self._counter(families.REFUSALS)
         self._lost = self._counter(families.OUTPUTS_LOST)
         self._apps_removed = self._counter(families.APPS_REMOVED)
+        self._monitoring_cut = self._counter(families.MONITORING_CUT)
 
     @contextmanager
     def push(self) -> Iterator[Push]:
@@ -95,6 +96,10 @@ class Instruments:
     def refused(self, endpoint: str, error: ShuffleError) -> None:
         """The "data" or "control" endpoint refused something."""
         self._refusals.labels(endpoint, error.code.name).inc()
+
+    def monitoring_cut(self) -> None:
+        """A connection to the endpoint for monitoring was closed before it was answered."""
+        self._monitoring_cut.inc()
 
     def control_call(self, method: str, seconds: float) -> None:
         """A control call was answered. `method` is one that the service has."""

@@ -52,7 +52,8 @@ class Observation:
         registry.register(ServerCollector(traffic, self._figures, self._is_ready, self._leads if master else None))
         ProcessCollector(registry=registry)
         routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
-        self._http = HttpEndpoint(host, address.port, routes | ({"/leader": self._leader} if master else {}))
+        routes |= {"/leader": self._leader} if master else {}
+        self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut)
         self.address = str(Address(host, self._http.port))
         if not is_loopback(host):
             log.warning("metrics on %s are shown to whoever asks; they name no application", self.address)

@@ -50,34 +50,34 @@ class Deletion:
 
     def shuffle(self, shuffle: ShuffleId, staged: Sequence[StagedOutput]) -> None:
         """All of a shuffle; `staged` was being written."""
-        self._all(lambda s: s == shuffle, staged, partial(_delete_shuffle, shuffle))
+        self._all([shuffle], staged, partial(_delete_shuffle, shuffle))
 
-    def app(self, app: str, staged: Sequence[StagedOutput]) -> None:
-        """All of an application."""
-        self._all(lambda s: s.app == app, staged, partial(_delete_app, app))
+    def app(self, app: str, shuffles: Sequence[ShuffleId], staged: Sequence[StagedOutput]) -> None:
+        """All of an application; `shuffles` are its own."""
+        self._all(shuffles, staged, partial(_delete_app, app))
 
     def _all(
         self,
-        concerned: Callable[[ShuffleId], bool],
+        shuffles: Sequence[ShuffleId],
         staged: Sequence[StagedOutput],
         delete: Callable[[DataDirectory], None],
     ) -> None:
         for directory in self._directories:
             ended = [output for output in staged if output.home is directory]
-            directory.caretaker.later(partial(self._in_directory, directory, concerned, ended, delete))
+            directory.caretaker.later(partial(self._in_directory, directory, shuffles, ended, delete))
 
     def _in_directory(
         self,
         directory: DataDirectory,
-        concerned: Callable[[ShuffleId], bool],
+        shuffles: Sequence[ShuffleId],
         staged: Sequence[StagedOutput],
         delete: Callable[[DataDirectory], None],
     ) -> None:
         for output in staged:
             output.close()
-        directory.forget(concerned)
+        directory.forget(shuffles)
         self._kept.prune()
-        self._regions.forget(concerned)
+        self._regions.forget(shuffles)
         if self._cold is not None:
             self._cold.removed()
         delete(directory)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from shuffle_api.errors import InvalidArgument, StorageFailed, StorageFull
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.private import tighten
+from shuffle_transport.private_directory import make_private
 
 MIN_ROOM = 4096  # a directory with less takes no new output
 
@@ -65,8 +67,8 @@ def lock_directories(roots: Sequence[Path]) -> list[int]:
 def lock_directory(root: Path) -> int:
     """Claim a data directory for this process; the descriptor holds the claim. Raises StorageFailed naming it."""
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # map outputs are for their applications only
-        fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        make_private(root)  # map outputs are for their applications only
+        fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageFailed(
             f"data directory {root}: {error.strerror}",
@@ -80,4 +82,9 @@ def lock_directory(root: Path) -> int:
             f"data directory {root} is in use by another server",
             remedy="stop that server or give --data-dir another directory",
         ) from None
+    try:
+        tighten(root)
+    except BaseException:
+        os.close(fd)
+        raise
     return fd

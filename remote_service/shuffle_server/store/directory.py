@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
+from shuffle_transport.private_directory import make_private
 
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
@@ -75,11 +76,11 @@ class DataDirectory:
         self._synced: set[ShuffleId] = set()  # shuffles whose directory is on the disk
         self._shared_sync = SharedSync(sync_directory)
         try:
-            self.paths.apps.mkdir(parents=True, exist_ok=True)
+            make_private(self.paths.apps)
         except OSError as error:
             self._take_out(error)
         try:
-            self.paths.trash.mkdir(exist_ok=True)  # now: a full disk has no room for it
+            make_private(self.paths.trash)  # now: a full disk has no room for it
         except OSError as error:
             self._notice(error)
         self._space = disk_space(self.root)
@@ -189,7 +190,7 @@ class DataDirectory:
         try:
             fd = self.spares.take(shuffle.app, path, first)
             if fd is None:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
         return fd
@@ -218,10 +219,10 @@ class DataDirectory:
                 self._synced.add(shuffle)
         self._shared_sync(self.paths.shuffle(shuffle))
 
-    def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
-        """These shuffles are removed."""
+    def forget(self, shuffles: Iterable[ShuffleId]) -> None:
+        """These are removed."""
         with self._lock:
-            self._synced = {shuffle for shuffle in self._synced if not concerned(shuffle)}
+            self._synced.difference_update(shuffles)
 
     def trash(self, path: str) -> str | None:
         """Move a directory to the trash; where it lies there, None when there was none, or it cannot be moved."""
@@ -294,7 +295,7 @@ class DataDirectory:
         could not be deleted. A full one is in use: it can be read."""
         probe = self.root / ".probe"
         try:
-            fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, bytes(PROBE_BYTES))
                 if self._out:
@@ -356,7 +357,7 @@ class DataDirectory:
 
 def _make(directory: str) -> None:
     with suppress(FileExistsError):
-        os.mkdir(directory)
+        os.mkdir(directory, 0o700)
 
 
 def sync_directory(path: Path) -> None:

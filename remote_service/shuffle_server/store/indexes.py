@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 from shuffle_api.ids import ShuffleId
@@ -21,6 +20,7 @@ class IndexCache:
         self._budget = budget
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[ShuffleId, int], OutputFile] = OrderedDict()
+        self._maps: dict[ShuffleId, set[int]] = {}  # of which an index is here
         self._bytes = 0
 
     @property
@@ -37,14 +37,31 @@ class IndexCache:
                 return file
         file = load(Path(path))
         with self._lock:
-            previous = self._files.pop(key, None)
-            self._bytes += file.index.nbytes - (previous.index.nbytes if previous else 0)
+            self._drop(*key)
+            self._bytes += file.index.nbytes
             self._files[key] = file
+            self._maps.setdefault(shuffle, set()).add(map_id)
             while self._bytes > self._budget and len(self._files) > 1:
-                self._bytes -= self._files.popitem(last=False)[1].index.nbytes
+                self._drop(*next(iter(self._files)))
         return file
 
-    def forget(self, concerned: Callable[[ShuffleId, int], bool]) -> None:
+    def forget(self, shuffle: ShuffleId, map_id: int) -> None:
+        """An output is removed."""
         with self._lock:
-            for key in [key for key in self._files if concerned(*key)]:
-                self._bytes -= self._files.pop(key).index.nbytes
+            self._drop(shuffle, map_id)
+
+    def forget_all(self, shuffle: ShuffleId) -> None:
+        """All outputs of a shuffle are."""
+        with self._lock:
+            for map_id in list(self._maps.get(shuffle, ())):
+                self._drop(shuffle, map_id)
+
+    def _drop(self, shuffle: ShuffleId, map_id: int) -> None:
+        file = self._files.pop((shuffle, map_id), None)
+        if file is None:
+            return
+        self._bytes -= file.index.nbytes
+        maps = self._maps[shuffle]
+        maps.discard(map_id)
+        if not maps:
+            del self._maps[shuffle]

@@ -43,21 +43,25 @@ class Region:
     reference, so who reads may go on.
     """
 
-    def __init__(self, home: DataDirectory, fd: int, held: Sequence[Held], starts: np.ndarray, rows_at: int) -> None:
-        """`starts`: per partition the number of its first row, and of all rows at the end."""
+    def __init__(
+        self, home: DataDirectory, fd: int, held: Sequence[Held], partitions: np.ndarray, rows_at: int
+    ) -> None:
+        """`partitions`: of all rows, ascending. Kept is where each one that has rows begins: no more than there are
+        blocks, however many partitions the shuffle has."""
         self.home, self.fd = home, fd
         weakref.finalize(self, os.close, fd)
         self.held = tuple(held)
         self.maps = np.array([each.output.map for each in held], np.int64)
         self.attempts = np.array([each.output.attempt for each in held], np.int64)
-        self._starts, self._rows_at = starts, rows_at
-        self.bytes = rows_at + int(starts[-1]) * REGION_ROW.itemsize
+        self._partitions, starts = np.unique(partitions.astype(np.int64), return_index=True)
+        self._starts, self._rows_at = np.append(starts, len(partitions)), rows_at
+        self.bytes = rows_at + len(partitions) * REGION_ROW.itemsize
 
     def rows(self, first: int, end: int, places: np.ndarray) -> np.ndarray:
         """The rows (dtype REGION_ROW) of partitions [first, end) of the outputs at `places`, which ascend: output by
         output, by partition, in the order written. Raises TornFile, OSError.
         """
-        low, high = int(self._starts[first]), int(self._starts[end])
+        low, high = self._starts[np.searchsorted(self._partitions, (first, end))].tolist()
         size = REGION_ROW.itemsize
         rows = np.frombuffer(read_range(self.fd, self._rows_at + low * size, (high - low) * size), REGION_ROW)
         if len(places) < len(self.held):
@@ -67,7 +71,7 @@ class Region:
         return rows if end - first == 1 else rows[np.argsort(rows["output"], kind="stable")]
 
 
-def build(home: DataDirectory, sources: Sequence[Source], partitions: int) -> Region | None:
+def build(home: DataDirectory, sources: Sequence[Source]) -> Region | None:
     """The region of these outputs, below `home`; None when one's payloads do not lie back to back.
 
     :raises StorageFull: the disk would fall below its floor.
@@ -88,7 +92,6 @@ def build(home: DataDirectory, sources: Sequence[Source], partitions: int) -> Re
     moved = payload_array(lengths, payload).take(pa.array(place[order]))
     rows = rows[order]
     rows["offset"] = np.cumsum(rows["length"]) - rows["length"]
-    starts = np.searchsorted(rows["partition"], np.arange(partitions + 1))
     home.check_room(len(payload) + rows.nbytes)
     fd = _nameless(home)
     try:
@@ -98,7 +101,7 @@ def build(home: DataDirectory, sources: Sequence[Source], partitions: int) -> Re
     except BaseException:
         os.close(fd)
         raise
-    return Region(home, fd, [source.held for source in sources], starts, len(payload))
+    return Region(home, fd, [source.held for source in sources], rows["partition"], len(payload))
 
 
 def _rows(sources: Sequence[Source], bases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

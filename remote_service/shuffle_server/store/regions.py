@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 REGION_BYTES = 4 << 20  # payload and rows of one region, which are in memory several times while it is made
 LEAST_OUTPUTS = 32  # read file by file in a pull, after which they are merged
 LEAST_MERGED = 8  # in a region
+MOST_MERGED = 512  # in a region: their files are open while it is made
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
 PAUSE_SECONDS = 60.0  # after a region could not be made
 
@@ -146,7 +147,7 @@ class Regions:
             with ExitStack() as files:
                 sources: list[Source] = []
                 size = 0
-                while at < len(outputs) and size < REGION_BYTES:
+                while at < len(outputs) and size < REGION_BYTES and len(sources) < MOST_MERGED:
                     source = self._source(shuffle, outputs[at])
                     at += 1
                     if source is not None:
@@ -154,7 +155,7 @@ class Regions:
                         sources.append(source)
                         size += source.held.bytes + len(source.file.index) * INDEX_ROW.itemsize
                 if len(sources) >= LEAST_MERGED:
-                    region = build(self._directories.choose(), sources, sources[0].file.description.partitions)
+                    region = build(self._directories.choose(), sources)
                     made += region is not None and self._enter(shuffle, region)
         return made
 
@@ -187,13 +188,19 @@ class Regions:
 
     # ------------------------------------------------------------------ forget
 
-    def forget(self, concerned: Callable[[ShuffleId], bool]) -> None:
-        """These shuffles are removed from the catalog, or their regions are not wanted any more."""
+    def forget(self, shuffles: Iterable[ShuffleId]) -> None:
+        """These are removed from the catalog, or their regions are not wanted any more."""
         with self._lock:
-            for table in (self._places, self._due, self._left):
-                for shuffle in [shuffle for shuffle in table if concerned(shuffle)]:
-                    del table[shuffle]
-            self._read = {shuffle for shuffle in self._read if not concerned(shuffle)}
+            for shuffle in shuffles:
+                for table in (self._places, self._due, self._left):
+                    table.pop(shuffle, None)
+                self._read.discard(shuffle)
+
+    def close(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            for table in (self._places, self._due, self._left, self._read):
+                table.clear()
 
     def bytes(self) -> int:
         """What the regions take on the disks."""

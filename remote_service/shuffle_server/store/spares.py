@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shuffle_transport.private_directory import make_private
+
 LARGE_BYTES = 1 << 20  # from which on a file is kept for its pages
 SMALL_BYTES = 64 << 10  # up to which one is kept for its inode
 MOST_SMALL = 256
@@ -123,7 +125,7 @@ class SpareFiles:
         try:
             os.rename(path, spare)
         except FileNotFoundError:  # mostly the directory is there
-            Path(spare).parent.mkdir(parents=True, exist_ok=True)
+            make_private(Path(spare).parent)
             os.rename(path, spare)
 
     def _pop(self, app: str, *, small: bool) -> _Spare | None:

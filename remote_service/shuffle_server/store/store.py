@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -66,12 +66,8 @@ class Store:
         :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
         """
         self._sync = sync
-        self._directories = Directories(
-            [
-                DataDirectory(root, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
-                for root in roots
-            ]
-        )
+        directory = partial(DataDirectory, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
+        self._directories = Directories([directory(root) for root in roots])
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes)
         self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
@@ -242,7 +238,7 @@ class Store:
         return moved
 
     def _cold_outputs(self, shuffle: ShuffleId) -> list[Held]:
-        self.regions.forget(lambda s: s == shuffle)  # it is their space that is to come back
+        self.regions.forget([shuffle])  # it is their space that is to come back
         return self.catalog.outputs(shuffle)
 
     def use(self, shuffle: ShuffleId) -> None:
@@ -263,26 +259,28 @@ class Store:
         if held is None:
             return True
         self._quota.give(shuffle.app, held.bytes)
-        self._indexes.forget(lambda s, m: s == shuffle and m == output.map)
+        self._indexes.forget(shuffle, output.map)
         return self._deletion.output(shuffle, held).wait(within)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """Everything of one shuffle disappears at once, and is deleted soon; idempotent."""
         self._quota.give(shuffle.app, self.catalog.drop_shuffle(shuffle))
-        self._deletion.shuffle(shuffle, self._end(lambda s: s == shuffle))
+        self._deletion.shuffle(shuffle, self._end({shuffle}))
 
     def remove_app(self, app: str) -> None:
         """Everything of one application; idempotent."""
+        # Streams of other shuffles enter theirs meanwhile.
+        shuffles = {shuffle for shuffle in (*self.catalog.shuffles(), *list(self._used)) if shuffle.app == app}
         self._quota.give(app, self.catalog.drop_app(app))
-        self._deletion.app(app, self._end(lambda s: s.app == app))
+        self._deletion.app(app, list(shuffles), self._end(shuffles))
 
-    def _end(self, concerned: Callable[[ShuffleId], bool]) -> list[StagedOutput]:
+    def _end(self, shuffles: Set[ShuffleId]) -> list[StagedOutput]:
         """Forget shuffles that are gone from the catalog; their attempts that are being written, to be closed."""
         with self._lock:
-            staged = [self._staged.pop(key) for key in list(self._staged) if concerned(key[0])]
-        for shuffle in filter(concerned, list(self._used)):  # streams of other shuffles enter theirs meanwhile
+            staged = [self._staged.pop(key) for key in list(self._staged) if key[0] in shuffles]
+        for shuffle in shuffles:
             self._used.pop(shuffle, None)
-        self._indexes.forget(lambda s, _: concerned(s))
+            self._indexes.forget_all(shuffle)
         return staged
 
     def close_idle(self) -> None:
@@ -395,5 +393,5 @@ class Store:
     def _close(self, directory: DataDirectory) -> None:
         directory.spares.drop()
         self._kept.close()
-        self.regions.forget(lambda _: True)
+        self.regions.close()
         directory.empty_trash()

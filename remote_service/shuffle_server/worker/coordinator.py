@@ -30,7 +30,7 @@ class Coordinator(Protocol):
         """All committed outputs, ascending by map."""
         ...
 
-    def shuffles(self) -> list[ShuffleSpec]:
+    def shuffles(self) -> list[ShuffleId]:
         """All shuffles."""
         ...
 
@@ -68,9 +68,9 @@ class LocalCoordinator:
         with self._master.lock:
             return self._master.registry.map_outputs(shuffle)[0]
 
-    def shuffles(self) -> list[ShuffleSpec]:
+    def shuffles(self) -> list[ShuffleId]:
         with self._master.lock:
-            return self._master.registry.shuffles()
+            return self._master.registry.shuffle_ids()
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         try:

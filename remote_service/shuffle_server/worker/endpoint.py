@@ -39,6 +39,7 @@ from shuffle_transport.security import Principal, authenticate
 
 log = logging.getLogger(__name__)
 
+MAX_FLIGHTS = 1000  # in one list; criteria make it shorter
 MAX_ENDPOINTS = 1 << 14  # in one answer about flights: a shuffle may have two thousand million partitions
 
 _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
@@ -176,7 +177,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             raise self._failed("action", error) from error
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them."""
+        """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them: up to
+        MAX_FLIGHTS of them."""
         own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
         if own is not None and not own.startswith(name_of(begin)):
             raise self._failed(
@@ -186,9 +188,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     remedy="ask for the shuffles of this application",
                 ),
             )
-        specs = [spec for spec in self.worker.shuffles() if spec.id.app.startswith(begin)]
-        seen = [spec for spec in specs if own in (None, name_of(spec.id.app))]
-        return self._infos(seen)
+        ids = [id for id in self.worker.shuffles() if id.app.startswith(begin)]
+        seen = [id for id in ids if own in (None, name_of(id.app))]
+        return self._infos(seen[:MAX_FLIGHTS])
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         try:
@@ -208,10 +210,10 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         principal_of(context).check(shuffle.app)
         return self.worker.spec(shuffle)
 
-    def _infos(self, specs: Sequence[ShuffleSpec]) -> Iterator[fl.FlightInfo]:
-        for spec in specs:
+    def _infos(self, ids: Sequence[ShuffleId]) -> Iterator[fl.FlightInfo]:
+        for id in ids:
             try:
-                yield self._info(spec, MAX_ENDPOINTS // len(specs))
+                yield self._info(self.worker.spec(id), MAX_ENDPOINTS // len(ids))
             except ShuffleError as error:
                 log.debug("not listed: %s", error)  # it was unregistered meanwhile
 

@@ -172,7 +172,7 @@ class Gatherer(Generic[G]):
     def _without(self, run: Run, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
         """The outputs of a region that cannot be read, but for the rows of it that have been `served`."""
         log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
-        self._store.regions.forget(lambda shuffle: shuffle == self._shuffle)
+        self._store.regions.forget([self._shuffle])
         for place, each in zip(run.places.tolist(), run.ranges, strict=True):
             yield from self._of_file(each, int(np.count_nonzero(served["output"] == place)))
 

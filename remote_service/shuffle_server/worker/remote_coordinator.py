@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from shuffle_api.errors import ShuffleError, StaleEpoch, UnknownShuffle
+from shuffle_api.errors import ShuffleError, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import RegistryClient
@@ -66,15 +66,9 @@ class RemoteCoordinator:
             found += outputs
         return found
 
-    def shuffles(self) -> list[ShuffleSpec]:
-        """Those of which this worker has files."""
-        found = []
-        for shuffle in self._held.shuffles():
-            try:
-                found.append(self.spec(shuffle))
-            except UnknownShuffle:
-                continue
-        return found
+    def shuffles(self) -> list[ShuffleId]:
+        """Those of which this worker has files; some may be over."""
+        return self._held.shuffles()
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         self._member.check_taking()

@@ -329,7 +329,7 @@ class Worker:
         wrong = check_one(self._store, shuffle, output)
         if not wrong:
             # Who says that it is bad may have read a copy of it.
-            self._store.regions.forget(lambda each: each == shuffle)
+            self._store.regions.forget([shuffle])
             return None
         self._store.remove_output(shuffle, output)
         return wrong
@@ -362,7 +362,7 @@ class Worker:
             return []
         return [(spec, output) for output in outputs if self.info.id in output.workers]
 
-    def shuffles(self) -> list[ShuffleSpec]:
+    def shuffles(self) -> list[ShuffleId]:
         return self._coordinator.shuffles()
 
     def opening(self, shuffle: ShuffleId) -> ShuffleSpec:

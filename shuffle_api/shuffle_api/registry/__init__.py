@@ -27,7 +27,7 @@ from shuffle_api.registry.operations import (
     UnregisterApp,
     UnregisterShuffle,
 )
-from shuffle_api.registry.state import Figures, Registry
+from shuffle_api.registry.state import Figures, Registry, ShuffleSummary
 
 __all__ = [
     "AppRecord",
@@ -47,6 +47,7 @@ __all__ = [
     "RegisterWorker",
     "Registry",
     "ShuffleRemoved",
+    "ShuffleSummary",
     "UnregisterApp",
     "UnregisterShuffle",
     "WorkerLost",

@@ -10,31 +10,54 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
-from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals
+
+Places: TypeAlias = dict[tuple[str, ...], list[int]]
+"""Of outputs by the workers that hold them: how many, and their sums, bytes first. Nothing is no entry."""
 
 
 @dataclass(slots=True)
 class ShuffleOutputs:
     """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging.
 
-    `bytes` is the payload of the winners, kept so that nobody has to go through all of them to know it. `shared` with a
-    copy of the registry: whoever wants to change it changes a clone instead.
+    `places` has the sums of the winners (bytes, blocks, raw bytes, records), so that nobody goes through all of them.
+    Only the registry that is its `owner` changes it: for others it is a part of a copy that they share.
     """
 
     spec: ShuffleSpec
     winners: dict[int, MapOutput] = field(default_factory=dict)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
-    bytes: int = 0
-    shared: bool = field(default=False, compare=False)
+    places: Places = field(default_factory=dict)
+    owner: object = field(default=None, compare=False)
 
-    def clone(self) -> ShuffleOutputs:
+    def clone(self, owner: object) -> ShuffleOutputs:
         """An equal one that nobody shares."""
-        return ShuffleOutputs(self.spec, dict(self.winners), dict(self.lost), list(self.maps), self.bytes)
+        return replace(
+            self,
+            winners=dict(self.winners),
+            lost=dict(self.lost),
+            maps=list(self.maps),
+            places={place: list(amount) for place, amount in self.places.items()},
+            owner=owner,
+        )
+
+    @property
+    def totals(self) -> Totals:
+        """Of all winners; without a digest."""
+        sums = [amount[1:] for amount in self.places.values()]
+        size, blocks, raw_bytes, records = (sum(each) for each in zip(*sums, strict=True)) if sums else (0, 0, 0, 0)
+        return Totals(blocks, size, raw_bytes, records)
+
+    @property
+    def degraded(self) -> int:
+        """Winners that lie at fewer workers than the shuffle asks for."""
+        return sum(amount[0] for place, amount in self.places.items() if len(place) < self.spec.replicas)
 
     def commit(self, output: MapOutput) -> MapOutputCommitted | OutputMoved | None:
         """Let the attempt win its map, or note one more worker that holds the winner; None if that is known already.
@@ -51,12 +74,13 @@ class ShuffleOutputs:
         if winner is not None and winner.output == attempt and winner.totals == output.totals:
             if output.worker in winner.workers:
                 return None
-            self.winners[attempt.map] = replace(winner, copies=(*winner.copies, output.worker))
-            return OutputMoved(self.spec.id, self.winners[attempt.map])
-        self._check(output, winner)
+            return self._move(winner, replace(winner, copies=(*winner.copies, output.worker)))
+        again = attempt.map in self.lost
+        if again or winner is not None:
+            self._check(output, winner)
         self.winners[attempt.map] = output
-        self.bytes += output.totals.bytes
-        if attempt.map not in self.lost:
+        self._add((output.worker,), output.totals)
+        if not again:
             insort(self.maps, attempt.map)
         return MapOutputCommitted(self.spec.id, output)
 
@@ -68,17 +92,45 @@ class ShuffleOutputs:
             return None
         rest = [each for each in winner.workers if worker and each != worker]
         if rest:
-            self.winners[attempt.map] = winner.at(*rest)
-            return OutputMoved(self.spec.id, self.winners[attempt.map])
+            return self._move(winner, winner.at(*rest))
         event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
         del self.winners[attempt.map]
-        self.bytes -= winner.totals.bytes
+        self._take(winner.workers, winner.totals)
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
-    def held_by(self, worker: str) -> list[MapAttempt]:
-        """The committed attempts whose output, or a copy of it, lies at `worker`."""
-        return [winner.output for winner in self.winners.values() if worker in winner.workers]
+    def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
+        self.winners[moved.output.map] = moved
+        self._take(winner.workers, winner.totals)
+        self._add(moved.workers, moved.totals)
+        return OutputMoved(self.spec.id, moved)
+
+    def _add(self, place: tuple[str, ...], totals: Totals) -> None:
+        amount = self.places.get(place)
+        if amount is None:
+            self.places[place] = [1, totals.bytes, totals.blocks, totals.raw_bytes, totals.records]
+            return
+        amount[0] += 1
+        amount[1] += totals.bytes
+        amount[2] += totals.blocks
+        amount[3] += totals.raw_bytes
+        amount[4] += totals.records
+
+    def _take(self, place: tuple[str, ...], totals: Totals) -> None:
+        count, size, blocks, raw_bytes, records = self.places.pop(place)
+        if count > 1:
+            size, blocks = size - totals.bytes, blocks - totals.blocks
+            self.places[place] = [count - 1, size, blocks, raw_bytes - totals.raw_bytes, records - totals.records]
+
+    def held_by(self, worker: str) -> list[MapOutput]:
+        """The committed outputs that lie at `worker`, or a copy of which does."""
+        if not any(worker in place for place in self.places):
+            return []
+        return [winner for winner in self.winners.values() if worker in winner.workers]
+
+    def count_at(self, worker: str) -> int:
+        """How many of them there are."""
+        return sum(amount[0] for place, amount in self.places.items() if worker in place)
 
     def get(self, map: int) -> MapOutput:
         """The committed output of `map`.
@@ -137,6 +189,18 @@ class ShuffleOutputs:
             shuffle=self.spec.id,
             output=winner.output,
         )
+
+
+def put(places: Places, place: tuple[str, ...], count: int, size: int) -> None:
+    """So many outputs and bytes more lie at a place, or fewer."""
+    amount = places.get(place)
+    if amount is None:
+        places[place] = [count, size]
+        return
+    amount[0] += count
+    amount[1] += size
+    if not amount[0]:
+        del places[place]
 
 
 def _named(output: MapOutput) -> str:

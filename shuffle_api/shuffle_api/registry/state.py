@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.apps import AppRecord, Apps
 from shuffle_api.registry.events import (
     AppRemoved,
     Event,
     LostOutput,
+    MapOutputCommitted,
     ShuffleRemoved,
     WorkerLost,
 )
+from shuffle_api.registry.index import Index, RunShuffles
 from shuffle_api.registry.operations import (
     CommitMapOutput,
     ExpireApps,
@@ -30,7 +32,7 @@ from shuffle_api.registry.operations import (
 )
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_api.registry.snapshot import rebuild
-from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
+from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,21 @@ class Figures:
 
     apps: int  # registered, not expired
     shuffles: int
+    most_shuffles: int  # of one application, all its runs together
     workers: int
     committed: int  # maps with a committed output
     lost: int  # maps whose output is lost and not written again
     bytes: int  # payload of the committed outputs
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSummary:
+    """A shuffle in numbers."""
+
+    spec: ShuffleSpec
+    committed: int  # maps with a committed output
+    totals: Totals  # of these outputs, without a digest
+    degraded: int  # of them: at fewer workers than the shuffle asks for
 
 
 class Registry:
@@ -53,24 +66,25 @@ class Registry:
         self._shuffles: dict[ShuffleId, ShuffleOutputs] = {}
         self._current: dict[ShuffleId, ShuffleId] = {}  # by `ShuffleId.current`: a number has one generation at a time
         self._workers: dict[str, WorkerInfo] = {}
+        self._index = Index()
+        self._owner = object()  # of those shuffles that no copy shares
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Registry):
             return NotImplemented
-        return self.__dict__ == other.__dict__
+        return {**self.__dict__, "_owner": None} == {**other.__dict__, "_owner": None}
 
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> Registry:
         """An equal registry that stays as it is when this one changes; for drawing a snapshot while work goes on.
 
-        Takes time for each shuffle, not for each map output: a shuffle is shared until one of the two changes it.
+        A shuffle is shared until one of the two changes it: only tables of references are copied here.
         """
         copy = Registry()
         copy._apps, copy._shuffles, copy._workers = self._apps.clone(), dict(self._shuffles), dict(self._workers)
-        copy._current = dict(self._current)
-        for outputs in self._shuffles.values():
-            outputs.shared = True
+        copy._current, copy._index = dict(self._current), self._index.copy()
+        self._owner = object()
         return copy
 
     # ------------------------------------------------------------------------------------ change
@@ -106,8 +120,9 @@ class Registry:
         self._apps.get(id.app)
         current = self._current.get(id.current())
         if current is None:
-            self._shuffles[id] = ShuffleOutputs(op.spec)
+            self._shuffles[id] = ShuffleOutputs(op.spec, owner=self._owner)
             self._current[id.current()] = id
+            self._index.registered(id)
             return ()
         present = self._shuffles[current].spec
         if replace(op.spec, id=current) != present:
@@ -119,7 +134,9 @@ class Registry:
         return () if id is None else (self._remove(id),)
 
     def _commit_map_output(self, op: CommitMapOutput) -> tuple[Event, ...]:
-        outputs = self._own(op.shuffle)
+        outputs = self._shuffles.get(op.shuffle)  # mostly that is all: commits are nearly all that there is
+        if outputs is None or outputs.owner is not self._owner:
+            outputs = self._own(op.shuffle)
         # A commit by a worker that was given up would make outputs visible that nobody can reach.
         if op.output.worker not in self._workers:
             raise InvalidArgument(
@@ -136,11 +153,24 @@ class Registry:
                 output=op.output.output,
             )
         event = outputs.commit(op.output)
-        return () if event is None else (event,)
+        if event is None:
+            return ()
+        if isinstance(event, MapOutputCommitted):
+            self._index.committed(outputs, op.output)
+        else:
+            self._index.moved(outputs, _before_copy(event.output), event.output)
+        return (event,)
 
     def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
-        event = self._own(op.shuffle).lose(op.output, op.reason, op.worker)
+        event = self._lose(self._own(op.shuffle), op.output, op.reason, op.worker)
         return () if event is None else (event,)
+
+    def _lose(self, outputs: ShuffleOutputs, attempt: MapAttempt, reason: str, worker: str) -> Event | None:
+        before = outputs.winners.get(attempt.map)
+        event = outputs.lose(attempt, reason, worker)
+        if event is not None and before is not None:
+            self._index.moved(outputs, before, outputs.winners.get(attempt.map))
+        return event
 
     def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
         self._workers[op.info.id] = op.info
@@ -150,19 +180,19 @@ class Registry:
         info = self._workers.pop(op.worker, None)
         if info is None:
             return ()
-        lost: list[Event | None] = [
-            self._own(id).lose(attempt, op.reason, op.worker)
-            for id, outputs in list(self._shuffles.items())
-            for attempt in outputs.held_by(op.worker)
+        lost = [
+            self._lose(self._own(id), held.output, op.reason, op.worker)
+            for id in self.shuffles_at(op.worker)
+            for held in self._shuffles[id].held_by(op.worker)
         ]
         return (WorkerLost(info, op.reason), *(event for event in lost if event is not None))
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
-        ids = [id for id in self._shuffles if id.app == app]
-        return (*map(self._remove, ids), AppRemoved(app, reason))
+        return (*map(self._remove, self.shuffle_ids(app)), AppRemoved(app, reason))
 
     def _remove(self, id: ShuffleId) -> ShuffleRemoved:
-        del self._shuffles[id], self._current[id.current()]
+        self._index.removed(self._shuffles.pop(id))
+        del self._current[id.current()]
         return ShuffleRemoved(id)
 
     # ----------------------------------------------------------------------------------- questions
@@ -190,18 +220,60 @@ class Registry:
         """Whether exactly this generation of a shuffle is."""
         return id in self._shuffles
 
-    def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
-        """The committed outputs that lie at a worker, there alone or there too. Goes through all outputs."""
-        return [
-            (id, winner)
-            for id, outputs in self._shuffles.items()
-            for winner in outputs.winners.values()
-            if worker in winner.workers
-        ]
+    def has_current(self, id: ShuffleId) -> bool:
+        """Whether some generation of the number is registered."""
+        return id.current() in self._current
+
+    def summary(self, id: ShuffleId) -> ShuffleSummary | None:
+        """A shuffle in numbers; None when exactly this generation is not registered."""
+        outputs = self._shuffles.get(id)
+        if outputs is None:
+            return None
+        return ShuffleSummary(outputs.spec, len(outputs.winners), outputs.totals, outputs.degraded)
+
+    def shuffle_ids(self, app: str | None = None) -> list[ShuffleId]:
+        """The registered shuffles, of one run or of all, as a list to be gone through by who holds no lock."""
+        return list(self._shuffles if app is None else self._index.runs.get(app, RunShuffles()).ids)
 
     def shuffles(self, app: str | None = None) -> list[ShuffleSpec]:
-        """The registered shuffles, of one application or of all. Empty for an unknown application."""
-        return [outputs.spec for id, outputs in self._shuffles.items() if app in (None, id.app)]
+        """What they are. Goes through all of them."""
+        return [self._shuffles[id].spec for id in self.shuffle_ids(app)]
+
+    def run_size(self, app: str) -> tuple[int, int]:
+        """How many shuffles a run has, and the payload of their committed outputs."""
+        run = self._index.runs.get(app, RunShuffles())
+        return len(run.ids), run.bytes
+
+    def shuffles_of(self, name: str) -> int:
+        """How many shuffles the runs of an application have, which is named by them all (`ids.name_of`)."""
+        return self._index.names.get(name, 0)
+
+    def shuffles_at(self, worker: str) -> list[ShuffleId]:
+        """The shuffles of which a committed output lies at a worker, there alone or there too."""
+        return list(self._index.workers.get(worker, ()))
+
+    def held_in(self, id: ShuffleId, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
+        """The committed outputs of one shuffle that lie at a worker, up to `limit` of them from number `first` on;
+        none of a shuffle that is not registered.
+        """
+        outputs = self._shuffles.get(id)
+        if outputs is None or first >= outputs.count_at(worker):
+            return []
+        return outputs.held_by(worker)[first : None if limit is None else first + limit]
+
+    def count_in(self, id: ShuffleId, worker: str) -> int:
+        """How many committed outputs of a shuffle lie at a worker."""
+        outputs = self._shuffles.get(id)
+        return 0 if outputs is None else outputs.count_at(worker)
+
+    def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
+        """All committed outputs that lie at a worker. Goes through all outputs of their shuffles."""
+        return [(id, output) for id in self.shuffles_at(worker) for output in self.held_in(id, worker)]
+
+    def only_at(self, worker: str, others: Collection[str] | None = None) -> tuple[int, int]:
+        """How many committed outputs lie at a worker and at none of the `others` (None: nowhere else), and their
+        payload."""
+        return self._index.only_at(worker, others)
 
     def map_output(self, id: ShuffleId, map: int) -> MapOutput:
         """The committed output of one map.
@@ -242,16 +314,16 @@ class Registry:
         return list(self._workers.values())
 
     def figures(self) -> Figures:
-        """How much there is of everything; takes a moment per shuffle, not per map output."""
-        shuffles = self._shuffles.values()
-        committed = sum(len(outputs.winners) for outputs in shuffles)
+        """How much there is of everything."""
+        places = list(self._index.places())
         return Figures(
             apps=len(self._apps.live),
-            shuffles=len(shuffles),
+            shuffles=len(self._shuffles),
+            most_shuffles=max(self._index.names.values(), default=0),
             workers=len(self._workers),
-            committed=committed,
-            lost=sum(len(outputs.maps) for outputs in shuffles) - committed,
-            bytes=sum(outputs.bytes for outputs in shuffles),
+            committed=sum(count for _, count, _ in places),
+            lost=self._index.lost,
+            bytes=sum(size for _, _, size in places),
         )
 
     def operations(self) -> Iterator[Operation]:
@@ -266,7 +338,10 @@ class Registry:
         return self._current.get(id)
 
     def _outputs(self, id: ShuffleId) -> ShuffleOutputs:
-        found = self._find(id)
+        outputs = self._shuffles.get(id)
+        if outputs is not None:
+            return outputs
+        found = self._current.get(id)
         if found is None:
             self._apps.check_not_expired(id.app)
             current = self._current.get(id.current())
@@ -281,8 +356,8 @@ class Registry:
     def _own(self, id: ShuffleId) -> ShuffleOutputs:
         """To be changed. Raises what `_outputs` raises."""
         outputs = self._outputs(id)
-        if outputs.shared:
-            outputs = self._shuffles[outputs.spec.id] = outputs.clone()
+        if outputs.owner is not self._owner:
+            outputs = self._shuffles[outputs.spec.id] = outputs.clone(self._owner)
         return outputs
 
     _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {
@@ -296,3 +371,8 @@ class Registry:
         RegisterWorker: _register_worker,
         LoseWorker: _lose_worker,
     }
+
+
+def _before_copy(output: MapOutput) -> MapOutput:
+    """A winner as it was before its last worker had a copy."""
+    return output.at(*output.workers[:-1])

@@ -255,6 +255,30 @@ class RegistryMachine(RuleBasedStateMachine):
         assert figures.lost == sum(len(self.registry.lost(id)) for id in self.shuffles)
         assert (figures.apps, figures.shuffles) == (len(self.registry.apps()), len(self.shuffles))
         assert figures.workers == len(self.registry.workers())
+        assert figures.most_shuffles == max(sum(id.app == app for id in self.shuffles) for app in "ab")
+
+    @invariant()
+    def what_is_counted_along_is_what_a_walk_finds(self) -> None:
+        winners, registry = self.winners(), self.registry
+        for id in self.shuffles:
+            outputs = [output for each, output in winners if each == id]
+            found = registry.summary(id)
+            assert found is not None
+            totals = Totals(bytes=sum(output.totals.bytes for output in outputs))
+            assert (found.committed, found.totals, found.degraded) == (len(outputs), totals, 0)
+        for app in "ab":
+            ids = [id for id in self.shuffles if id.app == app]
+            size = sum(output.totals.bytes for id, output in winners if id.app == app)
+            assert (set(registry.shuffle_ids(app)), registry.run_size(app)) == (set(ids), (len(ids), size))
+            assert registry.shuffles_of(app) == len(ids)
+        for worker, other in (("w1", "w2"), ("w2", "w1")):
+            held = [(id, output) for id, output in winners if worker in output.workers]
+            assert len(registry.held_by(worker)) == len(held)
+            assert set(registry.held_by(worker)) == set(held)
+            only = [output.totals.bytes for _, output in held if other not in output.workers]
+            assert registry.only_at(worker) == registry.only_at(worker, {other}) == (len(only), sum(only))
+            every = [output.totals.bytes for _, output in held]
+            assert registry.only_at(worker, {"w3"}) == (len(every), sum(every))
 
     @invariant()
     def copies_stay_as_they_were(self) -> None:

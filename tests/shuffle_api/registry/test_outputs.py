@@ -106,7 +106,8 @@ def test_the_winner_at_another_worker_is_a_copy_and_a_lost_copy_is_no_lost_outpu
     outputs.commit(output(0, worker="w1"))
     assert outputs.commit(output(0, worker="w2")) == OutputMoved(ID, output(0).at("w1", "w2"))
     assert outputs.commit(output(0, worker="w2")) is None
-    assert outputs.held_by("w2") == [MapAttempt(0, 0)]
+    assert outputs.held_by("w2") == [output(0).at("w1", "w2")]
+    assert (outputs.count_at("w1"), outputs.count_at("w2"), outputs.count_at("w3")) == (1, 1, 0)
     assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") == OutputMoved(ID, output(0).at("w2"))
     assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") is None
     assert outputs.get(0) == output(0, worker="w2")
@@ -118,7 +119,8 @@ def test_the_winner_at_another_worker_is_a_copy_and_a_lost_copy_is_no_lost_outpu
 def test_outputs_held_by_a_worker_are_those_committed_there(outputs: ShuffleOutputs) -> None:
     outputs.commit(output(0, worker="w1"))
     outputs.commit(output(1, worker="w2"))
-    assert outputs.held_by("w1") == [MapAttempt(0, 0)]
+    assert outputs.held_by("w1") == [output(0, worker="w1")]
+    assert outputs.held_by("w3") == []
 
 
 @given(

@@ -125,6 +125,20 @@ def test_entries_are_decoded_as_they_were_encoded(entry: Mark | Base) -> None:
     assert decode_entry(b"".join(encode_entry(entry))) == entry
 
 
+def test_directories_and_files_of_a_log_are_for_its_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        written = Written(tmp_path / "logs" / "here")
+        written.put(0, b"payload")
+        written.flush()
+    finally:
+        os.umask(before)
+    found = [tmp_path / "logs", *(tmp_path / "logs").rglob("*")]
+    assert any(path.is_file() for path in found)
+    assert [path for path in found if path.stat().st_mode & 0o077] == []
+    written.log.close()
+
+
 def test_block_is_decoded_as_where_it_is() -> None:
     payload = b"".join(encode_entry(Block(1, 2**31 - 1, 2**40, 2**33, b"payload", 7, 2**32 - 1)))
     found = decode_entry(payload)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import socket
+import threading
 import urllib.parse
 from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
 
+from bench.cluster import wait_until
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.observe import http_endpoint
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
@@ -19,6 +22,11 @@ from tests.shuffle_server.observe.helpers import get
 
 def hello(accept: str) -> Response:
     return Response(HTTPStatus.OK, "text/plain", f"hello {accept}".encode())
+
+
+@pytest.fixture(autouse=True)
+def _much_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_endpoint, "REQUEST_SECONDS", 240.0)
 
 
 @pytest.fixture
@@ -61,18 +69,93 @@ def test_a_client_that_speaks_something_else_harms_nobody(address: str, sent: by
     assert get(address, "/hello").status == 200
 
 
-def test_more_clients_than_threads_are_cut_off_and_the_next_is_served(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_endpoint._Handler, "timeout", 240.0)  # for which they may be silent
+def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(http_endpoint.MOST_REQUESTS)]
-    with socket.create_connection((host, int(port)), timeout=60) as one_too_many:
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def trickle(clients: list[socket.socket], closing: threading.Event, pause: float) -> None:
+    """Clients that send a byte of a header now and then."""
+    while not closing.wait(pause):
+        for client in clients:
+            with suppress(OSError):
+                client.sendall(b"a")
+
+
+def test_slow_clients_four_times_as_many_as_threads_keep_nobody_out(address: str) -> None:
+    closing = threading.Event()
+    clients = [connect(address) for _ in range(4 * http_endpoint.MOST_REQUESTS)]
+    for client in clients:
+        client.sendall(b"GET /hello HTTP/1.1\r\nX: ")
+    slow = threading.Thread(target=trickle, args=(clients, closing, 1.0))
+    slow.start()
+    try:
+        for _ in range(20):
+            assert get(address, "/hello").status == 200
+        assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 40
+    finally:
+        closing.set()
+        slow.join()
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /hello HTTP/1.1\r\nX: ", b"GET /large HTTP/1.1\r\n\r\n"])
+def test_a_client_has_so_long_for_all_of_a_request(monkeypatch: pytest.MonkeyPatch, begin: bytes) -> None:
+    monkeypatch.setattr(http_endpoint, "REQUEST_SECONDS", 0.2)
+    routes = {"/hello": hello, "/large": lambda accept: Response(HTTPStatus.OK, "text/plain", bytes(64 << 20))}
+    cut: list[None] = []
+    endpoint = HttpEndpoint("127.0.0.1", 0, routes, lambda: cut.append(None))
+    closing = threading.Event()
+    try:
+        with connect(f"127.0.0.1:{endpoint.port}") as client:
+            client.sendall(begin)
+            slow = threading.Thread(target=trickle, args=([client], closing, 0.05))
+            slow.start()
+            wait_until(lambda: bool(cut) and not endpoint._server._open, "the slow client is cut off")
+            assert len(cut) == 1
+            closing.set()
+            slow.join()
+    finally:
+        closing.set()
+        endpoint.close()
+
+
+def test_requests_that_are_being_answered_are_not_cut_off_for_others() -> None:
+    held = threading.Event()
+
+    def wait(accept: str) -> Response:
+        held.wait(60)
+        return Response(HTTPStatus.OK, "text/plain", b"done")
+
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/wait": wait})
+    clients = [connect(f"127.0.0.1:{endpoint.port}") for _ in range(http_endpoint.MOST_REQUESTS)]
+    for client in clients:
+        client.sendall(b"GET /wait HTTP/1.0\r\n\r\n")
+    wait_until(
+        lambda: [each.waits for each in list(endpoint._server._open.values())] == [False] * len(clients),
+        "all are asked",
+    )
+    with connect(f"127.0.0.1:{endpoint.port}") as one_too_many:
         assert one_too_many.recv(100) == b""
-    for connection in silent:
-        connection.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.0 200")
-        connection.close()
+    held.set()
+    for client in clients:
+        assert client.recv(100).startswith(b"HTTP/1.0 200")
+        client.close()
+    endpoint.close()
+
+
+def test_a_slow_client_does_not_delay_the_end() -> None:
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/hello": hello})
+    closing = threading.Event()
+    with connect(f"127.0.0.1:{endpoint.port}") as client:
+        client.sendall(b"GET /hel")
+        wait_until(lambda: bool(endpoint._server._open), "the client is there")
+        slow = threading.Thread(target=trickle, args=([client], closing, 0.05))
+        slow.start()
+        endpoint.close()
+        closing.set()
+        slow.join()
 
 
 def test_an_ipv6_address_is_listened_on() -> None:

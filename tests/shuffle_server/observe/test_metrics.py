@@ -49,6 +49,7 @@ def test_a_scrape_says_what_was_pushed_and_pulled(server: ServerProcess, plugin:
         assert scrape("pulled_bytes_total") == scrape("discarded_bytes_total") == 0
         assert scrape("commits_total", outcome="won") == scrape("commit_seconds_count") == maps
         assert (scrape("apps"), scrape("shuffles"), scrape("workers")) == (1, 1, 1)
+        assert (scrape("app_shuffles_most"), scrape("monitoring_cut_total")) == (1, 0)
         assert scrape("map_outputs", state="committed") == maps
         assert scrape("stored_bytes", state="committed") == scrape("map_output_bytes") == size
         assert (scrape("staged_outputs"), scrape("stored_bytes", state="staged")) == (0, 0)

@@ -685,13 +685,17 @@ class LostMapOutput(_message.Message):
     def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., worker: _Optional[_Union[Worker, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "first", "limit")
     APP_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
     app: str
-    def __init__(self, app: _Optional[str] = ...) -> None: ...
+    first: int
+    limit: int
+    def __init__(self, app: _Optional[str] = ..., first: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states")
+    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states", "next")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -701,6 +705,7 @@ class StatusReply(_message.Message):
     BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
     BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     server: str
     epoch: int
     uptime_seconds: float
@@ -710,7 +715,8 @@ class StatusReply(_message.Message):
     bytes_pushed: int
     bytes_pulled: int
     states: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
-    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ...) -> None: ...
+    next: int
+    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., next: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled")
