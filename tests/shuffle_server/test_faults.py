@@ -206,9 +206,9 @@ def test_an_attempt_that_is_refused_is_not_there_after_a_restart_and_one_that_ma
 
 
 def test_a_removal_says_whether_the_file_is_gone(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for map_id in range(2):
-        commit(store, MapAttempt(map_id, 0))
-    assert store.remove_output(SPEC.id, MapAttempt(0, 0), 60.0)
+    commit(store)
+    commit(store, MapAttempt(1, 0))
+    assert store.remove_output(SPEC.id, OUTPUT, 60.0)
     fail_once(monkeypatch, os, "unlink", errno.EROFS)
     assert not store.remove_output(SPEC.id, MapAttempt(1, 0), 0.2)
     assert [path.name for path in tmp_path.rglob("*.out")] == ["1.0.out"]

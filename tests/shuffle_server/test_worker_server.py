@@ -12,7 +12,7 @@ import shuffle_server.server
 from bench.cluster import wait_until
 from bench.files import files_below
 from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
@@ -78,27 +78,46 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
 ) -> None:
     refused: list[Exception] = []
     member, holdings = worker._member, worker._member._holdings
-    known = holdings.held_shuffles
+    drop = holdings.drop_outputs
     with plugin.master("job") as job:
         handle = job.register_shuffle(4, 2)
         write_map(plugin, handle, 0)
 
-        def list_and_write() -> list[ShuffleId]:
-            if member._joining.locked() and not refused:
-                with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 0}) as hasty:
-                    try:
-                        write_map(hasty, handle, 1)
-                        refused.append(AssertionError("it was acknowledged"))
-                    except ShuttingDown as error:
-                        refused.append(error)
-            return known()
+        def write_and_drop() -> None:
+            assert member._joining.locked()
+            with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 0}) as hasty:
+                try:
+                    write_map(hasty, handle, 1)
+                    refused.append(AssertionError("it was acknowledged"))
+                except ShuttingDown as error:
+                    refused.append(error)
+            drop()
 
-        monkeypatch.setattr(holdings, "held_shuffles", list_and_write)
+        monkeypatch.setattr(holdings, "drop_outputs", write_and_drop)
         master._control.membership.leave(worker.worker.info.id, "a test")
         member._task.wake()
         wait_until(lambda: bool(refused), "the worker drops what it held")
         expected = [record for n in range(2) for record in write_map(plugin, handle, n, attempt=1)]
         assert isinstance(refused[0], ShuttingDown)
+        assert read_all(plugin, handle) == sorted(expected)
+
+
+def test_what_is_being_written_goes_on_at_a_worker_that_was_given_up(
+    master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, tmp_path: Path
+) -> None:
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 2)
+        write_map(plugin, handle, 0)
+        with plugin.writer(handle, MapAttempt(1, 0)) as writer:
+            writer.write(0, before := b"before" * 500_000)  # more than waits for company in the writer
+            master._control.membership.leave(worker.worker.info.id, "a test")
+            worker._member._task.wake()
+            wait_until(
+                lambda: not any(path.suffix == ".out" for path in files_below(tmp_path / "w")), "what it held is gone"
+            )
+            writer.write(0, b"after")
+            assert writer.commit() is not None
+        expected = [*write_map(plugin, handle, 0, attempt=1), (0, before), (0, b"after")]
         assert read_all(plugin, handle) == sorted(expected)
 
 

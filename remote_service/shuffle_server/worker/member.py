@@ -46,6 +46,10 @@ class Holdings(Protocol):
         """It is over: its streams end, its files go; idempotent."""
         ...
 
+    def drop_outputs(self) -> None:
+        """What is committed here is lost to the registry. What is being written goes on, and so do relayed streams."""
+        ...
+
 
 class Member:
     """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
@@ -127,8 +131,7 @@ class Member:
             if not known or (doubt and not self.held()):
                 log.error("this worker had been given up by the master; it drops what it held and begins anew")
                 self._taking = False
-                for shuffle in self._holdings.held_shuffles():
-                    self._holdings.remove_shuffle(shuffle)
+                self._holdings.drop_outputs()
                 self._incarnation = _next_incarnation(self._file)
                 identity, _ = self._join()
             if not self._taking:  # commits of the last life that were under way have been recorded after all

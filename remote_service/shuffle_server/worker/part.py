@@ -117,6 +117,12 @@ class WorkerPart:
         self.relay.remove(shuffle)
         self.store.remove_shuffle(shuffle)
 
+    def drop_outputs(self) -> None:
+        """All map outputs go, and no shuffle is over."""
+        for shuffle in self.store.catalog.shuffles():
+            for held in self.store.catalog.outputs(shuffle):
+                self.store.remove_output(shuffle, held.output)
+
     def _move_cold(self) -> None:
         """In a thread of its own: an upload takes as long as it takes."""
         self.store.move_cold(self._options.tier_after, self._mover.closing.is_set)
