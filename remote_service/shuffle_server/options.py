@@ -56,6 +56,12 @@ class ServerOptions:
     app_max_bytes: int = option(
         0, unit="bytes", minimum=0, help="most payload that one application may hold at this worker; 0: no limit"
     )
+    app_max_attempts: int = option(
+        4096,
+        minimum=1,
+        help="most attempts of map tasks that one application may write at this worker at once, each with a file open;"
+        " no more than the limit of open files leaves room for in any case",
+    )
     app_max_shuffles: int = option(
         20_000, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
     )
@@ -160,6 +166,7 @@ FOR_WORKERS = frozenset(
         "memory",
         "free_floor",
         "app_max_bytes",
+        "app_max_attempts",
         "tier",
         "tier_after",
         "merge_below",

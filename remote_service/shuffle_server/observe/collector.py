@@ -110,6 +110,11 @@ def _pool(pool: PoolStatistics) -> Iterator[Metric]:
     yield _metric(f.POOL_OLDEST_WAIT, pool.oldest_wait_seconds)
     yield _metric(f.POOL_WAIT_SECONDS, pool.stall_seconds)
     yield _metric(f.POOL_REFUSALS, pool.refused)
+    yield _metric(f.POOL_APPS, pool.owners)
+    yield _metric(f.POOL_LARGEST_SHARE, pool.largest_share)
+    yield _metric(f.POOL_LENT, pool.lent)
+    yield _metric(f.POOL_OUTGOING, pool.outgoing)
+    yield _metric(f.PULLS_CUT, pool.stalled)
 
 
 def _registry(figures: MasterFigures) -> Iterator[Metric]:
@@ -130,6 +135,7 @@ def _store(store: StoreStatistics) -> Iterator[Metric]:
     yield _metric(f.MERGED_BYTES, store.merged_bytes)
     yield _metric(f.REWRITTEN_BYTES, store.rewritten_bytes)
     yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
+    yield _metric(f.LARGEST_STAGED, store.largest_staged)
     yield _metric(f.INDEX_CACHE, store.index_bytes)
     yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})
     yield _metric(f.DISK_USED, {(disk.path,): disk.used for disk in store.disks})

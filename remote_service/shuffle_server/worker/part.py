@@ -42,6 +42,7 @@ DATA_GRACE = 10.0
 HOUSEKEEPING_SECONDS = 5.0
 TIDY_SECONDS = 2.0  # for which housekeeping waits for the disks
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
+RECLAIM_SECONDS = 0.5  # between two looks for memory that is reserved and not used, while somebody waits for some
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
@@ -64,6 +65,7 @@ class WorkerPart:
             recycle=options.recycle,
             floor=options.free_floor / 100,
             app_max_bytes=options.app_max_bytes,
+            app_max_attempts=options.app_max_attempts,
             tier=Tier(options.tier, self.id) if options.tier else None,
             merge_below=options.merge_below,
             disk_timeout=options.disk_timeout,
@@ -76,6 +78,7 @@ class WorkerPart:
         )
         self._mover = PeriodicTask("cold", self._move_cold, COLD_SECONDS)
         self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
+        self._reclaimer = PeriodicTask("reclaim", self.pool.reclaim, RECLAIM_SECONDS)
 
     def serve(self, coordinator: Coordinator, security: ServerSecurity, place: Place) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
@@ -102,6 +105,7 @@ class WorkerPart:
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
         self.store.start()
         self.removals.start()
+        self._reclaimer.start()
         if options.tier:
             self._mover.start()
         if options.merge_below:
@@ -150,6 +154,7 @@ class WorkerPart:
         self.channels.close()
         self._mover.closing.set()
         self._merger.closing.set()
+        self._reclaimer.close()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = StreamThread("ending", self._endpoint.shutdown, lambda error: None)
         ending.start()
