@@ -101,6 +101,16 @@ class ServerOptions:
     window: int = option(
         8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
     )
+    peer_max_connections: int = option(
+        1000, minimum=1, help="most connections of one host to the data endpoint; more are cut"
+    )
+    peer_max_unread: int = option(
+        512 << 20,
+        unit="bytes",
+        minimum=16 << 20,
+        help="most that a connection to the data endpoint may have sent before a request takes it up, so the largest"
+        " message; with more it is cut",
+    )
     overload_timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
     )
@@ -172,6 +182,8 @@ FOR_WORKERS = frozenset(
         "merge_below",
         "recycle",
         "window",
+        "peer_max_connections",
+        "peer_max_unread",
         "overload_timeout",
         "staged_timeout",
         "drain",

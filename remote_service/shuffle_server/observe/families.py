@@ -209,4 +209,17 @@ RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Their messages that
 RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of theirs that were passed on.")
 RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
 
+CONNECTIONS = _gauge(
+    "data_connections",
+    "Connections to the data endpoint: of which a call was let in (known), and of which none was yet (stranger).",
+    state=("known", "stranger"),
+)
+CONNECTIONS_UNREAD = _gauge("data_unread_bytes", "What they have sent and no request has taken up, estimated.")
+CONNECTIONS_CUT = _counter(
+    "data_connections_cut",
+    "Connections cut: no valid token, too much sent that no request took up (--peer-max-unread), too many connections"
+    " of one host (--peer-max-connections), no answer for a minute.",
+    reason=("token", "unread", "connections", "silent"),
+)
+
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

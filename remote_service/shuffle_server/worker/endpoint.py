@@ -10,7 +10,7 @@ import functools
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -26,6 +26,7 @@ from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing, whole, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard, Peer
 from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain, put_messages
 from shuffle_server.worker.relay import RelayStreams
@@ -63,6 +64,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         hand_over: HandOver | None = None,
         relay: RelayStreams | None = None,
         channels: ChannelRelay | None = None,
+        guard: ConnectionGuard | None = None,
     ) -> None:
         keep_freed_memory()
         tls, self._instruments = security.tls, worker.instruments
@@ -78,6 +80,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         )
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
+        self._guard = guard or ConnectionGuard(Bounds())
         self._whole = whole.WholePuts(worker, options, hand_over)
 
     def do_put(
@@ -90,7 +93,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         def reply(message: pb.PutReply) -> None:
             writer.write(message.SerializeToString())
 
-        with log_context(peer=context.peer()), self._instruments.push() as push:
+        peer = context.peer()
+        incoming = _Messages(reader, self._guard.called(peer))
+        with log_context(peer=peer), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
                     raise InvalidArgument(
@@ -104,20 +109,21 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 if command.copy and principal_of(context).app is not None:
                     raise PermissionDenied("copies of map outputs are for the cluster's token only")
                 if command.relay:
-                    self._relayed().push(command, _chunks(reader), reply, context.is_cancelled)
+                    self._relayed().push(command, incoming, reply, context.is_cancelled)
                 else:
-                    said = put_messages(self.worker, _chunks(reader))
+                    said = put_messages(self.worker, incoming)
                     Ingest(self.worker, command, self._options, reply).run(said)
                 push.completed()
             except ShuffleError as error:
                 push.refused()
                 self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))
-                drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
+                drain(incoming, self._options.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
-        started = time.monotonic()
-        with log_context(peer=context.peer()):
+        started, peer = time.monotonic(), context.peer()
+        self._guard.called(peer).took(len(ticket.ticket))
+        with log_context(peer=peer):
             try:
                 wanted = _wanted(ticket.ticket, principal_of(context))
                 if wanted.HasField("relay"):
@@ -137,15 +143,18 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """A channel between two other processes."""
-        with log_context(peer=context.peer()):
+        peer = context.peer()
+        incoming = _Messages(reader, self._guard.called(peer))
+        with log_context(peer=peer):
             if self._channels is None:
                 raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))
-            self._channels.exchange(context, descriptor, reader, writer)
+            self._channels.exchange(context, descriptor, incoming, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
         """Small outputs and pulls, files, scrub (docs/protocol.md), and what the cluster asks of a worker."""
-        kind, body = action.type, action.body.to_pybytes()
-        with log_context(peer=context.peer()):
+        kind, body, peer = action.type, action.body.to_pybytes(), context.peer()
+        self._guard.called(peer).took(len(body))
+        with log_context(peer=peer):
             try:
                 if kind == scrubbing.ACTION:
                     request = messages.parse(pb.ScrubRequest, body)
@@ -179,6 +188,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them: up to
         MAX_FLIGHTS of them."""
+        self._guard.called(context.peer()).took(len(criteria))
         own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
         if own is not None and not own.startswith(name_of(begin)):
             raise self._failed(
@@ -206,6 +216,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return fl.SchemaResult(GET_SCHEMA)
 
     def _described(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> ShuffleSpec:
+        self._guard.called(context.peer())
         shuffle = _shuffle_of(descriptor)
         principal_of(context).check(shuffle.app)
         return self.worker.spec(shuffle)
@@ -265,13 +276,28 @@ def _wanted(ticket: bytes, principal: Principal) -> pb.GetTicket:
     return wanted
 
 
-def _chunks(reader: fl.MetadataRecordBatchReader) -> Iterator[Any]:
-    """The messages of a push until the sender half-closes. A stream that breaks ends with a Flight or Arrow error."""
-    while True:
-        try:
-            yield reader.read_chunk()
-        except StopIteration:
-            return
+class _Messages:
+    """The messages of a push or a channel until the sender half-closes, noted as taken up.
+
+    A stream that breaks ends with a Flight or Arrow error.
+    """
+
+    def __init__(self, reader: fl.MetadataRecordBatchReader, peer: Peer) -> None:
+        self._reader, self._peer = reader, peer
+
+    def read_chunk(self) -> Any:
+        """Raises StopIteration at the end."""
+        chunk = self._reader.read_chunk()
+        data, metadata = chunk.data, chunk.app_metadata
+        # The buffers' sizes, as they are: nothing has checked what is in them.
+        size = 0 if data is None else data.get_total_buffer_size()
+        self._peer.took(size if metadata is None else size + metadata.size)
+        return chunk
+
+    def __iter__(self) -> Self:
+        return self
+
+    __next__ = read_chunk
 
 
 def _shuffle_of(descriptor: fl.FlightDescriptor) -> ShuffleId:

@@ -26,6 +26,7 @@ from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.channel_relay import ChannelRelay
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint
@@ -95,14 +96,18 @@ class WorkerPart:
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay, put)
+            self.guard = ConnectionGuard(
+                Bounds(bool(security.secret), options.peer_max_connections, options.peer_max_unread)
+            )
             self._endpoint = FlightEndpoint(
-                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels
+                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels, self.guard
             )
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
                 f"cannot listen on {listen}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        self.guard.start(self._endpoint.port)
         self.store.start()
         self.removals.start()
         self._reclaimer.start()
@@ -134,7 +139,7 @@ class WorkerPart:
 
     def sources(self, absent: Callable[[], str]) -> WorkerSources:
         """What monitoring asks; the argument is that of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent)
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard)
 
     @property
     def look_seconds(self) -> float:
@@ -155,6 +160,7 @@ class WorkerPart:
         self._mover.closing.set()
         self._merger.closing.set()
         self._reclaimer.close()
+        self.guard.close()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = StreamThread("ending", self._endpoint.shutdown, lambda error: None)
         ending.start()
