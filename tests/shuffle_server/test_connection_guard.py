@@ -203,7 +203,7 @@ def test_a_strangers_message_is_cut_before_it_is_whole(tmp_path: Path) -> None:
     arguments = ["--secret-file", str(secret), "--metrics-listen", "127.0.0.1:0"]
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
         with grpc.insecure_channel(server.data, options=options) as channel:
-            put = channel.unary_stream("/arrow.flight.protocol.FlightService/DoAction")
+            put = channel.unary_stream("/arrow.flight.protocol.FlightService/DoAction", None, None)
             body = b"\x0a\x03put\x12\x80\x80\x80\x80\x01" + bytes(256 << 20)
             with pytest.raises(grpc.RpcError) as refused:
                 list(put(body, timeout=LONG))

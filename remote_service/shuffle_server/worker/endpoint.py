@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Generator, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -26,19 +26,24 @@ from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing, whole, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard, Peer
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.handover import PREFIX, HandOver
+from shuffle_server.worker.incoming import Incoming
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain, put_messages
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
+from shuffle_transport.exchange.connection import cut_to
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal, authenticate
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_FLIGHTS = 1000  # in one list; criteria make it shorter
 MAX_ENDPOINTS = 1 << 14  # in one answer about flights: a shuffle may have two thousand million partitions
@@ -94,7 +99,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write(message.SerializeToString())
 
         peer = context.peer()
-        incoming = _Messages(reader, self._guard.called(peer))
+        incoming = Incoming(reader, self._guard.called(peer))
         with log_context(peer=peer), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
@@ -130,7 +135,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     refused = functools.partial(self._refused, "relayed pull")
                     schema, items = self._relayed().pull(wanted, context.is_cancelled, refused)
                 else:
-                    schema, items = self.worker.get(wanted)
+                    schema, pulled = self.worker.get(wanted, self._room(wanted, peer))
+                    items = self._pulled(pulled)
             except ShuffleError as error:
                 raise self._failed("pull", error) from error
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
@@ -144,7 +150,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     ) -> None:
         """A channel between two other processes."""
         peer = context.peer()
-        incoming = _Messages(reader, self._guard.called(peer))
+        incoming = Incoming(reader, self._guard.called(peer))
         with log_context(peer=peer):
             if self._channels is None:
                 raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))
@@ -162,7 +168,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 if kind == whole.ACTION:
                     results = [self._whole.put(body, principal_of(context)).SerializeToString()]
                 elif kind == whole_pull.ACTION:
-                    results = [self._get_whole(body, principal_of(context))]
+                    return self._get_whole(body, principal_of(context), peer)
                 elif self._hand_over is not None and kind.startswith(PREFIX):
                     results = self._hand_over.act(kind, body, principal_of(context))
                 else:
@@ -171,12 +177,28 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 raise self._failed(f"action {kind[:32]}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
-    def _get_whole(self, body: bytes, principal: Principal) -> bytes:
-        with self._instruments.whole_pull():
+    def _get_whole(self, body: bytes, principal: Principal, peer: str) -> Iterator[fl.Result]:
+        """What it holds is reserved until it is in the hands of gRPC, which asks for the next result then."""
+        try:
             wanted = _wanted(body, principal)
             if wanted.HasField("relay"):
                 raise InvalidArgument("a relayed pull in one answer", remedy="use DoGet for it")
-            return self.worker.get_whole(wanted)
+            with self._room(wanted, peer) as room:
+                with log_context(peer=peer), self._instruments.whole_pull():
+                    result = self.worker.get_whole(wanted, room)
+                yield fl.Result(pa.py_buffer(result))
+        except ShuffleError as error:
+            raise self._failed("action get", error) from error
+
+    def _room(self, wanted: pb.GetTicket, peer: str) -> PullRoom:
+        app, give_up = name_of(wanted.shuffle.app), functools.partial(cut_to, peer)
+        return PullRoom(self.worker.pool, self._options.overload_timeout, app, give_up)
+
+    def _pulled(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
+        try:
+            yield from items
+        except ShuffleError as error:
+            raise self._failed("pull", error) from error
 
     def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:
         try:
@@ -274,30 +296,6 @@ def _wanted(ticket: bytes, principal: Principal) -> pb.GetTicket:
     principal.check(wanted.shuffle.app)
     add_log_fields(**_named(wanted.shuffle))
     return wanted
-
-
-class _Messages:
-    """The messages of a push or a channel until the sender half-closes, noted as taken up.
-
-    A stream that breaks ends with a Flight or Arrow error.
-    """
-
-    def __init__(self, reader: fl.MetadataRecordBatchReader, peer: Peer) -> None:
-        self._reader, self._peer = reader, peer
-
-    def read_chunk(self) -> Any:
-        """Raises StopIteration at the end."""
-        chunk = self._reader.read_chunk()
-        data, metadata = chunk.data, chunk.app_metadata
-        # The buffers' sizes, as they are: nothing has checked what is in them.
-        size = 0 if data is None else data.get_total_buffer_size()
-        self._peer.took(size if metadata is None else size + metadata.size)
-        return chunk
-
-    def __iter__(self) -> Self:
-        return self
-
-    __next__ = read_chunk
 
 
 def _shuffle_of(descriptor: fl.FlightDescriptor) -> ShuffleId:
