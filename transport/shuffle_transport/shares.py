@@ -1,4 +1,4 @@
-"""Whose memory it is: what each owner has reserved of a pool, and what it may reserve at most."""
+"""Whose memory it is: the share of each owner in a pool, and its bounds."""
 
 from __future__ import annotations
 

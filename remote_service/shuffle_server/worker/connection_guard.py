@@ -38,7 +38,7 @@ DEAD_SECONDS = 60.0
 """After which a peer that answers nothing is taken for gone."""
 
 OFTEN, SELDOM = 0.01, 0.25  # seconds between two looks
-SETTLE_SECONDS = 0.005  # for gRPC to accept what has come
+SETTLE_SECONDS, SETTLE_MOST = 0.005, 0.1  # for gRPC to accept new connections
 SHARE_OF_TIME = 0.02  # that looks may take
 
 CALL_COST, MESSAGE_COST = 4096, 1024  # bytes that a call and a message take at least, with their headers
@@ -101,7 +101,7 @@ class _Connection:
     cut: bool = False
 
     def settle(self, info: TcpInfo) -> None:
-        """Work out what nobody has taken up. What a call takes is less than what came, by what is not payload."""
+        """Work out the bytes that no call has taken up. More came than calls take: headers and metadata."""
         taken = self.taken if self.peer is None else self.peer.taken
         accounted = (taken - self.taken) * (ADDED + 1) // ADDED + (info.acknowledged - self.acknowledged) // PER_SENT
         self.unread = max(0, self.unread + info.received - self.received - accounted)
@@ -176,7 +176,7 @@ class ConnectionGuard:
             poll.register(fd, select.POLLIN)
         if not poll.poll(seconds * 1000):
             return False
-        self._task.closing.wait(max(SETTLE_SECONDS, self._cost / SHARE_OF_TIME))
+        self._task.closing.wait(min(SETTLE_MOST, max(SETTLE_SECONDS, self._cost / SHARE_OF_TIME)))
         return True
 
     def _strangers(self) -> list[_Connection]:

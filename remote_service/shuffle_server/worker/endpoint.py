@@ -178,7 +178,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
     def _get_whole(self, body: bytes, principal: Principal, peer: str) -> Iterator[fl.Result]:
-        """What it holds is reserved until it is in the hands of gRPC, which asks for the next result then."""
+        """Its memory stays reserved until gRPC has the result, and asks for the next one."""
         try:
             wanted = _wanted(body, principal)
             if wanted.HasField("relay"):

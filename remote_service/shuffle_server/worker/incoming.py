@@ -40,8 +40,7 @@ class Incoming:
         self._peer.took(size if metadata is None else size + metadata.size)
         if size >= LARGE_BYTES and _expanded(data):
             self._over = True
-            del chunk, data
-            pa.default_memory_pool().release_unused()
+            del chunk, data  # the error may live for longer
             raise InvalidArgument(
                 f"a batch of {size} bytes whose body was compressed by Arrow",
                 remedy="send bodies as they are (no compression in IpcWriteOptions): blocks are compressed one by one",
