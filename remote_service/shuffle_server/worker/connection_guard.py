@@ -5,7 +5,8 @@ after that; nor does it offer a limit. So the connections themselves are watched
 how many of them the endpoint's calls have taken up. A connection that goes beyond a bound is cut.
 
 A thread waits on the listening sockets, so that a new connection is looked at when it comes; then often, until a call
-of it was let in. All others are looked at four times a second. Where /proc does not list descriptors, nothing is done.
+of it was let in. All others are looked at once a second, or four times while much is under way. Where /proc does not
+list descriptors, nothing is done.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ STRANGERS_PER_HOST = 64
 DEAD_SECONDS = 60.0
 """After which a peer that answers nothing is taken for gone."""
 
-OFTEN, SELDOM = 0.01, 0.25  # seconds between two looks
+OFTEN, SELDOM, AT_REST = 0.01, 0.25, 1.0  # seconds between two looks
+LITTLE = 1 << 20  # bytes that no call has taken up; with less on all connections, they are at rest
 SETTLE_SECONDS, SETTLE_MOST = 0.005, 0.1  # for gRPC to accept new connections
 SHARE_OF_TIME = 0.02  # that looks may take
 
@@ -122,6 +124,7 @@ class ConnectionGuard:
         self._lock = threading.Lock()  # of what `statistics` reads
         self._cost = 0.0  # seconds that it takes to find all connections
         self._found = 0.0  # when that was done
+        self._period = SELDOM
         self._task = PeriodicTask("connections", self._round, SELDOM, at_once=True)
 
     def start(self, port: int) -> None:
@@ -158,16 +161,18 @@ class ConnectionGuard:
         now = time.monotonic()
         strangers = self._strangers()
         # To find all takes longer than to look at what was found.
-        if came or now - self._found >= max(SELDOM, self._cost / SHARE_OF_TIME):
+        if came or now - self._found >= max(self._period, self._cost / SHARE_OF_TIME):
             self._find(now)
             self._judge(list(self._connections.values()), now)
+            busy = any(each.unread > LITTLE for each in self._connections.values())
+            self._period = SELDOM if busy or not self._listening else AT_REST
         else:
             self._judge(strangers, now)
         return 0.0
 
     def _wait(self) -> bool:
         """Whether a connection came."""
-        seconds = OFTEN if self._strangers() else SELDOM
+        seconds = OFTEN if self._strangers() else self._period
         if not self._listening:
             self._task.closing.wait(seconds)
             return False
