@@ -29,9 +29,11 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import output_file
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, BlockBatch
 from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.pool import BufferPool
 
 GIB = 1 << 30
 
@@ -76,13 +78,14 @@ def _run(work: Callable[[int], None], threads: int) -> tuple[float, float]:
 def _compare(parameters: Parameters, scratch: Path, partitions: int) -> dict[str, Any]:
     with closing(Store(scratch / str(partitions))) as store:
         outputs = _written(store, parameters, partitions)
-        shuffle = ShuffleId("bench", partitions)
+        shuffle, pool = ShuffleId("bench", partitions), BufferPool(1 << 30)
 
         def pulls(threads: int) -> Callable[[int], None]:
             def pull(number: int) -> None:
                 for partition in range(number, partitions, threads):
                     ranges = [OutputRange(output, partition, partition + 1) for output in outputs]
-                    for _ in serve(store, "w", GET_SCHEMA, shuffle, ranges, lambda _, __: None, lambda _: None):
+                    room = PullRoom(pool, 60.0, "bench", lambda: None)
+                    for _ in serve(store, "w", GET_SCHEMA, shuffle, ranges, lambda _, __: None, lambda _: None, room):
                         pass
 
             return pull

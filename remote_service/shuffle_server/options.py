@@ -56,6 +56,12 @@ class ServerOptions:
     app_max_bytes: int = option(
         0, unit="bytes", minimum=0, help="most payload that one application may hold at this worker; 0: no limit"
     )
+    app_max_attempts: int = option(
+        4096,
+        minimum=1,
+        help="most attempts of map tasks that one application may write at this worker at once, each with a file open;"
+        " no more than the limit of open files leaves room for in any case",
+    )
     app_max_shuffles: int = option(
         20_000, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
     )
@@ -94,6 +100,16 @@ class ServerOptions:
     )
     window: int = option(
         8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
+    )
+    peer_max_connections: int = option(
+        1000, minimum=1, help="most connections of one host to the data endpoint; more are cut"
+    )
+    peer_max_unread: int = option(
+        512 << 20,
+        unit="bytes",
+        minimum=16 << 20,
+        help="most that a connection to the data endpoint may have sent before a request takes it up, so the largest"
+        " message; with more it is cut",
     )
     overload_timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
@@ -160,11 +176,14 @@ FOR_WORKERS = frozenset(
         "memory",
         "free_floor",
         "app_max_bytes",
+        "app_max_attempts",
         "tier",
         "tier_after",
         "merge_below",
         "recycle",
         "window",
+        "peer_max_connections",
+        "peer_max_unread",
         "overload_timeout",
         "staged_timeout",
         "drain",

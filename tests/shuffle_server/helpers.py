@@ -14,8 +14,10 @@ from bench.files import files_below
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle, ShuffleSpec
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_transport.blocks import Block, BlockBatch, table_rows
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.pool import BufferPool
 
 SPEC = ShuffleSpec(ShuffleId("app", 3), 8, 4, codec="none")
 
@@ -26,6 +28,11 @@ def block(partition: int, payload: bytes, records: int = 1) -> Block:
 
 def batch(blocks: Sequence[Block]) -> BlockBatch:
     return BlockBatch(table_rows(blocks), memoryview(b"".join(bytes(memoryview(b.payload)) for b in blocks)))
+
+
+def room() -> PullRoom:
+    """For a pull that is to have all the memory that it wants."""
+    return PullRoom(BufferPool(1 << 40), 0.0, "app", lambda: None)
 
 
 def open_files(root: Path) -> list[str]:

@@ -171,3 +171,19 @@ def test_tickets_that_name_what_is_not_there_are_refused(server: ServerProcess, 
         ):
             with pytest.raises(fl.FlightError, match=words):
                 client.do_get(fl.Ticket(ticket)).read_all()
+
+
+def test_batches_that_arrow_has_compressed_are_refused(server: ServerProcess, handle: ShuffleHandle) -> None:
+    blocks = [block(0, bytes(1 << 20))]
+    batch = put_batch(table_rows(blocks), payload(blocks))
+    for codec in ("zstd", "lz4"):
+        options = fl.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression=codec), timeout=60)
+        with fl.connect(f"grpc://{server.data}") as raw:
+            descriptor = fl.FlightDescriptor.for_command(command(handle))
+            writer, reader = raw.do_put(descriptor, PUT_SCHEMA, options)
+            writer.write_batch(batch)
+            writer.done_writing()
+            reply = pb.PutReply.FromString(reader.read().to_pybytes())
+            assert reply.error.code == pb.INVALID_ARGUMENT
+            assert "compressed by Arrow" in reply.error.message
+            writer.close()

@@ -145,3 +145,35 @@ def test_a_server_refuses_by_name_harms_nothing_and_goes_on(tmp_path: Path) -> N
             assert read_all(plugin, handle) == sorted(kept + written)
             with plugin.master("another") as another:
                 another.register_shuffle(8, 2, shuffle=2)
+
+
+def test_attempts_are_counted_by_application_until_they_end(tmp_path: Path) -> None:
+    store = Store(tmp_path, app_max_attempts=2)
+    first, turn = stage(store, 0, 10)
+    second, _ = stage(store, 1, 10)
+    with pytest.raises(QuotaExceeded, match=r"writes 2 attempts at this worker.*quota is 2,.*--app-max-attempts"):
+        stage(store, 2, 10)
+    store.add_shuffle(OTHER.id)
+    store.stage(OTHER, MapAttempt(0, 0), "none")
+    assert store.statistics().largest_staged == 2
+    assert store.publish(first, turn) is not None
+    stage(store, 2, 10)
+    second.discard()
+    stage(store, 3, 10)
+    store.remove_shuffle(SPEC.id)
+    store.close()
+    assert store.statistics().largest_staged == 0
+
+
+def test_an_application_leaves_files_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda which: (40, 40))
+    quota = AppQuota(0)
+    counts = dict.fromkeys("abc", 0)
+    for app in counts:
+        with pytest.raises(QuotaExceeded, match="more can be opened by all"):
+            while True:
+                quota.open_attempt(app)
+                counts[app] += 1
+    assert counts == {"a": 15, "b": 8, "c": 4}
+    quota.close_attempt("c~2")
+    quota.open_attempt("c")

@@ -28,7 +28,7 @@ from shuffle_server.worker import gather as gather_module
 from shuffle_server.worker import serve as serve_module
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
-from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, write_map
+from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.test_serve import pull, write
 
@@ -221,7 +221,7 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
     blocks = pull(store, wanted(outputs))[0]
     merged(store, outputs)
     assert deleted_files(tmp_path) == 1
-    reading = serve(store, "w", GET_SCHEMA, SPEC.id, wanted(outputs), lambda _, __: None, lambda _: None)
+    reading = serve(store, "w", GET_SCHEMA, SPEC.id, wanted(outputs), lambda _, __: None, lambda _: None, room())
     served = next(reading)[0].num_rows
     store.remove_shuffle(SPEC.id)
     assert deleted_files(tmp_path) == 1

@@ -26,7 +26,7 @@ from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.shuffle_server.helpers import SPEC, batch, block, open_files
+from tests.shuffle_server.helpers import SPEC, batch, block, open_files, room
 
 PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=2 * FEW_BLOCKS), max_size=3)
 
@@ -49,7 +49,7 @@ def pull(
     errors, sizes = [], []
     rows: list[Any] = []
     ended = False
-    for data, metadata in serve(store, "w", GET_SCHEMA, spec.id, ranges, lambda _, __: None, lambda _: None):
+    for data, metadata in serve(store, "w", GET_SCHEMA, spec.id, ranges, lambda _, __: None, lambda _: None, room()):
         assert not ended
         if data.num_rows:
             parsed = parse_batch(data, GET_SCHEMA)
@@ -140,7 +140,7 @@ def test_an_output_that_cannot_be_read_in_the_middle_is_named_there_and_the_othe
 
     monkeypatch.setattr(serve_module, "read_ranges", fail)
     said: list[tuple[int, str]] = []
-    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _, __: None, lambda _: None):
+    for data, metadata in serve(store, "w", GET_SCHEMA, SPEC.id, ranges, lambda _, __: None, lambda _: None, room()):
         said += [(output.map, "served") for output in parse_batch(data, GET_SCHEMA).outputs]
         control = pb.GetControl.FromString(metadata)
         if control.HasField("error"):

@@ -25,7 +25,7 @@ from shuffle_server.worker.part import WorkerPart
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
+from tests.shuffle_server.helpers import SPEC, batch, block, read_all, room, write_map
 from tests.shuffle_server.test_directories import read
 
 DEADLINE = 240.0
@@ -207,9 +207,8 @@ def test_what_cannot_be_fetched_now_is_not_lost(tier: Tier, tmp_path: Path, monk
         patch.setattr(tier, "get", refuse)
         with pytest.raises(StorageFailed, match="connection refused"):
             read(store, 0)
-        served = serve(
-            store, "w", GET_SCHEMA, SPEC.id, [OutputRange(MapAttempt(0, 0), 0, 8)], lambda _, __: None, lost.append
-        )
+        wanted = [OutputRange(MapAttempt(0, 0), 0, 8)]
+        served = serve(store, "w", GET_SCHEMA, SPEC.id, wanted, lambda _, __: None, lost.append, room())
         [first, _] = [pb.GetControl.FromString(metadata) for _, metadata in served]
         assert first.error.code == pb.STORAGE_FAILED
         assert first.error.output.map == 0

@@ -27,7 +27,7 @@ from shuffle_transport.blocks import totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.shuffle_server.helpers import SPEC, open_files, write_map
+from tests.shuffle_server.helpers import SPEC, open_files, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.secured import Secured
 from tests.shuffle_server.test_serve import PUSHED, pull, write
@@ -58,7 +58,8 @@ def parsed(answer: bytes) -> list[tuple[int, int, bytes]] | None:
 
 def whole(store: Store, ranges: list[OutputRange]) -> list[tuple[int, int, bytes]] | None:
     served: list[tuple[int, int]] = []
-    blocks = parsed(pull_whole(store, SPEC.id, ranges, lambda *counts: served.append(counts)))
+    with room() as held:
+        blocks = parsed(pull_whole(store, SPEC.id, ranges, lambda *counts: served.append(counts), held))
     assert served == ([] if blocks is None else [(len(blocks), sum(len(payload) for _, _, payload in blocks))])
     return blocks
 

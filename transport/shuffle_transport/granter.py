@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 from shuffle_transport.credits import DEFAULT_MAXIMUM, INITIAL_CREDIT, GrantPolicy, ReceiveWindow
 from shuffle_transport.pool import BufferPool
+from shuffle_transport.shares import NOBODY, Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +52,26 @@ class Granter:
     :param timeout: seconds to wait for the first reservation.
     :param maximum: largest window in bytes.
     :param announced: the sender announces its backlog before it waits (see credits.py).
+    :param owner: whose memory it is.
     :raises Overloaded, ShuttingDown: no room for the first credit in time; the pool was closed.
     :raises InvalidArgument: `maximum` is below INITIAL_CREDIT.
     """
 
     def __init__(
-        self, pool: BufferPool, timeout: float, *, maximum: int = DEFAULT_MAXIMUM, announced: bool = False
+        self,
+        pool: BufferPool,
+        timeout: float,
+        *,
+        maximum: int = DEFAULT_MAXIMUM,
+        announced: bool = False,
+        owner: Owner = NOBODY,
     ) -> None:
         self._pool = pool
         self._window = ReceiveWindow(GrantPolicy(maximum, elastic=True, announced=announced))
         self._lock = threading.Lock()
         self._grants = 0
-        self._reservation = pool.reserve(self._window.charge, timeout)
+        self._reservation = pool.reserve(self._window.charge, timeout, owner)
+        self._reservation.idle = True
 
     def received(
         self, n: int, backlog: int | None = None, *, spent: int | None = None, hungry: bool = False
@@ -139,6 +148,7 @@ class Granter:
     def _adopt(self, window: ReceiveWindow) -> int | None:
         # Bytes beyond the credit (a batch larger than the window) are here already: they count, room or not.
         self._reservation.cover(window.charge)
+        self._reservation.idle = window.arrived == window.released
         if self._pool.waited_for:
             window = window.smaller()
         granting = window.grant()

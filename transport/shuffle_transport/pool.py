@@ -1,6 +1,15 @@
 """One byte budget per process: everything that holds payload reserves its bytes here first.
 
 * Waiting is first come, first served: a large reservation is never overtaken by small ones for ever.
+* Reservations may name their owner, an application. Then those of the owner with the smallest share are served first,
+  and no owner is given the last part of the budget (FOR_OTHERS), which another one finds free when it comes. Who waits
+  only because of that bound holds up nobody else.
+* What an owner has reserved and does not use (a sender that sends nothing has its credit all the same) is *lent* after
+  IDLE_SECONDS, while others wait: it does not count as used until its holder has something in hand again. Credit cannot
+  be taken back, so more may be in use than the budget then, by what was lent: MOST_LENT at most.
+* What waits for a peer to read it (`outgoing`) takes at most a part of the budget (FOR_OUTGOING): such a peer may wait
+  in its turn for what others are to send, so that must not wait for it. Its holder is asked to give up (`stalled`)
+  what has stood still for STALLED_SECONDS, while others wait.
 * Every wait has a deadline; Overloaded then says who wanted what from which budget.
 * A reservation larger than the whole budget is let through when nothing else is reserved: one huge
   block is slow, never impossible.
@@ -16,10 +25,22 @@ import threading
 import time
 import warnings
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
+from weakref import WeakSet
 
 from shuffle_api.errors import InvalidArgument, Overloaded, ShuttingDown
+from shuffle_transport.shares import NOBODY, Owner, Shares
+
+IDLE_SECONDS = 5.0
+"""A reservation of which nothing was in use for so long is lent to those who wait."""
+
+MOST_LENT = 64 << 20
+"""Bytes that are lent at once: by so many more may be in use than the budget."""
+
+STALLED_SECONDS = 30.0
+"""Something outgoing that has not moved for so long is in the way of those who wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +57,19 @@ class PoolStatistics:
     stall_seconds: float  # all waits that have ended, summed
     refused: int  # waits that ended at their deadline
     pressed: bool
+    owners: int = 0  # named ones that have something reserved
+    largest_share: int = 0  # of a named owner
+    lent: int = 0  # reserved, not in use for a while, and given to others meanwhile
+    outgoing: int = 0  # of what is used, what waits for a peer to read it
+    stalled: int = 0  # times that a holder was asked to give up what nobody read
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
     size: int
     since: float
+    owner: Owner
+    stalled: Callable[[], object] | None
     admitted: Reservation | None = None
 
 
@@ -63,22 +91,29 @@ class BufferPool:
         self.budget = budget_bytes
         self._high, self._low = int(budget_bytes * high), int(budget_bytes * low)
         self._changed = threading.Condition()
-        self._queue: deque[_Waiter] = deque()
-        self._abandoned: deque[int] = deque()  # sizes of reservations that were garbage collected
-        self._used = self._peak = self._open = self._refused = 0
+        self._queues: dict[Owner, deque[_Waiter]] = {}  # none of them empty
+        self._abandoned: deque[tuple[int, Owner, bool]] = deque()  # reservations that were garbage collected
+        self._shares = Shares(budget_bytes)  # what is lent counts
+        self._named: WeakSet[Reservation] = WeakSet()
+        self._used = self._peak = self._open = self._refused = self._lent = self._gave_up = 0
         self._stalled = 0.0
         self._pressed = self._closed = False
 
-    def reserve(self, n: int, timeout: float) -> Reservation:
+    def reserve(
+        self, n: int, timeout: float, owner: Owner = NOBODY, *, stalled: Callable[[], object] | None = None
+    ) -> Reservation:
         """Reserve `n` bytes, waiting up to `timeout` seconds in turn.
 
+        :param stalled: called by `reclaim` when the reservation is outgoing and in the way; it is to be closed soon.
         :raises Overloaded: no room in time.
         :raises ShuttingDown: the pool was closed.
         :raises InvalidArgument: `n` is negative.
         """
         with self._changed:
-            waiter = _Waiter(_size(n), time.monotonic())
-            self._queue.append(waiter)
+            if not self._queues and not self._abandoned and not self._closed and self._fits(_size(n), owner):
+                return self._open_new(n, owner, stalled)
+            waiter = _Waiter(_size(n), time.monotonic(), owner, stalled)
+            self._queues.setdefault(owner, deque()).append(waiter)
             self._admit()
             if waiter.admitted is None:
                 self._wait(waiter, timeout)
@@ -87,12 +122,9 @@ class BufferPool:
             if self._closed:
                 raise ShuttingDown(f"the buffer pool was closed while {n} bytes were waited for")
             self._refused += 1
-            raise Overloaded(
-                f"no room for {n} bytes within {timeout:g} s: {self._used} of {self.budget} are in use, "
-                f"{len(self._queue)} others wait"
-            )
+            raise Overloaded(self._refusal(n, owner, timeout), remedy="write or read less at once, or raise --memory")
 
-    def try_reserve(self, n: int) -> Reservation | None:
+    def try_reserve(self, n: int, owner: Owner = NOBODY) -> Reservation | None:
         """Reserve `n` bytes now, or None. Never overtakes somebody who waits.
 
         :raises ShuttingDown: the pool was closed.
@@ -101,9 +133,29 @@ class BufferPool:
             self._settle()
             if self._closed:
                 raise ShuttingDown(f"the buffer pool was closed; {n} bytes were wanted")
-            if self._queue or not self._fits(_size(n)):
+            if self.waited_for or not self._fits(_size(n), owner):
                 return None
-            return self._open_new(n)
+            return self._open_new(n, owner)
+
+    def reclaim(self) -> None:
+        """Make room for those who wait, out of what is not in use. To be called several times a second."""
+        with self._changed:
+            if not self.waited_for and not any(owner.outgoing for owner in self._queues):
+                return
+            now = time.monotonic()
+            for each in sorted(self._named, key=lambda each: each.touched):
+                if each.idle and now - each.touched >= IDLE_SECONDS:
+                    self._lend(each)
+            stalled = [each for each in self._named if each.stalled and now - each.touched >= STALLED_SECONDS]
+            most = max((self._shares.of(each.owner) for each in stalled), default=0)
+            stalled = [each for each in stalled if self._shares.of(each.owner) == most]
+            for each in stalled:
+                each.touched = now
+            self._gave_up += len(stalled)
+            self._admit()
+        for each in stalled:
+            if each.stalled is not None:
+                each.stalled()
 
     @property
     def pressed(self) -> bool:
@@ -115,22 +167,28 @@ class BufferPool:
     @property
     def waited_for(self) -> bool:
         """Somebody waits for memory: give back what can be spared."""
-        return bool(self._queue)
+        return bool(self._queues) and self._next() is not None
 
     def statistics(self) -> PoolStatistics:
         with self._changed:
             self._settle()
+            waiting = [waiter for queue in self._queues.values() for waiter in queue]
             return PoolStatistics(
                 budget=self.budget,
                 used=self._used,
                 peak=self._peak,
                 reservations=self._open,
-                waiting=len(self._queue),
-                waiting_bytes=sum(waiter.size for waiter in self._queue),
-                oldest_wait_seconds=time.monotonic() - self._queue[0].since if self._queue else 0.0,
+                waiting=len(waiting),
+                waiting_bytes=sum(waiter.size for waiter in waiting),
+                oldest_wait_seconds=max((time.monotonic() - waiter.since for waiter in waiting), default=0.0),
                 stall_seconds=self._stalled,
                 refused=self._refused,
                 pressed=self._pressed,
+                owners=self._shares.owners,
+                largest_share=self._shares.largest,
+                lent=self._lent,
+                outgoing=self._shares.outgoing,
+                stalled=self._gave_up,
             )
 
     def close(self) -> None:
@@ -139,24 +197,30 @@ class BufferPool:
             self._closed = True
             self._changed.notify_all()
 
-    def _resize(self, old: int, new: int, *, forced: bool) -> bool:
+    def _resize(self, held: Reservation, new: int, *, forced: bool) -> bool:
         with self._changed:
             self._settle()
-            if new > old and not forced and (self._closed or self._queue or self._used + new - old > self.budget):
+            grows = new - held.size
+            if grows > 0 and not forced and (self._closed or self.waited_for or not self._grows(grows, held.owner)):
                 return False
-            self._take(new - old)
+            self._take_back(held)
+            self._take(grows, held.owner)
+            held._size = new
             self._admit()
             return True
 
-    def _release(self, size: int) -> None:
+    def _use(self, held: Reservation) -> None:
         with self._changed:
-            self._open -= 1
-            self._take(-size)
+            self._take_back(held)
+
+    def _release(self, held: Reservation) -> None:
+        with self._changed:
+            self._drop(held.size, held.owner, held.lent)
             self._admit()
 
-    def _abandon(self, size: int) -> None:
+    def _abandon(self, size: int, owner: Owner, lent: bool) -> None:
         # From __del__, which may run inside any of these methods: no lock, no arithmetic here.
-        self._abandoned.append(size)
+        self._abandoned.append((size, owner, lent))
 
     # The rest is called with the lock held.
 
@@ -166,15 +230,24 @@ class BufferPool:
 
     def _admit(self) -> None:
         while self._abandoned:
-            self._open -= 1
-            self._take(-self._abandoned.popleft())
+            self._drop(*self._abandoned.popleft())
         admitted = False
-        while self._queue and not self._closed and self._fits(self._queue[0].size):
-            waiter = self._queue.popleft()
-            waiter.admitted = self._open_new(waiter.size)
+        while self._queues and not self._closed:
+            waiter = self._next()
+            if waiter is None or not self._fits(waiter.size, waiter.owner):
+                break
+            self._leave(waiter)
+            waiter.admitted = self._open_new(waiter.size, waiter.owner, waiter.stalled)
             admitted = True
         if admitted:
             self._changed.notify_all()
+
+    def _next(self) -> _Waiter | None:
+        """Who is served first; None: those who wait do so because of their own bounds."""
+        first = [queue[0] for owner, queue in self._queues.items() if self._shares.may_take(queue[0].size, owner)]
+        if len(first) < 2:
+            return first[0] if first else None
+        return min(first, key=lambda waiter: (self._shares.of(waiter.owner), waiter.since))
 
     def _wait(self, waiter: _Waiter, timeout: float) -> None:
         try:
@@ -182,21 +255,60 @@ class BufferPool:
         finally:
             self._stalled += time.monotonic() - waiter.since
             if waiter.admitted is None:
-                self._queue.remove(waiter)
+                self._leave(waiter)
                 self._admit()
 
-    def _open_new(self, n: int) -> Reservation:
-        self._take(n)
+    def _leave(self, waiter: _Waiter) -> None:
+        queue = self._queues[waiter.owner]
+        queue.remove(waiter)
+        if not queue:
+            del self._queues[waiter.owner]
+
+    def _open_new(self, n: int, owner: Owner, stalled: Callable[[], object] | None = None) -> Reservation:
+        self._take(n, owner)
         self._open += 1
-        return Reservation(self, n)
+        reservation = Reservation(self, n, owner, stalled)
+        if owner.name:
+            self._named.add(reservation)
+        return reservation
 
-    def _fits(self, n: int) -> bool:
-        return self._used + n <= self.budget or self._used == 0
+    def _fits(self, n: int, owner: Owner) -> bool:
+        return self._grows(n, owner) or self._used == 0
 
-    def _take(self, n: int) -> None:
+    def _grows(self, n: int, owner: Owner) -> bool:
+        return self._used + n <= self.budget and self._shares.may_take(n, owner)
+
+    def _lend(self, held: Reservation) -> None:
+        if not held.lent and self._lent + held.size <= MOST_LENT:
+            held.lent = True
+            self._lent += held.size
+            self._used -= held.size
+
+    def _take_back(self, held: Reservation) -> None:
+        if held.lent:
+            held.lent = False
+            self._lent -= held.size
+            self._used += held.size
+
+    def _drop(self, size: int, owner: Owner, lent: bool) -> None:
+        self._open -= 1
+        if lent:
+            self._lent -= size
+            self._used += size
+        self._take(-size, owner)
+
+    def _take(self, n: int, owner: Owner) -> None:
         self._used += n
         self._peak = max(self._peak, self._used)
         self._pressed = self._used >= self._high or (self._pressed and self._used > self._low)
+        self._shares.take(n, owner)
+
+    def _refusal(self, n: int, owner: Owner, timeout: float) -> str:
+        others = sum(map(len, self._queues.values()))
+        message = f"no room for {n} bytes within {timeout:g} s: {self._used} of {self.budget} are in use, "
+        if owner.name:
+            message += f"{self._shares.of(owner)} of them by application {owner.name}, "
+        return f"{message}{others} others wait"
 
 
 class Reservation:
@@ -205,8 +317,18 @@ class Reservation:
     Belongs to one thread at a time.
     """
 
-    def __init__(self, pool: BufferPool, size: int) -> None:
+    def __init__(
+        self, pool: BufferPool, size: int, owner: Owner = NOBODY, stalled: Callable[[], object] | None = None
+    ) -> None:
+        """
+        :ivar idle: none of it is in use. Set by the holder; it is so while the holder only waits for its peer to send.
+        :ivar touched: when it was last in use (time.monotonic).
+        :ivar lent: it does not count as used, for others wait.
+        """
         self._pool, self._size, self._closed = pool, size, False
+        self.owner, self.stalled = owner, stalled
+        self.idle = self.lent = False
+        self.touched = time.monotonic() if owner.name else 0.0
 
     @property
     def size(self) -> int:
@@ -221,26 +343,27 @@ class Reservation:
         return self._resize(n, forced=False)
 
     def cover(self, n: int) -> None:
-        """Hold at least `n` bytes from now on, room or not: for bytes that are in memory already.
+        """It is in use. Hold at least `n` bytes from now on, room or not: for bytes that are in memory already.
 
         :raises InvalidArgument: as `try_resize`.
         """
+        if self.owner.name:
+            self.touched = time.monotonic()
+            if self.lent:
+                self._pool._use(self)
         if n > self._size:
             self._resize(n, forced=True)
 
     def _resize(self, n: int, *, forced: bool) -> bool:
         if self._closed:
             raise InvalidArgument("a closed reservation cannot be resized", remedy="reserve again")
-        if _size(n) != self._size and not self._pool._resize(self._size, n, forced=forced):
-            return False
-        self._size = n
-        return True
+        return _size(n) == self._size or self._pool._resize(self, n, forced=forced)
 
     def close(self) -> None:
         """Give the bytes back. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._pool._release(self._size)
+            self._pool._release(self)
 
     def __enter__(self) -> Self:
         return self
@@ -251,7 +374,7 @@ class Reservation:
     def __del__(self) -> None:
         if not self._closed:
             self._closed = True
-            self._pool._abandon(self._size)
+            self._pool._abandon(self._size, self.owner, self.lent)
             warnings.warn(f"unclosed reservation of {self._size} bytes", ResourceWarning, stacklevel=1, source=self)
 
 

@@ -24,6 +24,7 @@ from shuffle_server.observe.figures import Figures, MasterFigures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.worker.channel_relay import ChannelRelayStatistics
+from shuffle_server.worker.connection_guard import ConnectionStatistics
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
@@ -73,6 +74,7 @@ class ServerCollector(Collector):
             yield from _store(figures.worker.store)
             yield from _relay(figures.worker.relay)
             yield from _channels(figures.worker.channels)
+            yield from _connections(figures.worker.connections)
         if figures is not None and figures.master is not None:
             yield from _registry(figures.master)
 
@@ -110,6 +112,11 @@ def _pool(pool: PoolStatistics) -> Iterator[Metric]:
     yield _metric(f.POOL_OLDEST_WAIT, pool.oldest_wait_seconds)
     yield _metric(f.POOL_WAIT_SECONDS, pool.stall_seconds)
     yield _metric(f.POOL_REFUSALS, pool.refused)
+    yield _metric(f.POOL_APPS, pool.owners)
+    yield _metric(f.POOL_LARGEST_SHARE, pool.largest_share)
+    yield _metric(f.POOL_LENT, pool.lent)
+    yield _metric(f.POOL_OUTGOING, pool.outgoing)
+    yield _metric(f.PULLS_CUT, pool.stalled)
 
 
 def _registry(figures: MasterFigures) -> Iterator[Metric]:
@@ -130,6 +137,7 @@ def _store(store: StoreStatistics) -> Iterator[Metric]:
     yield _metric(f.MERGED_BYTES, store.merged_bytes)
     yield _metric(f.REWRITTEN_BYTES, store.rewritten_bytes)
     yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
+    yield _metric(f.LARGEST_STAGED, store.largest_staged)
     yield _metric(f.INDEX_CACHE, store.index_bytes)
     yield _metric(f.DISK_SIZE, {(disk.path,): disk.size for disk in store.disks})
     yield _metric(f.DISK_USED, {(disk.path,): disk.used for disk in store.disks})
@@ -150,6 +158,12 @@ def _channels(channels: ChannelRelayStatistics) -> Iterator[Metric]:
     yield _metric(f.RELAYED_CHANNEL_HELD, channels.held_bytes)
     yield _metric(f.RELAYED_CHANNEL_MESSAGES, channels.messages)
     yield _metric(f.RELAYED_CHANNEL_BYTES, channels.bytes)
+
+
+def _connections(connections: ConnectionStatistics) -> Iterator[Metric]:
+    yield _metric(f.CONNECTIONS, {("known",): connections.known, ("stranger",): connections.strangers})
+    yield _metric(f.CONNECTIONS_UNREAD, connections.unread)
+    yield _metric(f.CONNECTIONS_CUT, {(reason,): count for reason, count in connections.cut.items()})
 
 
 def _metric(family: Family, values: Values) -> Metric:

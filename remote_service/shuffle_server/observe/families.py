@@ -140,6 +140,16 @@ POOL_WAITING_BYTES = _gauge("pool_waiting_bytes", "What they wait for.")
 POOL_OLDEST_WAIT = _gauge("pool_oldest_wait_seconds", "How long the first of them has waited.")
 POOL_WAIT_SECONDS = _counter("pool_wait_seconds", "Waits for memory that have ended, summed.")
 POOL_REFUSALS = _counter("pool_refusals", "Waits for memory that ended at their deadline (--overload-timeout).")
+POOL_APPS = _gauge("pool_applications", "Applications that have some of the memory budget.")
+POOL_LARGEST_SHARE = _gauge("pool_largest_share_bytes", "The most that one of them has.")
+POOL_LENT = _gauge(
+    "pool_lent_bytes",
+    "Reserved for senders that send nothing, and given to others meanwhile; not part of what is used.",
+)
+POOL_OUTGOING = _gauge("pool_outgoing_bytes", "Of the memory used, what was read from disk for pulls.")
+PULLS_CUT = _counter(
+    "pulls_cut", "Pulls whose reader took nothing for half a minute while others waited for memory: ended."
+)
 
 APPS = _gauge("apps", "Applications registered.", MASTER)
 APPS_REMOVED = _counter(
@@ -178,6 +188,7 @@ REWRITTEN_BYTES = _counter(
     " is served as it was taken in.",
 )
 STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
+LARGEST_STAGED = _gauge("largest_staged_outputs", "The most of them that one application has (--app-max-attempts).")
 INDEX_CACHE = _gauge("index_cache_bytes", "Indexes of committed map outputs that are kept in memory.")
 DISK_SIZE = _gauge(
     "data_dir_size_bytes", "Size of the file system of a data directory; 0 when it does not answer.", path=()
@@ -197,5 +208,18 @@ RELAYED_CHANNELS = _gauge("relayed_channels", "Channels between tasks that pass 
 RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Their messages that are in this worker's hands.")
 RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of theirs that were passed on.")
 RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
+
+CONNECTIONS = _gauge(
+    "data_connections",
+    "Connections to the data endpoint: of which a call was let in (known), and of which none was yet (stranger).",
+    state=("known", "stranger"),
+)
+CONNECTIONS_UNREAD = _gauge("data_unread_bytes", "What they have sent and no request has taken up, estimated.")
+CONNECTIONS_CUT = _counter(
+    "data_connections_cut",
+    "Connections cut: no valid token, too much sent that no request took up (--peer-max-unread), too many connections"
+    " of one host (--peer-max-connections), no answer for a minute.",
+    reason=("token", "unread", "connections", "silent"),
+)
 
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

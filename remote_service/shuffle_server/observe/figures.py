@@ -15,6 +15,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
 from shuffle_server.worker.channel_relay import ChannelRelay, ChannelRelayStatistics
+from shuffle_server.worker.connection_guard import ConnectionGuard, ConnectionStatistics
 from shuffle_server.worker.relay import Relay
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
@@ -51,6 +52,7 @@ class WorkerSources:
     relay: Relay
     channels: ChannelRelay
     absent: Callable[[], str]
+    guard: ConnectionGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class WorkerFigures:
     store: StoreStatistics
     relay: RelayStatistics
     channels: ChannelRelayStatistics
+    connections: ConnectionStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def _of_worker(sources: WorkerSources) -> WorkerFigures:
         sources.store.statistics(),
         sources.relay.statistics(),
         sources.channels.statistics(),
+        sources.guard.statistics(),
     )
 
 

@@ -53,7 +53,8 @@ class StagedOutput:
         codec: str,
         quota: AppQuota,
     ) -> None:
-        """`home`: the directory in which the file lies; it is made with the first batch."""
+        """`home`: the directory in which the file lies; it is made with the first batch. Raises QuotaExceeded."""
+        quota.open_attempt(shuffle.app)
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
         self._partitions, self._quota = partitions, quota
         self._path = home.paths.partial_text(shuffle, output, next(home.numbers))
@@ -272,6 +273,7 @@ class StagedOutput:
             if self._fd >= 0:
                 os.close(self._fd)
             self.home.writer(-1)
+            self._quota.close_attempt(self.shuffle.app)
             if not held:
                 self._quota.give(self.shuffle.app, self.totals.bytes)
             return True

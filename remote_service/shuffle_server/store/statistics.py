@@ -24,6 +24,7 @@ class StoreStatistics:
 
     staged_outputs: int  # attempts that are being written
     staged_bytes: int  # payload they hold
+    largest_staged: int  # the most attempts that one application writes
     committed_bytes: int  # payload of committed outputs
     merged_bytes: int  # copies of small outputs in regions
     rewritten_bytes: int  # payload written into regions since the start

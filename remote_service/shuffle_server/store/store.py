@@ -24,7 +24,7 @@ from shuffle_server.store.indexes import IndexCache
 from shuffle_server.store.kept import Kept, KeptOutputs, OpenOutput
 from shuffle_server.store.opening import describe_committed, open_committed
 from shuffle_server.store.output_file import OutputFile
-from shuffle_server.store.quota import AppQuota
+from shuffle_server.store.quota import MOST_ATTEMPTS, AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.recovery import recover_files
 from shuffle_server.store.regions import Regions, Run
@@ -52,6 +52,7 @@ class Store:
         recycle: int = 0,
         floor: float = 0.0,
         app_max_bytes: int = 0,
+        app_max_attempts: int = MOST_ATTEMPTS,
         tier: Tier | None = None,
         merge_below: int = 0,
         disk_timeout: float = DISK_SECONDS,
@@ -60,7 +61,7 @@ class Store:
         :param sync: what is published survives the machine.
         :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
         :param floor: the part of each file system, 0 to 1, that stays free.
-        :param app_max_bytes: payload that one application may hold; 0: any.
+        :param app_max_bytes, app_max_attempts: see `AppQuota`.
         :param tier: where cold outputs go, None: nowhere.
         :param merge_below: many outputs with no more payload than this are merged when they are read; 0: none are.
         :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
@@ -69,7 +70,7 @@ class Store:
         directory = partial(DataDirectory, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
         self._directories = Directories([directory(root) for root in roots])
         self.catalog = Catalog()
-        self._quota = AppQuota(app_max_bytes)
+        self._quota = AppQuota(app_max_bytes, app_max_attempts)
         self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
@@ -86,7 +87,7 @@ class Store:
     def stage(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
         """The staged output of an attempt: the one that is there (a stream resumes), or a new one.
 
-        Raises UnknownShuffle, StorageFull, StorageFailed, InvalidArgument (it began with another codec).
+        Raises UnknownShuffle, StorageFull, StorageFailed, QuotaExceeded, InvalidArgument (it began with another codec).
         """
         staged = self._staged.get((spec.id, output))
         if staged is not None and staged.home.calls.hang:
@@ -369,6 +370,7 @@ class Store:
         return StoreStatistics(
             staged_outputs=len(staged),
             staged_bytes=staged_bytes,
+            largest_staged=self._quota.largest_attempts(),
             committed_bytes=max(0, self._quota.total() - staged_bytes),
             merged_bytes=self.regions.bytes(),
             rewritten_bytes=self.regions.rewritten,

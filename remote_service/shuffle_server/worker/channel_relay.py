@@ -20,6 +20,7 @@ from secrets import token_bytes
 import pyarrow.flight as fl
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, ShuffleError, StreamBroken
+from shuffle_api.ids import name_of
 from shuffle_server.worker.joint import CHANNEL_BYTES, Half, Joint, Passage
 from shuffle_transport.exchange.connection import cut_to
 from shuffle_transport.exchange.server import exchange_command, refuse
@@ -29,6 +30,7 @@ from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal
+from shuffle_transport.shares import Owner
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +203,8 @@ class ChannelRelay:
 
     def _call(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
         deadline = time.monotonic() + min(command.relay.wait_ms / 1000, self._timeout)
-        joint = Joint(self._pool.reserve(CHANNEL_BYTES, self._overload_timeout), self._passage)
+        owner = Owner(name_of(principal.app or command.relay.app))
+        joint = Joint(self._pool.reserve(CHANNEL_BYTES, self._overload_timeout, owner), self._passage)
         try:
             caller = Half(stream, joint, self._passage)
             while not self._called(caller, joint, command, principal, cancelled, deadline):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -26,18 +26,24 @@ from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing, whole, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.handover import PREFIX, HandOver
+from shuffle_server.worker.incoming import Incoming
 from shuffle_server.worker.ingest import Ingest, PutOptions, drain, put_messages
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
+from shuffle_transport.exchange.connection import cut_to
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal, authenticate
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_FLIGHTS = 1000  # in one list; criteria make it shorter
 MAX_ENDPOINTS = 1 << 14  # in one answer about flights: a shuffle may have two thousand million partitions
@@ -63,6 +69,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         hand_over: HandOver | None = None,
         relay: RelayStreams | None = None,
         channels: ChannelRelay | None = None,
+        guard: ConnectionGuard | None = None,
     ) -> None:
         keep_freed_memory()
         tls, self._instruments = security.tls, worker.instruments
@@ -78,6 +85,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         )
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
+        self._guard = guard or ConnectionGuard(Bounds())
         self._whole = whole.WholePuts(worker, options, hand_over)
 
     def do_put(
@@ -90,7 +98,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         def reply(message: pb.PutReply) -> None:
             writer.write(message.SerializeToString())
 
-        with log_context(peer=context.peer()), self._instruments.push() as push:
+        peer = context.peer()
+        incoming = Incoming(reader, self._guard.called(peer))
+        with log_context(peer=peer), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
                     raise InvalidArgument(
@@ -104,27 +114,29 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 if command.copy and principal_of(context).app is not None:
                     raise PermissionDenied("copies of map outputs are for the cluster's token only")
                 if command.relay:
-                    self._relayed().push(command, _chunks(reader), reply, context.is_cancelled)
+                    self._relayed().push(command, incoming, reply, context.is_cancelled)
                 else:
-                    said = put_messages(self.worker, _chunks(reader))
+                    said = put_messages(self.worker, incoming)
                     Ingest(self.worker, command, self._options, reply).run(said)
                 push.completed()
             except ShuffleError as error:
                 push.refused()
                 self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))
-                drain(_chunks(reader), self._options.window)  # the sender may be writing: let it reach the reply
+                drain(incoming, self._options.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
-        started = time.monotonic()
-        with log_context(peer=context.peer()):
+        started, peer = time.monotonic(), context.peer()
+        self._guard.called(peer).took(len(ticket.ticket))
+        with log_context(peer=peer):
             try:
                 wanted = _wanted(ticket.ticket, principal_of(context))
                 if wanted.HasField("relay"):
                     refused = functools.partial(self._refused, "relayed pull")
                     schema, items = self._relayed().pull(wanted, context.is_cancelled, refused)
                 else:
-                    schema, items = self.worker.get(wanted)
+                    schema, pulled = self.worker.get(wanted, self._room(wanted, peer))
+                    items = self._pulled(pulled)
             except ShuffleError as error:
                 raise self._failed("pull", error) from error
             return fl.GeneratorStream(schema, self._instruments.pull(items, started))
@@ -137,15 +149,18 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """A channel between two other processes."""
-        with log_context(peer=context.peer()):
+        peer = context.peer()
+        incoming = Incoming(reader, self._guard.called(peer))
+        with log_context(peer=peer):
             if self._channels is None:
                 raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))
-            self._channels.exchange(context, descriptor, reader, writer)
+            self._channels.exchange(context, descriptor, incoming, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
         """Small outputs and pulls, files, scrub (docs/protocol.md), and what the cluster asks of a worker."""
-        kind, body = action.type, action.body.to_pybytes()
-        with log_context(peer=context.peer()):
+        kind, body, peer = action.type, action.body.to_pybytes(), context.peer()
+        self._guard.called(peer).took(len(body))
+        with log_context(peer=peer):
             try:
                 if kind == scrubbing.ACTION:
                     request = messages.parse(pb.ScrubRequest, body)
@@ -153,7 +168,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 if kind == whole.ACTION:
                     results = [self._whole.put(body, principal_of(context)).SerializeToString()]
                 elif kind == whole_pull.ACTION:
-                    results = [self._get_whole(body, principal_of(context))]
+                    return self._get_whole(body, principal_of(context), peer)
                 elif self._hand_over is not None and kind.startswith(PREFIX):
                     results = self._hand_over.act(kind, body, principal_of(context))
                 else:
@@ -162,12 +177,28 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 raise self._failed(f"action {kind[:32]}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
-    def _get_whole(self, body: bytes, principal: Principal) -> bytes:
-        with self._instruments.whole_pull():
+    def _get_whole(self, body: bytes, principal: Principal, peer: str) -> Iterator[fl.Result]:
+        """Its memory stays reserved until gRPC has the result, and asks for the next one."""
+        try:
             wanted = _wanted(body, principal)
             if wanted.HasField("relay"):
                 raise InvalidArgument("a relayed pull in one answer", remedy="use DoGet for it")
-            return self.worker.get_whole(wanted)
+            with self._room(wanted, peer) as room:
+                with log_context(peer=peer), self._instruments.whole_pull():
+                    result = self.worker.get_whole(wanted, room)
+                yield fl.Result(pa.py_buffer(result))
+        except ShuffleError as error:
+            raise self._failed("action get", error) from error
+
+    def _room(self, wanted: pb.GetTicket, peer: str) -> PullRoom:
+        app, give_up = name_of(wanted.shuffle.app), functools.partial(cut_to, peer)
+        return PullRoom(self.worker.pool, self._options.overload_timeout, app, give_up)
+
+    def _pulled(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
+        try:
+            yield from items
+        except ShuffleError as error:
+            raise self._failed("pull", error) from error
 
     def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:
         try:
@@ -179,6 +210,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them: up to
         MAX_FLIGHTS of them."""
+        self._guard.called(context.peer()).took(len(criteria))
         own, begin = principal_of(context).app, criteria.decode("utf-8", "replace")
         if own is not None and not own.startswith(name_of(begin)):
             raise self._failed(
@@ -206,6 +238,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return fl.SchemaResult(GET_SCHEMA)
 
     def _described(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> ShuffleSpec:
+        self._guard.called(context.peer())
         shuffle = _shuffle_of(descriptor)
         principal_of(context).check(shuffle.app)
         return self.worker.spec(shuffle)
@@ -263,15 +296,6 @@ def _wanted(ticket: bytes, principal: Principal) -> pb.GetTicket:
     principal.check(wanted.shuffle.app)
     add_log_fields(**_named(wanted.shuffle))
     return wanted
-
-
-def _chunks(reader: fl.MetadataRecordBatchReader) -> Iterator[Any]:
-    """The messages of a push until the sender half-closes. A stream that breaks ends with a Flight or Arrow error."""
-    while True:
-        try:
-            yield reader.read_chunk()
-        except StopIteration:
-            return
 
 
 def _shuffle_of(descriptor: fl.FlightDescriptor) -> ShuffleId:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from shuffle_api.errors import CommitMismatch, InvalidArgument, QuotaExceeded, ShuttingDown, StorageFailed, StorageFull
+from shuffle_api.ids import name_of
 from shuffle_api.values import MapOutput, Totals
 from shuffle_server.observe.stalls import CreditStalls
 from shuffle_server.store.staged import StagedOutput
@@ -20,6 +21,7 @@ from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
 from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import HeldBlocks
+from shuffle_transport.shares import Owner
 
 Said = tuple[pb.PutControl, BlockBatch | None]  # one message of a push: what it says, and its blocks
 
@@ -48,7 +50,9 @@ class Ingest:
         """Take in what the sender says. Raises a typed error when the push is refused; replies all else itself."""
         target = self._worker.open_attempt(self._command)
         # Reserved before anything is read: what a sender may send has its place.
-        with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
+        owner = Owner(name_of(self._command.shuffle.app))
+        seconds, most = self._options.overload_timeout, self._options.window
+        with Granter(self._worker.pool, seconds, maximum=most, owner=owner) as granter:
             if isinstance(target, MapOutput):
                 self._drain(said, granter, target)
                 return

@@ -54,12 +54,14 @@ class Joint:
         self._reservation, self._passage = reservation, passage
         self._lock = threading.Lock()
         self._in_hand, self._halves = 0, 2
+        reservation.idle = True
 
     def take(self, n_bytes: int) -> None:
         """So many bytes more are in hand."""
         self._passage.took(n_bytes)
         with self._lock:
             self._in_hand += n_bytes
+            self._reservation.idle = False
             self._reservation.cover(self._in_hand)
 
     def passed(self, n_bytes: int) -> None:
@@ -67,6 +69,7 @@ class Joint:
         self._passage.passed(n_bytes)
         with self._lock:
             self._in_hand -= n_bytes
+            self._reservation.idle = not self._in_hand
             if self._reservation.size > CHANNEL_BYTES:
                 self._reservation.try_resize(max(CHANNEL_BYTES, self._in_hand))
 

@@ -26,6 +26,7 @@ from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.channel_relay import ChannelRelay
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint
@@ -42,6 +43,7 @@ DATA_GRACE = 10.0
 HOUSEKEEPING_SECONDS = 5.0
 TIDY_SECONDS = 2.0  # for which housekeeping waits for the disks
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
+RECLAIM_SECONDS = 0.5  # between two looks for memory that is reserved and not used, while somebody waits for some
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
@@ -64,6 +66,7 @@ class WorkerPart:
             recycle=options.recycle,
             floor=options.free_floor / 100,
             app_max_bytes=options.app_max_bytes,
+            app_max_attempts=options.app_max_attempts,
             tier=Tier(options.tier, self.id) if options.tier else None,
             merge_below=options.merge_below,
             disk_timeout=options.disk_timeout,
@@ -76,6 +79,7 @@ class WorkerPart:
         )
         self._mover = PeriodicTask("cold", self._move_cold, COLD_SECONDS)
         self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
+        self._reclaimer = PeriodicTask("reclaim", self.pool.reclaim, RECLAIM_SECONDS)
 
     def serve(self, coordinator: Coordinator, security: ServerSecurity, place: Place) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
@@ -92,16 +96,21 @@ class WorkerPart:
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay, put)
+            self.guard = ConnectionGuard(
+                Bounds(bool(security.secret), options.peer_max_connections, options.peer_max_unread)
+            )
             self._endpoint = FlightEndpoint(
-                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels
+                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels, self.guard
             )
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
                 f"cannot listen on {listen}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
         self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        self.guard.start(self._endpoint.port)
         self.store.start()
         self.removals.start()
+        self._reclaimer.start()
         if options.tier:
             self._mover.start()
         if options.merge_below:
@@ -136,7 +145,7 @@ class WorkerPart:
 
     def sources(self, absent: Callable[[], str]) -> WorkerSources:
         """What monitoring asks; the argument is that of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent)
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard)
 
     @property
     def look_seconds(self) -> float:
@@ -156,6 +165,8 @@ class WorkerPart:
         self.channels.close()
         self._mover.closing.set()
         self._merger.closing.set()
+        self._reclaimer.close()
+        self.guard.close()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = StreamThread("ending", self._endpoint.shutdown, lambda error: None)
         ending.start()

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
+from shuffle_api.ids import name_of
 from shuffle_server.worker.ingest import PutOptions, put_messages
 from shuffle_server.worker.relay_state import RelayedShuffle
 from shuffle_server.worker.relay_values import RelayWriter
@@ -16,6 +17,7 @@ from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.granter import Granter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.shares import Owner
 
 TICK_SECONDS = 0.5  # how often who waits looks whether its peer is still there
 KEEPALIVE_SECONDS = 5.0
@@ -41,7 +43,9 @@ class RelayPush:
     def run(self, shuffle: RelayedShuffle, chunks: Iterable[Any]) -> None:
         """Take in the stream's messages. Raises a typed error when the push is refused; replies all else itself."""
         output = messages.map_attempt(self._command.output)
-        with Granter(self._worker.pool, self._options.overload_timeout, maximum=self._options.window) as granter:
+        owner = Owner(name_of(self._command.shuffle.app))
+        seconds, most = self._options.overload_timeout, self._options.window
+        with Granter(self._worker.pool, seconds, maximum=most, owner=owner) as granter:
             self._granter = granter
             why = "broke off"
             writer = shuffle.open_writer(output, self, shuffle.clock())

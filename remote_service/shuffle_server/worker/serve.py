@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.gather import MAX_BATCH_ROWS, Gathered, Gatherer, Piece
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, add_rows, get_batch
 from shuffle_transport.checksum import BLOCK_ROW
@@ -23,13 +25,19 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 class _Batch(Gathered):
     """The next batch: its payloads are read one behind the other into one buffer."""
 
-    _buffer: pa.Buffer | None = None
+    def __init__(self, room: PullRoom) -> None:
+        super().__init__()
+        self._room = room
+        self._buffer: pa.Buffer | None = None
 
     def takes(self, blocks: int, size: int) -> bool:
         return self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS
 
     def _read(self, pieces: Sequence[Piece], size: int) -> None:
-        if not self.blocks:  # also after a read that failed, whose buffer may be too small for this one
+        if self.blocks:
+            self._room.grow(self.bytes + size)
+        else:  # also after a read that failed, whose buffer may be too small for this one
+            self._room.begin(size)
             self._buffer = pa.allocate_buffer(max(size, BATCH_BYTES))
         assert self._buffer is not None
         fds: list[int] = []
@@ -56,14 +64,29 @@ def serve(
     ranges: Sequence[OutputRange],
     served: Callable[[int, int], None],
     lost: Callable[[MapOutputLost], None],
+    room: PullRoom,
 ) -> Generator[tuple[pa.RecordBatch, bytes], None, None]:
     """The messages of one pull: batches with their application metadata, the end last (docs/protocol.md, Pull).
 
     `served` hears of the blocks and payload bytes of each batch, `lost` of every map output that turned out to be gone.
+    Raises Overloaded when there is no memory for it in time.
     """
+    with room:
+        yield from _served(
+            Gatherer(store, shuffle, partial(_Batch, room)).gathered(ranges), worker, schema, served, lost
+        )
+
+
+def _served(
+    gathered: Iterable[_Batch | ShuffleError],
+    worker: str,
+    schema: pa.Schema,
+    served: Callable[[int, int], None],
+    lost: Callable[[MapOutputLost], None],
+) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     totals = Totals()
     ended = False
-    for item in Gatherer(store, shuffle, _Batch).gathered(ranges):
+    for item in gathered:
         if isinstance(item, ShuffleError):
             item.worker = worker
             if isinstance(item, MapOutputLost):

@@ -7,6 +7,7 @@ save that there is no credit: its payload is here already.
 from __future__ import annotations
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.ids import name_of
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
 from shuffle_server.worker.handover import HandOver
@@ -18,6 +19,7 @@ from shuffle_transport.credits import INITIAL_CREDIT
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.resume import HeldBlocks
 from shuffle_transport.security import Principal
+from shuffle_transport.shares import Owner
 
 ACTION = "put"
 
@@ -59,7 +61,8 @@ class WholePuts:
         if isinstance(staged, MapOutput):
             worker.instruments.traffic.pushed(0, 0, discarded=batch.payload.nbytes)
             return name_winner(worker, command, staged)
-        with worker.pool.reserve(batch.payload.nbytes, self._overload_timeout):
+        owner = Owner(name_of(command.shuffle.app))
+        with worker.pool.reserve(batch.payload.nbytes, self._overload_timeout, owner):
             turn = staged.take_turn()
             take(worker, command, staged, turn, HeldBlocks(staged.totals.blocks), batch)
         check_stated(worker, staged, messages.totals(request.end))

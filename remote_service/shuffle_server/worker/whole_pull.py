@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -16,6 +17,7 @@ from shuffle_server.store.output_file import read_range
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.gather import Gathered, Gatherer, Piece
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_transport import messages
 from shuffle_transport.blocks import add_table
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -35,8 +37,9 @@ class _TooMuch(Exception):
 class _Pieces(Gathered):
     """The payloads as they were read, to be joined with what is said of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: PullRoom | None = None) -> None:
         super().__init__()
+        self._room = room
         self.payloads: list[bytes | bytearray] = []
 
     def takes(self, blocks: int, size: int) -> bool:
@@ -45,6 +48,10 @@ class _Pieces(Gathered):
         return True
 
     def _read(self, pieces: Sequence[Piece], size: int) -> None:
+        if self._room is not None and self.blocks:
+            self._room.grow(self.bytes + size)
+        elif self._room is not None:
+            self._room.begin(size)
         self.payloads += [
             read_range(part.source.fd, offset, length)
             for part, _, _, blocks, _ in pieces
@@ -57,10 +64,14 @@ _NOTHING.last = True
 
 
 def pull_whole(
-    store: Store, shuffle: ShuffleId, ranges: Sequence[OutputRange], served: Callable[[int, int], None]
+    store: Store,
+    shuffle: ShuffleId,
+    ranges: Sequence[OutputRange],
+    served: Callable[[int, int], None],
+    room: PullRoom,
 ) -> bytes:
-    """The encoded WholeGet. `served` hears of its blocks and payload bytes."""
-    with closing(Gatherer(store, shuffle, _Pieces).gathered(ranges)) as items:
+    """The encoded WholeGet. `served` hears of its blocks and payload bytes. Raises Overloaded: there is no memory."""
+    with closing(Gatherer(store, shuffle, partial(_Pieces, room)).gathered(ranges)) as items:
         try:
             found = next(items, _NOTHING)
         except _TooMuch:

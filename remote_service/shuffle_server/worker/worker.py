@@ -21,7 +21,7 @@ from shuffle_api.errors import (
     UnknownApp,
     UnknownShuffle,
 )
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
@@ -33,6 +33,7 @@ from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.coordinator import Coordinator
+from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.replication import Replication
 from shuffle_server.worker.serve import serve
 from shuffle_server.worker.whole_pull import pull_whole
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
 DELETION_SECONDS = 10.0  # for which a refusal waits for the file of what is refused to be deleted
+
+READ_SECONDS = 60.0  # for which a read of this process itself waits for memory
 
 REFUSALS = (
     AppExpired,
@@ -254,17 +257,28 @@ class Worker:
 
     # ------------------------------------------------------------------ pull
 
-    def get(self, ticket: pb.GetTicket) -> tuple[pa.Schema, Generator[tuple[pa.RecordBatch, bytes], None, None]]:
+    def get(
+        self, ticket: pb.GetTicket, room: PullRoom | None = None
+    ) -> tuple[pa.Schema, Generator[tuple[pa.RecordBatch, bytes], None, None]]:
         """Schema and messages of a pull. Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, ..."""
         spec, ranges = self.requested(ticket)
         schema = GET_SCHEMA.with_metadata({CODEC_KEY: spec.codec.partition(":")[0].encode()})
         served = self.instruments.traffic.pulled
-        return schema, serve(self._store, self.info.id, schema, spec.id, ranges, served, self.lost)
+        return schema, serve(
+            self._store, self.info.id, schema, spec.id, ranges, served, self.lost, room or self._room(spec)
+        )
 
-    def get_whole(self, ticket: pb.GetTicket) -> bytes:
-        """The encoded WholeGet that answers a small pull. Raises as `get`."""
+    def get_whole(self, ticket: pb.GetTicket, room: PullRoom | None = None) -> bytes:
+        """The encoded WholeGet that answers a small pull. `room` has its memory until it is closed. Raises as `get`."""
         spec, ranges = self.requested(ticket)
-        return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled)
+        if room is not None:
+            return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled, room)
+        with self._room(spec) as own:
+            return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled, own)
+
+    def _room(self, spec: ShuffleSpec) -> PullRoom:
+        """For a pull of this process itself."""
+        return PullRoom(self.pool, READ_SECONDS, name_of(spec.id.app), lambda: None)
 
     def requested(self, ticket: pb.GetTicket) -> tuple[ShuffleSpec, Sequence[OutputRange]]:
         """What a ticket asks for.

@@ -18,6 +18,7 @@ from shuffle_server.observe.health import WriteProbe
 from shuffle_server.observe.observation import Observation
 from shuffle_server.store.store import Store
 from shuffle_server.worker.channel_relay import ChannelRelay
+from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.relay import Relay
 from shuffle_transport.pool import BufferPool
 
@@ -46,7 +47,14 @@ def parts_in(root: Path, log: Directory | None = None) -> Iterator[Parts]:
         stack.callback(master.close)
         master.apply(RegisterWorker(WORKER))
         channels = ChannelRelay(BufferPool(1 << 20), 60, 60, lambda error: None)
-        worker = WorkerSources(BufferPool(1 << 20), store, Relay(60), channels, lambda: absent_from(master, WORKER.id))
+        worker = WorkerSources(
+            BufferPool(1 << 20),
+            store,
+            Relay(60),
+            channels,
+            lambda: absent_from(master, WORKER.id),
+            ConnectionGuard(Bounds()),
+        )
         journal = root / "master"
         in_files = MasterSources(master, WriteProbe(journal).look, lambda: files_bytes(journal))
         yield Parts(master, journal, WORKER.id, Sources(in_files, worker))

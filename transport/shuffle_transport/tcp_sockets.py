@@ -1,0 +1,118 @@
+"""The TCP connections that this process has accepted, as the system sees them: who serves them (gRPC) shows none of it.
+
+Only where /proc and TCP_INFO are (Linux); elsewhere there are none to be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_INFO = struct.Struct("=6B2x24I2Q2Q")
+"""struct tcp_info of linux/tcp.h, up to tcpi_bytes_received."""
+_PROBES, _UNACKED, _LAST_ACK_RECV, _BYTES_ACKED, _BYTES_RECEIVED = 3, 10, 18, 32, 33
+
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 20, 10, 3
+"""Seconds, seconds, probes: a connection on which nothing comes is found dead after 50 s."""
+
+
+class Accepted(NamedTuple):
+    """One connection: its descriptor, what tells it from later ones of that number, and who is at its other end."""
+
+    fd: int
+    inode: int
+    host: str
+    peer: str  # as gRPC shows it: ipv4:1.2.3.4:5, ipv6:[::1]:5
+
+
+class TcpInfo(NamedTuple):
+    """What the system says of a connection. Bytes since its beginning; seconds."""
+
+    received: int
+    acknowledged: int
+    unacknowledged: int  # packets under way; 0 while the peer's window is shut
+    probes: int  # of a shut window that were not answered
+    last_answer: float
+
+
+class Sockets(NamedTuple):
+    accepted: list[Accepted]
+    listening: list[int]  # descriptors
+
+
+def served_sockets(port: int, known: dict[int, Accepted]) -> Sockets:
+    """The sockets of this process at a local port. Those in `known`, by descriptor, are not looked at again."""
+    found = Sockets([], [])
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            fd = int(name)
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                status = os.fstat(fd)
+                if not stat.S_ISSOCK(status.st_mode):
+                    continue
+                present = known.get(fd)
+                if present is not None and present.inode == status.st_ino:
+                    found.accepted.append(present)
+                else:
+                    _look(fd, status.st_ino, port, found)
+    return found
+
+
+def tcp_info(accepted: Accepted) -> TcpInfo | None:
+    """None: it is closed, or the system does not say."""
+    with contextlib.suppress(OSError), _borrowed(accepted.fd) as connection:
+        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        if len(data) == _INFO.size:
+            info = _INFO.unpack(data)
+            return TcpInfo(
+                info[_BYTES_RECEIVED], info[_BYTES_ACKED], info[_UNACKED], info[_PROBES], info[_LAST_ACK_RECV] / 1000
+            )
+    return None
+
+
+def keep_alive(accepted: Accepted) -> None:
+    """Have the system ask a peer that says nothing whether it is there."""
+    with contextlib.suppress(OSError), _borrowed(accepted.fd) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def cut(accepted: Accepted) -> None:
+    """Shut a connection down, unless it is closed already: who serves it finds it ended."""
+    with contextlib.suppress(OSError):
+        # A descriptor of its own: the original may be closed, and its number used again, at any moment.
+        with socket.socket(fileno=os.dup(accepted.fd)) as connection:
+            if os.fstat(connection.fileno()).st_ino == accepted.inode:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _look(fd: int, inode: int, port: int, found: Sockets) -> None:
+    with _borrowed(fd) as connection:
+        address = connection.getsockname()
+        if not isinstance(address, tuple) or address[1] != port:
+            return
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            found.listening.append(fd)
+            return
+        host, peer_port = connection.getpeername()[:2]
+    # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
+    host = host.removeprefix("::ffff:")
+    peer = f"ipv6:[{host}]:{peer_port}" if ":" in host else f"ipv4:{host}:{peer_port}"
+    found.accepted.append(Accepted(fd, inode, host, peer))
+
+
+@contextlib.contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """A socket object for a descriptor that is another's, and stays open."""
+    connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fileno=fd)
+    try:
+        yield connection
+    finally:
+        connection.detach()
