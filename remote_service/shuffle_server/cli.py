@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from shuffle_api.errors import ShuffleError, ShuttingDown
-from shuffle_api.options import parse_options
+from shuffle_api.options import environment_variable, parse_options
 from shuffle_server import __version__
 from shuffle_server.drain_command import add_drain
 from shuffle_server.options import ServerOptions, options_of
@@ -78,7 +78,8 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.store.private import keep_private
 
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
-    options = parse_options(ServerOptions, given)
+    taken = {environment_variable(row.name) for row in options_of(role)}
+    options = parse_options(ServerOptions, given, {name: os.environ[name] for name in taken & os.environ.keys()})
     set_up_logging(options.log_format, options.log_level)
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event

@@ -142,7 +142,19 @@ class ServerOptions:
         help="file with the certificates (PEM) of who signed those of the cluster's servers, for TLS among them",
     )
     secret_file: str = option(
-        "", help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it"
+        "",
+        help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it. With several,"
+        " one on each line, the first makes tokens and those of all are taken; it is read again when it changes",
+    )
+    revoked_file: str = option(
+        "",
+        help="file with the names of applications, one on each line, whose tokens are refused; it is read again when it"
+        " changes",
+    )
+    token_file: str = option(
+        "",
+        help="file with this worker's own token, of flight-shuffle token --worker, instead of --secret-file: the master"
+        " is asked about the tokens of others; it is read again when it changes",
     )
     control_threads: int = option(16, minimum=1, help="control requests served at once")
     log_format: str = option(
@@ -156,11 +168,13 @@ class ServerOptions:
 FOR_WORKERS = frozenset(
     (
         "master",
+        "token_file",
         "data_listen",
         "memory",
         "free_floor",
         "app_max_bytes",
         "tier",
+        "tier_file",
         "tier_after",
         "merge_below",
         "recycle",
@@ -174,6 +188,7 @@ FOR_MASTERS = frozenset(
     (
         "listen",
         "metadata",
+        "metadata_file",
         "app_max_shuffles",
         "shuffle_max_blocks",
         "app_timeout",
@@ -195,4 +210,4 @@ def options_of(role: str) -> list[OptionRow]:
             for row in rows
             if row.name not in FOR_MASTERS
         ]
-    return [row for row in rows if row.name not in ("master", "metadata")]
+    return [row for row in rows if row.name not in ("master", "token_file", "metadata", "metadata_file")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -10,9 +10,10 @@ import grpc
 from shuffle_api.errors import PermissionDenied, ShuffleError, Unauthenticated
 from shuffle_server.master.refusal import refuse
 from shuffle_server.master.wrapping import Serve, behavior_of, wrapped
-from shuffle_transport.security import APP_HEADER, TOKEN_HEADER, Principal, authenticate
+from shuffle_server.proto import registry_pb2 as registry_pb
+from shuffle_transport.security import APP_HEADER, TOKEN_HEADER, Authenticate, Principal
 
-# Which application a request is about. A method that is not in here is served to the cluster's token only.
+# Which application a request is about. A method that is in none of these tables is served to the cluster's token only.
 APP_OF: dict[str, Callable[[Any], str]] = {
     "RegisterApp": lambda request: request.app,
     "Heartbeat": lambda request: request.app,
@@ -24,15 +25,28 @@ APP_OF: dict[str, Callable[[Any], str]] = {
     "ReportLost": lambda request: request.shuffle.app,
     "Watch": lambda request: request.shuffle.app,
 }
+# In the name of which workers a request is made. A worker's token is good for these, and for looking outputs up.
+WORKERS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
+    "Join": lambda request: (request.worker.id,),
+    "Beat": lambda request: (request.identity.worker, request.status.worker or request.identity.worker),
+    "Commits": lambda request: _of_commits(request),
+    "Held": lambda request: (request.worker,),
+    "Lose": lambda request: (request.identity.worker,),
+    "Release": lambda request: (request.identity.worker,),
+    "Drain": lambda request: (request.worker,),
+    "Leave": lambda request: (request.identity.worker,),
+}
+FOR_ANY_WORKER = frozenset(("Place", "Locate"))
 FOR_ANY_TOKEN = "Hello"
 FOR_OWN_APP = "Status"
 
 
 class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Lets a call through when its token is right and its request is about an application the token is for."""
+    """Lets a call through when its token is right and its request is about an application, or in the name of a worker,
+    that the token is for."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, authenticate: Authenticate) -> None:
+        self._authenticate = authenticate
 
     def intercept_service(
         self,
@@ -49,8 +63,11 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gen
         method = str(handler_call_details.method).rpartition("/")[2]
         inner = behavior_of(handler)
         if inner is None:
-            # Nothing that a stream asks for is looked at here, so it needs the token that may ask for anything.
-            return handler if principal.app is None else _refusing(_for_the_cluster(method), handler)
+            if principal.app is None:
+                return handler  # type: ignore[no-any-return]
+            if not principal.worker or method not in WORKERS_OF:
+                return _refusing(_for_the_cluster(method), handler)
+            return _checked_stream(handler, method, principal)
         return wrapped(handler, _checked(inner, method, principal))
 
     def _principal(self, details: grpc.HandlerCallDetails) -> Principal:
@@ -58,7 +75,7 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gen
         for key, value in details.invocation_metadata or ():
             if key in found:
                 found[key].append(value if isinstance(value, str) else "")
-        return authenticate(self._secret, found[TOKEN_HEADER], found[APP_HEADER])
+        return self._authenticate(found[TOKEN_HEADER], found[APP_HEADER])
 
 
 def _checked(inner: Serve, method: str, principal: Principal) -> Serve:
@@ -72,12 +89,34 @@ def _checked(inner: Serve, method: str, principal: Principal) -> Serve:
     return serve
 
 
+def _checked_stream(handler: Any, method: str, principal: Principal) -> grpc.RpcMethodHandler[Any, Any]:
+    """Every request of the stream is looked at, when it comes."""
+
+    def checked(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        for request in requests:
+            try:
+                check(method, request, principal)
+            except ShuffleError as error:
+                refuse(context, error)
+            yield request
+
+    def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        return handler.stream_stream(checked(requests, context), context)
+
+    return grpc.stream_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
+
+
 def check(method: str, request: Any, principal: Principal) -> None:
     """Narrow a question about all applications to the principal's own.
 
-    :raises PermissionDenied: the request is about an application that this principal may not act for.
+    :raises PermissionDenied: the request is about an application, or in the name of a worker, that this principal may
+        not act for.
     """
-    if principal.app is None or method == FOR_ANY_TOKEN:
+    if principal.app is None or method == FOR_ANY_TOKEN or (principal.worker and method in FOR_ANY_WORKER):
+        return
+    if principal.worker and method in WORKERS_OF:
+        for worker in WORKERS_OF[method](request):
+            principal.check_worker(worker)
         return
     if method == FOR_OWN_APP:
         request.app = request.app or principal.app
@@ -86,6 +125,14 @@ def check(method: str, request: Any, principal: Principal) -> None:
         principal.check(APP_OF[method](request))
     else:
         raise _for_the_cluster(method)
+
+
+def _of_commits(request: registry_pb.CommitRequest) -> Iterable[str]:
+    """Who commits, and where the outputs are said to lie."""
+    yield request.identity.worker
+    for commit in request.commits:
+        yield commit.output.worker
+        yield from commit.output.copies
 
 
 def _for_the_cluster(method: str) -> PermissionDenied:

@@ -346,7 +346,7 @@ def start_control(
             StreamThreads(),
             *around,
             DecodingInterceptor(),
-            *([TokenInterceptor(security.secret)] if security.secret else []),
+            *([TokenInterceptor(security.tokens.authenticate)] if security.tokens else []),
             *inside,
             ChangesInterceptor(threads),
         ],

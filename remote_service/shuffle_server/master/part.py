@@ -29,7 +29,7 @@ from shuffle_server.observe.calls import CallObserver, RequestFields
 from shuffle_server.observe.figures import MasterSources, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
-from shuffle_server.security import ServerSecurity, peer_credentials
+from shuffle_server.security import ServerSecurity
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class MasterPart:
         options = self._options
         address = parse_address(options.listen, "--listen", any_port=True)
         host = announced_host(options.advertise, address)
-        cluster = Cluster(self.membership, local, peer_credentials(options))
+        cluster = Cluster(self.membership, local, security.for_cluster())
         heartbeat = max(1, int(options.app_timeout / 4))
         bounds = options.app_max_shuffles, options.shuffle_max_blocks
         service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, *bounds)
