@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 
 from shuffle_api.errors import ShuffleError, ShuttingDown
@@ -78,8 +78,7 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.store.private import keep_private
 
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
-    taken = {environment_variable(row.name) for row in options_of(role)}
-    options = parse_options(ServerOptions, given, {name: os.environ[name] for name in taken & os.environ.keys()})
+    options = server_options(role, given, os.environ)
     set_up_logging(options.log_format, options.log_level)
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
@@ -118,6 +117,12 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     # Everything that must be closed is. Threads of cut streams and uploads may still be inside Arrow and gRPC, and at
     # the usual end of a process those free what such threads use.
     os._exit(status)
+
+
+def server_options(role: str, given: Mapping[str, str], environment: Mapping[str, str]) -> ServerOptions:
+    """The options of `flight-shuffle server`, `master` or `worker`. Raises what `parse_options` raises."""
+    taken = {environment_variable(row.name) for row in options_of(role)}
+    return parse_options(ServerOptions, given, {name: environment[name] for name in taken & environment.keys()})
 
 
 def _announce(ready: Sequence[tuple[str, str]]) -> bool:
