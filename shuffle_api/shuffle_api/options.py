@@ -55,8 +55,8 @@ def option(
 ) -> Any:
     """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given.
 
-    The value of a `secret` one, a text, is in no repr and no error. It is not taken from the environment when one of
-    the options `unless`, which stand for the same, is given.
+    The value of a `secret` one, a text, is in no repr and no error. The environment does not count for it when one of
+    the options `unless`, other ways to give the same, is given.
     """
     metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum, "secret": secret}
     metadata["unless"] = tuple(unless)

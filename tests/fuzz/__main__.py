@@ -1,7 +1,7 @@
 """Fuzzes what reads input of others and of disks: python -m tests.fuzz --minutes 10 [--target NAME ...] [--seed N]
 
-The time is divided among the targets. What is found is kept below tests/fuzz/corpus, from where
-tests/fuzz/test_fuzz.py reads it again each time: fix the code, and commit the file. Exit status 1 if anything is found.
+The time is divided among the targets. Findings are kept below tests/fuzz/corpus, from where tests/fuzz/test_fuzz.py
+reads them again each time: fix the code, and commit the file. Exit status 1 if anything is found.
 """
 
 # ruff: noqa: T201 - what it prints is what it is for

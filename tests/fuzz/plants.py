@@ -1,4 +1,4 @@
-"""Targets that go wrong on purpose: what fuzzing has to find."""
+"""Targets that go wrong on purpose, for fuzzing to find."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _HEAD = struct.Struct("<QQ")  # inputs so far, bytes of the one that is read
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that a target does not answer as it should, and what it does instead."""
+    """An input that a target does not answer as it should, and its answer."""
 
     target: str
     data: bytes

@@ -115,10 +115,10 @@ class Admission:
             if worker:
                 if not app and same_token(worker_token(secret, worker, expires), token):
                     return Principal("", worker)
+            elif app and same_token(app_token(secret, app, expires), token):  # first: it is of most calls
+                return Principal(app)
             elif same_token(cluster_token(secret, expires), token):
                 return ANYBODY
-            elif app and same_token(app_token(secret, app, expires), token):
-                return Principal(app)
         return None
 
 
