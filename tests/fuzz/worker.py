@@ -44,8 +44,8 @@ class Outputs:
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
         return list(self.won.values())
 
-    def shuffles(self) -> list[ShuffleSpec]:
-        return [SPEC]
+    def shuffles(self) -> list[ShuffleId]:
+        return [SPEC.id]
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         return self.won.setdefault(output.output.map, output)
