@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 
-LOOK_SHARE = 0.125
+LOOK_SHARE = 0.25
 """Of the time after which a silent peer is taken for dead: so much silence counts between two looks at most. What came
 while the process stood still is yet to be read."""
 
-LOOKS_PER_TIMEOUT = 16
+LOOKS_PER_TIMEOUT = 8
 """How often a decider looks in that time at least: more often than `LOOK_SHARE` asks for, so its clock is not slow."""
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
