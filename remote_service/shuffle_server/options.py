@@ -156,7 +156,24 @@ class ServerOptions:
         help="file with this worker's own token, of flight-shuffle token --worker, instead of --secret-file: the master"
         " is asked about the tokens of others; it is read again when it changes",
     )
-    control_threads: int = option(16, minimum=1, help="control requests served at once")
+    control_threads: int = option(
+        16, minimum=1, help="changes that the control endpoint works on at once, and as many queries"
+    )
+    control_calls: int = option(
+        1000,
+        minimum=8,
+        help="calls to the control endpoint that one host, or one application, may have under way; one in 64 of"
+        " them may wait for its message",
+    )
+    control_connections: int = option(
+        10_000,
+        minimum=8,
+        help="connections to the control endpoint, at most half of the files that the process may open; those beyond"
+        " are closed at once",
+    )
+    app_max_watches: int = option(
+        1000, minimum=1, help="streams of one application on which losses are watched; four times as many in all"
+    )
     log_format: str = option(
         "text", choices=("text", "json"), help="lines for people, or one JSON object per line (docs/operations.md)"
     )
@@ -190,10 +207,13 @@ FOR_MASTERS = frozenset(
         "metadata",
         "metadata_file",
         "app_max_shuffles",
+        "app_max_watches",
         "shuffle_max_blocks",
         "app_timeout",
         "worker_timeout",
         "control_threads",
+        "control_calls",
+        "control_connections",
         "snapshot_every",
     )
 )

@@ -114,6 +114,7 @@ class MasterServer:
         self._security = security = load_security(options)
         warn_of_strangers({parse_address(options.listen, "--listen", any_port=True).host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
+        raise_file_limit()
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
-
-from shuffle_api.errors import PermissionDenied, ShuffleError, Unauthenticated
-from shuffle_server.master.refusal import refuse
-from shuffle_server.master.wrapping import Serve, behavior_of, wrapped
+from shuffle_api.errors import PermissionDenied
 from shuffle_server.proto import registry_pb2 as registry_pb
 from shuffle_transport.security import APP_HEADER, TOKEN_HEADER, Authenticate, Principal
 
@@ -41,69 +37,13 @@ FOR_ANY_TOKEN = "Hello"
 FOR_OWN_APP = "Status"
 
 
-class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
-    """Lets a call through when its token is right and its request is about an application, or in the name of a worker,
-    that the token is for."""
-
-    def __init__(self, authenticate: Authenticate) -> None:
-        self._authenticate = authenticate
-
-    def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler[Any, Any] | None],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        handler: Any = continuation(handler_call_details)
-        try:
-            principal = self._principal(handler_call_details)
-        except Unauthenticated as error:
-            return _refusing(error, handler)
-        if handler is None:
-            return None
-        method = str(handler_call_details.method).rpartition("/")[2]
-        inner = behavior_of(handler)
-        if inner is None:
-            if principal.app is None:
-                return handler  # type: ignore[no-any-return]
-            if not principal.worker or method not in WORKERS_OF:
-                return _refusing(_for_the_cluster(method), handler)
-            return _checked_stream(handler, method, principal)
-        return wrapped(handler, _checked(inner, method, principal))
-
-    def _principal(self, details: grpc.HandlerCallDetails) -> Principal:
-        found: dict[str, list[str]] = {TOKEN_HEADER: [], APP_HEADER: []}
-        for key, value in details.invocation_metadata or ():
-            if key in found:
-                found[key].append(value if isinstance(value, str) else "")
-        return self._authenticate(found[TOKEN_HEADER], found[APP_HEADER])
-
-
-def _checked(inner: Serve, method: str, principal: Principal) -> Serve:
-    def serve(request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            check(method, request, principal)
-        except ShuffleError as error:
-            refuse(context, error)
-        return inner(request, context)
-
-    return serve
-
-
-def _checked_stream(handler: Any, method: str, principal: Principal) -> grpc.RpcMethodHandler[Any, Any]:
-    """Every request of the stream is looked at, when it comes."""
-
-    def checked(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        for request in requests:
-            try:
-                check(method, request, principal)
-            except ShuffleError as error:
-                refuse(context, error)
-            yield request
-
-    def serve(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        return handler.stream_stream(checked(requests, context), context)
-
-    return grpc.stream_stream_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
+def principal_of(authenticate: Authenticate, headers: Iterable[tuple[str, str | bytes]]) -> Principal:
+    """Whom a call comes from, by its headers. Raises Unauthenticated."""
+    found: dict[str, list[str]] = {TOKEN_HEADER: [], APP_HEADER: []}
+    for key, value in headers:
+        if key in found:
+            found[key].append(value if isinstance(value, str) else "")
+    return authenticate(found[TOKEN_HEADER], found[APP_HEADER])
 
 
 def check(method: str, request: Any, principal: Principal) -> None:
@@ -124,7 +64,7 @@ def check(method: str, request: Any, principal: Principal) -> None:
     elif method in APP_OF:
         principal.check(APP_OF[method](request))
     else:
-        raise _for_the_cluster(method)
+        raise PermissionDenied(f"{method} is for the cluster's token only")
 
 
 def _of_commits(request: registry_pb.CommitRequest) -> Iterable[str]:
@@ -133,18 +73,3 @@ def _of_commits(request: registry_pb.CommitRequest) -> Iterable[str]:
     for commit in request.commits:
         yield commit.output.worker
         yield from commit.output.copies
-
-
-def _for_the_cluster(method: str) -> PermissionDenied:
-    return PermissionDenied(f"{method} is for the cluster's token only")
-
-
-def _refusing(error: ShuffleError, handler: Any) -> grpc.RpcMethodHandler[Any, Any]:
-    """In place of `handler`, which may be a stream's, and None where there is no such method."""
-
-    def serve(request: Any, context: grpc.ServicerContext) -> Any:
-        refuse(context, error)
-
-    if handler is not None and handler.stream_stream is not None:
-        return grpc.stream_stream_rpc_method_handler(serve)
-    return grpc.unary_unary_rpc_method_handler(serve)
