@@ -17,7 +17,8 @@ from pathlib import Path
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
-from shuffle_server.master.control import ControlService, start_control
+from shuffle_server.master.control import ControlService
+from shuffle_server.master.endpoint import Limits, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     master = open_master(given.directory, given.log)
     service = ControlService(master, _Workers(), "bench", 60)
-    server, port = start_control(service, Membership(master, 60), "127.0.0.1", 0, threads=16)
+    server, port = start_control(service, Membership(master, 60), "127.0.0.1", 0, Limits())
     print(f"127.0.0.1:{port}", flush=True)
     sys.stdin.read()
     server.stop(1).wait()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -159,46 +159,19 @@ class RpcError(grpc.RpcError):
         return self._trailers
 
 
-class Context:
-    """A grpc.ServicerContext, as far as the product asks anything of it."""
-
-    def __init__(self) -> None:
-        self.trailers: Any = ()
-
-    def set_trailing_metadata(self, trailers: Any) -> None:
-        self.trailers = trailers
-
-    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        raise RpcError(code, details, self.trailers)
-
-    def is_active(self) -> bool:
-        return True
-
-    def add_callback(self, call: Callable[[], None]) -> bool:
-        return True
-
-    def cancel(self) -> None: ...
-    def peer(self) -> str:
-        return "simulated"
-
-
 class Server:
-    """A grpc.Server."""
+    """`shuffle_server.master.wire.Wire`: what a `Door` does with a request, without the calls around it."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self._methods: dict[str, Any] = {}
+    def __init__(self, door: Any, options: Any) -> None:
+        self._door = door
         self._address = ""
 
-    def add_generic_rpc_handlers(self, handlers: Any) -> None: ...
-    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        self._methods |= {f"/{service}/{name}": handler for name, handler in handlers.items()}
-
-    def add_insecure_port(self, address: str) -> int:
+    def listen(self, address: str, credentials: Any = None) -> int:
         self._address = Here.network.listen(address, self)
         return int(self._address.rpartition(":")[2])
 
     def start(self) -> None: ...
-    def stop(self, grace: float | None) -> Any:
+    def stop(self, grace: float) -> Any:
         import threading
 
         Here.network.silence(self._address, Here.scheduler.me().process)
@@ -207,22 +180,17 @@ class Server:
         return stopped
 
     def answer(self, path: str, request: bytes) -> bytes:
-        handler = self._methods[path]
-        decoded, context = handler.request_deserializer(request), Context()
+        from shuffle_server.master.refusal import refusal
+
+        method = self._door.methods[path]
         try:
-            if handler.unary_unary is not None:
-                reply = handler.unary_unary(decoded, context)
-            else:
-                reply = next(iter(handler.stream_stream(iter([decoded]), context)), None)
-                if reply is None:  # a server that stops ends its streams
-                    raise RpcError(grpc.StatusCode.CANCELLED, "the stream has ended")
-        except RpcError:
-            raise
+            answered: bytes = method.answer(request)
+        except ShuffleError as error:
+            raise RpcError(*refusal(error)) from None
         except Exception as error:  # as gRPC does; and it is looked for
             Here.scheduler.unexpected(Here.scheduler.me(), error)
             raise RpcError(grpc.StatusCode.UNKNOWN, str(error)) from error
-        Here.network.handled(path.rpartition("/")[2], decoded)
-        answered: bytes = handler.response_serializer(reply)
+        Here.network.handled(method.name, method.kind.FromString(request))
         return answered
 
 
@@ -352,6 +320,7 @@ class DataClient:
 def install() -> None:
     """Have the product's modules use all of these."""
     import shuffle_server.master.cluster
+    import shuffle_server.master.endpoint
     import shuffle_server.server
     import shuffle_server.worker.copier
     import shuffle_server.worker.part
@@ -361,7 +330,7 @@ def install() -> None:
         return Channel(address)
 
     for module, name, value in (
-        (grpc, "server", Server),
+        (shuffle_server.master.endpoint, "Wire", Server),
         (shuffle_transport.control_client, "grpc_channel", channel),
         (shuffle_server.master.cluster, "FlightClient", DataClient),
         (shuffle_server.worker.copier, "FlightClient", DataClient),

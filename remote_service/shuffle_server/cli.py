@@ -9,11 +9,11 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 
 from shuffle_api.errors import ShuffleError, ShuttingDown
-from shuffle_api.options import parse_options
+from shuffle_api.options import environment_variable, parse_options
 from shuffle_server import __version__
 from shuffle_server.drain_command import add_drain
 from shuffle_server.options import ServerOptions, options_of
@@ -78,7 +78,7 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.store.private import keep_private
 
     given = {name: value for name, value in vars(parsed).items() if name != "run"}
-    options = parse_options(ServerOptions, given)
+    options = server_options(role, given, os.environ)
     set_up_logging(options.log_format, options.log_level)
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
@@ -117,6 +117,12 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     # Everything that must be closed is. Threads of cut streams and uploads may still be inside Arrow and gRPC, and at
     # the usual end of a process those free what such threads use.
     os._exit(status)
+
+
+def server_options(role: str, given: Mapping[str, str], environment: Mapping[str, str]) -> ServerOptions:
+    """The options of `flight-shuffle server`, `master` or `worker`. Raises what `parse_options` raises."""
+    taken = {environment_variable(row.name) for row in options_of(role)}
+    return parse_options(ServerOptions, given, {name: environment[name] for name in taken & environment.keys()})
 
 
 def _announce(ready: Sequence[tuple[str, str]]) -> bool:

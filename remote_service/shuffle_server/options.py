@@ -158,9 +158,38 @@ class ServerOptions:
         help="file with the certificates (PEM) of who signed those of the cluster's servers, for TLS among them",
     )
     secret_file: str = option(
-        "", help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it"
+        "",
+        help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it. With several,"
+        " one on each line, the first makes tokens and those of all are taken; it is read again when it changes",
     )
-    control_threads: int = option(16, minimum=1, help="control requests served at once")
+    revoked_file: str = option(
+        "",
+        help="file with the names of applications, one on each line, whose tokens are refused; it is read again when it"
+        " changes",
+    )
+    token_file: str = option(
+        "",
+        help="file with this worker's own token, of flight-shuffle token --worker, instead of --secret-file: the master"
+        " is asked about the tokens of others; it is read again when it changes",
+    )
+    control_threads: int = option(
+        16, minimum=1, help="changes that the control endpoint works on at once, and as many queries"
+    )
+    control_calls: int = option(
+        1000,
+        minimum=8,
+        help="calls to the control endpoint that one host, or one application, may have under way; one in 64 of"
+        " them may wait for its message",
+    )
+    control_connections: int = option(
+        10_000,
+        minimum=8,
+        help="connections to the control endpoint, at most half of the files that the process may open; those beyond"
+        " are closed at once",
+    )
+    app_max_watches: int = option(
+        1000, minimum=1, help="streams of one application on which losses are watched; four times as many in all"
+    )
     log_format: str = option(
         "text", choices=("text", "json"), help="lines for people, or one JSON object per line (docs/operations.md)"
     )
@@ -172,12 +201,14 @@ class ServerOptions:
 FOR_WORKERS = frozenset(
     (
         "master",
+        "token_file",
         "data_listen",
         "memory",
         "free_floor",
         "app_max_bytes",
         "app_max_attempts",
         "tier",
+        "tier_file",
         "tier_after",
         "merge_below",
         "recycle",
@@ -193,11 +224,15 @@ FOR_MASTERS = frozenset(
     (
         "listen",
         "metadata",
+        "metadata_file",
         "app_max_shuffles",
+        "app_max_watches",
         "shuffle_max_blocks",
         "app_timeout",
         "worker_timeout",
         "control_threads",
+        "control_calls",
+        "control_connections",
         "snapshot_every",
     )
 )
@@ -214,4 +249,4 @@ def options_of(role: str) -> list[OptionRow]:
             for row in rows
             if row.name not in FOR_MASTERS
         ]
-    return [row for row in rows if row.name not in ("master", "metadata")]
+    return [row for row in rows if row.name not in ("master", "token_file", "metadata", "metadata_file")]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.options import ServerOptions
-from shuffle_transport.credential_files import load_keyring, read_certificates, read_pair, read_secret
-from shuffle_transport.security import Credentials
+from shuffle_server.tokens import AskedTokens, SecretTokens, ServerTokens
+from shuffle_transport.credential_files import client_tls, read_certificates, read_pair
+from shuffle_transport.security import Credentials, RenewedCredentials, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +27,34 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """How both endpoints speak (`tls` None: in plain text), and the secret behind the tokens (empty: none wanted)."""
+    """How both endpoints speak (`tls` None: in plain text), the tokens that they want (None: none), and how TLS is
+    spoken to other servers of the cluster (`peers` None: not). `close` it at the end."""
 
     tls: ServerTls | None = None
-    secret: bytes = field(default=b"", repr=False)
+    tokens: ServerTokens | None = None
+    peers: TlsFiles | None = None
+
+    def for_cluster(self) -> Credentials:
+        """What this server shows to others of its cluster."""
+        if self.tokens is None:
+            return Credentials(tls=self.peers)
+        return RenewedCredentials(tls=self.peers, renewed=self.tokens.of_cluster)
+
+    def for_worker(self, worker: str) -> Credentials:
+        """What the worker of this id shows to its master and to other workers."""
+        if self.tokens is None:
+            return Credentials(tls=self.peers)
+        return RenewedCredentials(tls=self.peers, renewed=partial(self.tokens.of_worker, worker))
+
+    def start(self) -> None:
+        """Read the files of secrets and tokens again when they change, from now on."""
+        if self.tokens is not None:
+            self.tokens.start()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self.tokens is not None:
+            self.tokens.close()
 
 
 OPEN = ServerSecurity()
@@ -45,7 +71,29 @@ def load_security(options: ServerOptions) -> ServerSecurity:
             f"tls_client_ca {options.tls_client_ca} is given without tls_cert and tls_key",
             remedy="add the server's own certificate and key: clients show theirs only over TLS",
         )
-    return ServerSecurity(tls, read_secret(options.secret_file) if options.secret_file else b"")
+    peers = client_tls(options.tls_ca, options.tls_cert, options.tls_key) if options.tls_ca else None
+    return ServerSecurity(tls, _tokens(options, peers), peers)
+
+
+def _tokens(options: ServerOptions, peers: TlsFiles | None) -> ServerTokens | None:
+    if options.secret_file and options.token_file:
+        raise InvalidArgument(
+            "both secret_file and token_file are given",
+            remedy="one is enough: a worker with the secret makes its own token of it",
+        )
+    if options.revoked_file and not options.secret_file:
+        raise InvalidArgument(
+            f"revoked_file {options.revoked_file} is given without secret_file",
+            remedy="add the secret; a worker with a token_file instead asks its master, which has both",
+        )
+    if options.token_file and not options.master:
+        raise InvalidArgument(
+            f"token_file {options.token_file} is given where there is no master to ask",
+            remedy="only a worker does without the secret: give secret_file",
+        )
+    if options.token_file:
+        return AskedTokens(options.token_file, options.master, peers)
+    return SecretTokens(options.secret_file, options.revoked_file) if options.secret_file else None
 
 
 def warn_of_strangers(hosts: set[str], security: ServerSecurity) -> None:
@@ -53,7 +101,7 @@ def warn_of_strangers(hosts: set[str], security: ServerSecurity) -> None:
     reachable = ", ".join(sorted(host for host in hosts if not is_loopback(host)))
     if not reachable:
         return
-    if not security.secret:
+    if security.tokens is None:
         log.warning(
             "listening on %s without --secret-file: whoever reaches this server may read and delete the data of every"
             " application (docs/security.md)",
@@ -72,9 +120,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def peer_credentials(options: ServerOptions) -> Credentials:
-    """What this server shows to others of its cluster. Raises InvalidArgument naming what is wrong."""
-    pair = {"tls_cert": options.tls_cert, "tls_key": options.tls_key} if options.tls_ca else {}
-    return load_keyring(tls_ca=options.tls_ca, secret_file=options.secret_file, **pair).for_cluster()

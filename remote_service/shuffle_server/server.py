@@ -21,7 +21,7 @@ from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.log_context import log_context
 from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions
-from shuffle_server.security import load_security, peer_credentials, warn_of_strangers
+from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
 from shuffle_server.worker.announce import announce, announce_local
 from shuffle_server.worker.coordinator import LocalCoordinator
@@ -58,12 +58,14 @@ class Server:
 
     def __init__(self, options: ServerOptions) -> None:
         listen, data_listen = parse_address(options.listen, "--listen", any_port=True), data_address(options)
-        security = load_security(options)
+        self._security = security = load_security(options)
         warn_of_strangers({listen.host, data_listen.host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         raise_file_limit()
         with ExitStack() as undo:  # what is to be closed if it cannot start
             undo.callback(_unlock, self._locks)
+            undo.callback(security.close)
+            security.start()
             self._observation = Observation(options.metrics_listen)
             undo.callback(self._observation.close)
             self._data = WorkerPart(options, self._observation.instruments)
@@ -100,6 +102,7 @@ class Server:
         self._observation.close()
         self._data.close()
         self._control.close()
+        self._security.close()
         _unlock(self._locks)
         return ended
 
@@ -108,11 +111,14 @@ class MasterServer:
     """A master without a worker. Raises as `Server` does; ShuttingDown if it was to stop before it led (`stopping`)."""
 
     def __init__(self, options: ServerOptions, stopping: Callable[[], bool] = lambda: False) -> None:
-        security = load_security(options)
+        self._security = security = load_security(options)
         warn_of_strangers({parse_address(options.listen, "--listen", any_port=True).host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
+        raise_file_limit()
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
+            undo.callback(security.close)
+            security.start()
             self._observation = Observation(options.metrics_listen, MASTER)
             undo.callback(self._observation.close)
             self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
@@ -131,6 +137,7 @@ class MasterServer:
         self._housekeeper.stop()
         self._observation.close()
         self._control.close()
+        self._security.close()
         _unlock(self._locks)
         return True
 
@@ -139,7 +146,7 @@ class WorkerServer:
     """A worker of a master elsewhere. Raises as `Server` does, and ServerUnreachable when the master stays away."""
 
     def __init__(self, options: ServerOptions) -> None:
-        security, credentials = load_security(options), peer_credentials(options)
+        self._security = security = load_security(options)
         warn_of_strangers({data_address(options).host}, security)
         roots = split_directories(options.data_dir)
         root = roots[0]
@@ -147,10 +154,12 @@ class WorkerServer:
         raise_file_limit()
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
+            undo.callback(security.close)
+            security.start()
             self._observation = Observation(options.metrics_listen, WORKER)
             undo.callback(self._observation.close)
             self._data = WorkerPart(options, self._observation.instruments)
-            store = self._data.store
+            store, credentials = self._data.store, security.for_worker(self._data.id)
             found = list(store.recover())
             self._member = Member(
                 options.master,
@@ -213,6 +222,7 @@ class WorkerServer:
         self._member.close()
         self._coordinator.close()
         self._data.close()
+        self._security.close()
         _unlock(self._locks)
         return ended
 

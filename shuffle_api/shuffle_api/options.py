@@ -7,6 +7,10 @@
 
     parse_options(ReadOptions, {"window": "64m", "timeout": "1500ms"})
 
+Arguments of a program are seen by every user of the machine (`ps`) and end up in histories and logs. So the value of
+an option that is `secret`, say `token`, may also come from a private file, by the option `token_file`, or from the
+environment variable `FLIGHT_SHUFFLE_TOKEN`, where the program lets options be taken from there.
+
 A field's type (str, int, float or bool, each perhaps `| None`) and its unit say which texts it takes:
 unit "bytes" takes sizes (`64m`, powers of 1024), unit "seconds" takes durations (`500ms`, `30s`, `5min`, `2h`).
 """
@@ -22,11 +26,14 @@ from dataclasses import MISSING, Field, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from shuffle_api.errors import InvalidArgument, UnknownOption
+from shuffle_api.private_file import read_private
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+
+NO_ENVIRONMENT: Mapping[str, str] = types.MappingProxyType({})
 
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)")
 _SIZES = {"": 1, "b": 1} | {
@@ -44,12 +51,15 @@ def option(
     choices: Sequence[str] = (),
     minimum: float | None = None,
     secret: bool = False,
+    unless: Sequence[str] = (),
 ) -> Any:
     """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given.
 
-    The value of a `secret` one is in no repr and no error.
+    The value of a `secret` one, a text, is in no repr and no error. The environment does not count for it when one of
+    the options `unless`, other ways to give the same, is given.
     """
     metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum, "secret": secret}
+    metadata["unless"] = tuple(unless)
     return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
@@ -65,16 +75,23 @@ class OptionRow:
     help: str
 
 
-def parse_options(cls: type[T], given: Mapping[str, str | int | float | bool]) -> T:
+def parse_options(
+    cls: type[T], given: Mapping[str, str | int | float | bool], environment: Mapping[str, str] = NO_ENVIRONMENT
+) -> T:
     """An instance of the dataclass `cls` with `given` in place of its defaults.
 
-    :raises UnknownOption: a key that is no field of `cls`; lists those that are.
-    :raises InvalidArgument: a value that does not fit, or a required option that is not given.
+    :param environment: where the values of secret options may come from.
+    :raises UnknownOption: a key that is no option of `cls`; lists those that are.
+    :raises InvalidArgument: a value that does not fit, a file that cannot be used, or a required option that is not
+        given.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in given:
-        if name not in fields:
-            raise UnknownOption(name, fields)
+        if name not in fields and name not in map(file_option, _secret(cls)):
+            raise UnknownOption(name, [*fields, *map(file_option, _secret(cls))])
+    given = dict(given)
+    for name in _secret(cls):
+        _take_secret(fields[name], given, environment)
     missing = [field.name for field in fields.values() if _required(field) and field.name not in given]
     if missing:
         raise InvalidArgument(f"option {missing[0]!r} is required", remedy=f"set it: {_help(fields[missing[0]])}")
@@ -85,16 +102,52 @@ def parse_options(cls: type[T], given: Mapping[str, str | int | float | bool]) -
 def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
     """The options of the dataclass `cls` in the order of its fields, for documentation and `--help`."""
     hints = get_type_hints(cls)
-    return [
-        OptionRow(
-            name=field.name,
-            type=" | ".join(field.metadata.get("choices", ())) or _plain_type(hints[field.name]).__name__,
-            default="required" if _required(field) else _show(_default(field)),
-            unit=field.metadata.get("unit", ""),
-            help=_help(field),
+    rows = []
+    for field in dataclasses.fields(cls):
+        rows.append(
+            OptionRow(
+                name=field.name,
+                type=" | ".join(field.metadata.get("choices", ())) or _plain_type(hints[field.name]).__name__,
+                default="required" if _required(field) else _show(_default(field)),
+                unit=field.metadata.get("unit", ""),
+                help=_help(field),
+            )
         )
-        for field in dataclasses.fields(cls)
-    ]
+        if field.metadata.get("secret"):
+            text = f"private file that holds {field.name}, which every user of the machine would see among arguments;"
+            text += f" where neither is given it is the environment variable {environment_variable(field.name)}"
+            rows.append(OptionRow(file_option(field.name), "str", "", "", text))
+    return rows
+
+
+def file_option(name: str) -> str:
+    """The option by which the secret option `name` is taken from a file."""
+    return f"{name}_file"
+
+
+def environment_variable(name: str) -> str:
+    """The environment variable that holds the secret option `name`."""
+    return f"FLIGHT_SHUFFLE_{name.upper()}"
+
+
+def _secret(cls: type[DataclassInstance]) -> list[str]:
+    return [field.name for field in dataclasses.fields(cls) if field.metadata.get("secret")]
+
+
+def _take_secret(field: Field[Any], given: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Put the value of a secret option into `given`, from where it is."""
+    name, file = field.name, file_option(field.name)
+    path = given.pop(file, "")
+    if path and given.get(name):
+        raise InvalidArgument(f"both {name} and {file} are given", remedy="one is enough: leave out the other")
+    if path:
+        given[name] = read_private(str(path), file).decode("utf-8", "replace").strip()
+        if not given[name]:
+            raise InvalidArgument(f"{file} {path} is empty", remedy=f"write {name} into it")
+    elif not any(given.get(other) for other in (name, *field.metadata["unless"])):
+        found = environment.get(environment_variable(name), "").strip()
+        if found:
+            given[name] = found
 
 
 def parse_size(text: str) -> int:

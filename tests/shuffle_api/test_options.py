@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,6 +144,14 @@ def test_table_has_a_row_per_option_in_order() -> None:
         OptionRow("limit", "int", "", "bytes", "quota"),
         OptionRow("tags", "str", "none", "", ""),
         OptionRow("token", "str", "", "", "what nobody may see"),
+        OptionRow(
+            "token_file",
+            "str",
+            "",
+            "",
+            "private file that holds token, which every user of the machine would see among arguments; where neither is"
+            " given it is the environment variable FLIGHT_SHUFFLE_TOKEN",
+        ),
     ]
 
 
@@ -153,3 +162,48 @@ def test_option_of_a_type_that_texts_cannot_give_is_a_programming_error() -> Non
 
     with pytest.raises(TypeError, match="list"):
         options_table(Bad)
+
+
+def private(path: Path, text: str, mode: int = 0o600) -> str:
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_secret_comes_from_the_option_its_file_or_the_environment(tmp_path: Path) -> None:
+    environment = {"FLIGHT_SHUFFLE_TOKEN": "of the environment\n", "FLIGHT_SHUFFLE_CODEC": "none"}
+    given: dict[str, str | int | float | bool] = {"server": "h:1"}
+    file = {"token_file": private(tmp_path / "t", " of the file\n")}
+    assert parse_options(Options, given | {"token": "given"}, environment).token == "given"
+    assert parse_options(Options, given | file, environment).token == "of the file"
+    assert parse_options(Options, given, environment) == Options(server="h:1", token="of the environment")
+    assert parse_options(Options, given | {"token": "", "token_file": ""}, environment).token == "of the environment"
+    assert parse_options(Options, given).token == ""
+
+
+def test_the_environment_does_not_count_where_another_option_stands_for_the_same() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Either:
+        file: str = option("", help="")
+        token: str = option("", secret=True, unless=("file",), help="")
+
+    environment = {"FLIGHT_SHUFFLE_TOKEN": "t"}
+    assert parse_options(Either, {"file": "f"}, environment).token == ""
+    assert parse_options(Either, {"file": ""}, environment).token == "t"
+    assert parse_options(Either, {"file": "f", "token": "given"}, environment).token == "given"
+
+
+def test_a_file_with_a_secret_is_private_and_says_something(tmp_path: Path) -> None:
+    for text, mode, words in (
+        ("4711", 0o644, "token_file .*/t may be read or written by other users .mode 0644.*chmod 600"),
+        ("\n", 0o600, "token_file .*/t is empty"),
+    ):
+        with pytest.raises(InvalidArgument, match=words) as refused:
+            parse(token_file=private(tmp_path / "t", text, mode))
+        assert "4711" not in str(refused.value)
+    with pytest.raises(InvalidArgument, match="token_file .*/none cannot be read"):
+        parse(token_file=str(tmp_path / "none"))
+    with pytest.raises(InvalidArgument, match="both token and token_file are given"):
+        parse(token="4711", token_file=private(tmp_path / "t", "4711"))
+    with pytest.raises(UnknownOption, match="token_file"):
+        parse(codec_file="x")

@@ -40,7 +40,8 @@ from shuffle_transport.exchange.stream import FlightStream
 from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import NO_CREDENTIALS, NO_KEYS, Credentials, Keyring, app_token
+from shuffle_transport.security import NO_CREDENTIALS, NO_KEYS, Credentials, Keyring
+from shuffle_transport.tokens import app_token
 from tests.certificates import make_party, make_secret
 
 WAIT = 30.0
@@ -285,7 +286,7 @@ def test_application_cannot_answer_anothers_call(secured: tuple[RelayProcess, Ke
 
 def test_task_admits_nobody_without_its_token_whatever_the_relay_does(relay: RelayProcess, task: Task) -> None:
     """The worker wants no tokens: then it is the task that asks for one."""
-    keys = Keyring(secret=SECRET)
+    keys = Keyring(secrets=(SECRET,))
     address = task(relay, "A", keys).address
     assert said(address, keys.for_app("A")) == "hello for A!"
     for credentials in (Credentials(), Credentials("A", "x" * 44), Credentials("A", app_token(SECRET, "B"))):

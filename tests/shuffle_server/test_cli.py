@@ -7,7 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from shuffle_server.cli import main, server_options
+from shuffle_server.options import ServerOptions
+from shuffle_server.server import MasterServer
+from shuffle_transport.tokens import app_token, cluster_token, expiry_of, worker_token
+
+SECRET = bytes(range(33, 65))
 
 
 def test_a_server_whose_ready_line_nobody_reads_ends_and_says_why(tmp_path: Path) -> None:
@@ -33,3 +43,69 @@ def test_a_server_that_is_told_to_stop_again_and_again_ends_in_order(tmp_path: P
             time.sleep(0.0005)
         server.kill()
     assert server.returncode == 0
+
+
+def test_secrets_of_a_role_come_from_files_and_the_environment_those_of_others_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "tier"
+    file.write_text("s3://key:secret@bucket/path\n")
+    file.chmod(0o600)
+    environment = {"FLIGHT_SHUFFLE_METADATA": "postgresql://u:p@h/d", "FLIGHT_SHUFFLE_TIER": "gs://bucket"}
+    given = {"data_dir": "d"}
+    assert server_options("server", given, environment) == ServerOptions(data_dir="d", tier="gs://bucket")
+    assert server_options("server", given | {"tier_file": str(file)}, environment).tier == "s3://key:secret@bucket/path"
+    assert server_options("master", given, environment) == ServerOptions("d", metadata="postgresql://u:p@h/d")
+    assert "s3:" not in repr(server_options("worker", given | {"tier_file": str(file)}, {}))
+
+
+@pytest.mark.parametrize(
+    ("whose", "make"),
+    [
+        (["--app", "a"], lambda expires: app_token(SECRET, "a", expires)),
+        (["--worker", "w-1"], lambda expires: worker_token(SECRET, "w-1", expires)),
+        (["--cluster"], lambda expires: cluster_token(SECRET, expires)),
+    ],
+)
+def test_tokens_are_printed_of_the_first_secret_and_expire_if_they_should(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], whose: list[str], make: Callable[[int], str]
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET + b"\n" + b"y" * 40)
+    file.chmod(0o600)
+    arguments = ["token", "--secret-file", str(file), *whose]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == make(0) + "\n"
+    before = int(time.time())
+    assert main([*arguments, "--valid", "12h"]) == 0
+    token = capsys.readouterr().out.strip()
+    assert before + 12 * 3600 <= expiry_of(token) <= time.time() + 12 * 3600
+    assert token == make(expiry_of(token))
+    for wrong in ("soon", "0s", "-1h", "99999999d"):
+        assert main([*arguments, f"--valid={wrong}"]) == 1
+        assert "--valid" in capsys.readouterr().err
+
+
+def test_a_worker_whose_id_no_header_takes_has_no_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    file.chmod(0o600)
+    for id in ("", "a b", "w\u00e4"):
+        assert main(["token", "--secret-file", str(file), "--worker", id]) == 1
+        assert "no worker's id" in capsys.readouterr().err
+
+
+def test_a_command_takes_its_token_from_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret_file = tmp_path / "secret"
+    secret_file.write_bytes(SECRET)
+    secret_file.chmod(0o600)
+    server = MasterServer(ServerOptions(str(tmp_path / "m"), "127.0.0.1:0", secret_file=str(secret_file)))
+    try:
+        monkeypatch.setenv("FLIGHT_SHUFFLE_TOKEN", cluster_token(SECRET))
+        assert main(["status", server.control_address]) == 0
+        assert "epoch" in capsys.readouterr().out
+        monkeypatch.setenv("FLIGHT_SHUFFLE_TOKEN", "wrong")
+        assert main(["status", server.control_address]) == 1
+        assert main(["status", server.control_address, "--secret-file", str(secret_file)]) == 0
+    finally:
+        server.stop()

@@ -193,12 +193,11 @@ def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
 def test_an_attempt_that_is_refused_is_not_there_after_a_restart_and_one_that_may_be_is_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The directory becomes read-only once the attempt has its name: it can be neither synced nor deleted."""
     store = Store(tmp_path, sync=True)
     store.add_shuffle(SPEC.id)
     staged, turn = stage(store)
-    fail_once(monkeypatch, os, "fsync", errno.EROFS)
-    fail_once(monkeypatch, os, "unlink", errno.EROFS)
+    for name in ("fsync", "unlink"):  # the directory becomes read-only once the attempt has its name
+        fail_once(monkeypatch, os, name, errno.EROFS)
     with pytest.raises(DeadlineExceeded, match="may be committed when this worker starts again"):
         store.publish(staged, turn)
     assert not store.catalog.holds(SPEC.id, OUTPUT)

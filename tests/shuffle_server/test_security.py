@@ -20,12 +20,13 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.master.auth import APP_OF, FOR_ANY_TOKEN, FOR_OWN_APP
 from shuffle_transport.connect import flight_connection, flight_options, grpc_channel
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Credentials, Keyring, app_token, cluster_token
+from shuffle_transport.security import Credentials, Keyring
+from shuffle_transport.tokens import app_token, cluster_token
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.secured import ABOUT_AN_APP, CONTROL, DATA, NOT_OFFERED, VERBS, Secured, do_put, key, refusal
 from tests.shuffle_server.test_server import run_cli
 
-WRONG = Keyring(secret=bytes(32))
+WRONG = Keyring(secrets=(bytes(32),))
 A_KEY = pb.ShuffleKey(app="A", shuffle=1)
 
 
@@ -81,7 +82,12 @@ def test_the_right_token_gets_as_far_as_without_tokens(secured: Secured, verb: s
         if verb in NOT_OFFERED:
             code, text = refusal(verb, secured, credentials, app)
             assert code in (None, ErrorCode.PERMISSION_DENIED)
-            refusals = ("NotImplemented", "for the cluster's token only", "unknown action", "authentication mechanism")
+            refusals = (
+                "NotImplemented",
+                "for the cluster's token and those of its workers only",
+                "unknown action",
+                "authentication mechanism",
+            )
             assert any(words in text for words in refusals)
         else:
             VERBS[verb](secured, credentials, app)

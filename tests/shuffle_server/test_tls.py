@@ -204,7 +204,7 @@ def start_here(directory: Path, *arguments: str) -> None:
         ({"tls_ca": "/no/such/file"}, "tls_ca /no/such/file cannot be read"),
         ({"token": "t", "secret_file": "SECRET"}, "both secret_file and token"),
         ({"token_file": "KEY"}, "holds no token"),
-        ({"token": "a b"}, "token holds no token"),
+        ({"token": "a b"}, "option token or token_file holds no token"),
     ],
 )
 def test_wrong_credentials_of_a_program_are_named_when_the_plugin_opens(

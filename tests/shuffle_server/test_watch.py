@@ -126,12 +126,12 @@ def test_a_watch_ends_when_the_shuffle_is_over_is_closed_or_its_plugin_is(scene:
     watch.close()
 
 
-def test_watches_leave_the_threads_of_other_calls_alone_and_too_many_are_refused(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shuffle_server.master.watching, "MAX_WATCHES", 40)
+def test_watches_leave_the_threads_of_other_calls_alone_and_too_many_are_refused() -> None:
     request = pb.WatchRequest(shuffle=messages.key_of(SHUFFLE))
-    with closing(ControlClient(scene.address, client="test", timeout=60)) as client:
+    with (
+        closing(Scene(watches=40)) as scene,
+        closing(ControlClient(scene.address, client="test", timeout=60)) as client,
+    ):
         streams = [client.stream("Watch", request) for _ in range(40)]  # the server has 16 threads
         replies = [iter(stream) for stream in streams]
         for each in replies:

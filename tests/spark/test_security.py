@@ -15,7 +15,7 @@ from bench.spark_driver import JobFailed, SparkDriver
 from shuffle_api.ids import name_of
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.credential_files import load_keyring
-from shuffle_transport.security import app_token
+from shuffle_transport.tokens import app_token
 from tests.certificates import Party, make_party, make_secret
 from tests.spark import held, jobs, observe
 from tests.spark.conftest import StartDriver, pushed_bytes

@@ -78,7 +78,7 @@ class ControlClient:
         )
         self.address = ",".join(map(str, addresses))
         self._client, self._timeout, self._retry = client, timeout, retry
-        self._tls, self._headers = credentials.tls, credentials.headers()
+        self._tls, self._credentials = credentials.tls, credentials
         channels = [grpc_channel(str(each), credentials.tls) for each in addresses]
         self._masters = [
             _Master(each, channel, stub(channel)) for each, channel in zip(addresses, channels, strict=True)
@@ -107,15 +107,16 @@ class ControlClient:
             return self._greet(version - 1)
         return reply
 
-    def call(self, method: str, request: Message) -> Any:
-        """The reply to one request.
+    def call(self, method: str, request: Message, credentials: Credentials | None = None) -> Any:
+        """The reply to one request; `credentials`: who asks this one, if it is somebody else.
 
         Raises the typed error that the server sent, ServerUnreachable, DeadlineExceeded, ProtocolMismatch when what
         answers is no Flight Shuffle server, Unauthenticated when its certificate is not to be trusted, or
         InvalidArgument in a process forked from one that has used gRPC.
         """
+        headers = (credentials or self._credentials).headers()
         return self.attempt(
-            method, lambda: getattr(self._master.stub, method)(request, timeout=self._timeout, metadata=self._headers)
+            method, lambda: getattr(self._master.stub, method)(request, timeout=self._timeout, metadata=headers)
         )
 
     def open(self, method: str, requests: Iterator[Message]) -> Any:
@@ -123,7 +124,7 @@ class ControlClient:
         grpc.RpcError where it fails (see `attempt`).
         """
         use_grpc()
-        return getattr(self._master.stub, method)(requests, metadata=self._headers)
+        return getattr(self._master.stub, method)(requests, metadata=self._credentials.headers())
 
     def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
         """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as no master
@@ -162,7 +163,7 @@ class ControlClient:
         """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
         use_grpc()
         master = self._master
-        call = getattr(master.stub, method)(request, timeout=self._timeout, metadata=self._headers)
+        call = getattr(master.stub, method)(request, timeout=self._timeout, metadata=self._credentials.headers())
         return ControlStream(call, functools.partial(self._stream_failed, method=method, master=master))
 
     def close(self) -> None:

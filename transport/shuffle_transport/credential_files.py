@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import stat
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 
 from shuffle_api.errors import InvalidArgument
-from shuffle_transport.security import Keyring, TlsFiles, check_secret, check_token
+from shuffle_api.ids import check_app
+from shuffle_api.options import option
+from shuffle_api.private_file import check_mode, read_file, read_private
+from shuffle_transport.security import Keyring, TlsFiles, check_secrets
+from shuffle_transport.tokens import check_token
 
 CLIENT_OPTIONS = {
     "tls_ca": "file with the certificates (PEM) of who signed the server's; given: connections use TLS",
     "tls_cert": "file with this client's certificate (PEM), for a server that asks for one",
     "tls_key": "file with the private key (PEM) of tls_cert",
     "secret_file": "file with the cluster secret, from which tokens are derived; only for those who may act for all",
-    "token_file": "file with a token: of the application, or the cluster's",
-    "token": "a token itself, where a file is no choice",
+    "token": "a token: of the application, or the cluster's",
 }
 """The options by which a client is given its credentials, and what each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """These and no others, for a program that has nothing else to be told."""
+
+    tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
+    tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])
+    tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
+    secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
+    token: str = option("", secret=True, unless=("secret_file",), help=CLIENT_OPTIONS["token"])
 
 
 def load_keyring(
@@ -28,21 +41,15 @@ def load_keyring(
     tls_cert: str = "",
     tls_key: str = "",
     secret_file: str = "",
-    token_file: str = "",
     token: str = "",
 ) -> Keyring:
     """The values behind `CLIENT_OPTIONS`. Raises InvalidArgument naming the option or file that is wrong."""
-    given = [
-        name for name, value in (("secret_file", secret_file), ("token_file", token_file), ("token", token)) if value
-    ]
-    if len(given) > 1:
-        raise InvalidArgument(f"both {given[0]} and {given[1]} are given", remedy="one is enough: leave out the other")
-    if token_file:
-        token = read_private(token_file, "token_file").decode("utf-8", "replace")
+    if secret_file and token:
+        raise InvalidArgument("both secret_file and token are given", remedy="one is enough: leave out the other")
     return Keyring(
         client_tls(tls_ca, tls_cert, tls_key),
-        read_secret(secret_file) if secret_file else b"",
-        check_token(token, token_file or "token") if token else "",
+        read_secrets(secret_file) if secret_file else (),
+        check_token(token, "option token or token_file") if token else "",
     )
 
 
@@ -58,26 +65,24 @@ def client_tls(ca: str, cert: str, key: str) -> TlsFiles | None:
     return TlsFiles(read_certificates(ca, "tls_ca"), *(read_pair(cert, key) if cert or key else (b"", b"")))
 
 
-def read_secret(path: str) -> bytes:
-    """The cluster secret, without newlines at its end. Raises InvalidArgument: not private, not readable, too short."""
-    return check_secret(read_private(path, "secret_file"), path)
+def read_secrets(path: str) -> tuple[bytes, ...]:
+    """The cluster secrets, the one that makes tokens first. Raises InvalidArgument naming the file, or a line of it."""
+    return check_secrets(read_private(path, "secret_file"), path)
 
 
-def read_private(path: str, option: str) -> bytes:
-    """A file that no stranger may read or replace. Raises InvalidArgument naming it."""
-    data = _read(path, option)
-    mode = os.stat(path).st_mode
-    if mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise InvalidArgument(
-            f"{option} {path} may be read or written by other users (mode {stat.S_IMODE(mode):04o})",
-            remedy=f"chmod 600 {path}, and make a new one if somebody may have seen it",
-        )
-    return data
+def read_revoked(path: str) -> frozenset[str]:
+    """The names of applications in a file, one on each line. Raises InvalidArgument naming the file."""
+    text = read_file(path, "revoked_file").decode("utf-8", "replace")
+    check_mode(path, "revoked_file", stat.S_IWOTH | stat.S_IWGRP, "written", "see that it says what you want")
+    try:
+        return frozenset(check_app(line.strip()) for line in text.splitlines() if line.strip())
+    except InvalidArgument as error:
+        raise InvalidArgument(f"revoked_file {path}: {error.message}", remedy="one name on each line") from None
 
 
 def read_certificates(path: str, option: str) -> bytes:
     """One or more certificates (PEM). Raises InvalidArgument naming the file."""
-    data = _read(path, option)
+    data = read_file(path, option)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
@@ -95,7 +100,7 @@ def read_pair(cert: str, key: str) -> tuple[bytes, bytes]:
         raise InvalidArgument(
             f"{other} {cert or key} is given without {missing}", remedy=f"set {missing} too: they belong together"
         )
-    pair = read_certificates(cert, "tls_cert"), _read(key, "tls_key")
+    pair = read_certificates(cert, "tls_cert"), read_file(key, "tls_key")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_refuse_password(key))
     except ssl.SSLError as error:
@@ -118,12 +123,3 @@ def _refuse_password(key: str) -> Callable[[], str]:
         )
 
     return refuse
-
-
-def _read(path: str, option: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidArgument(
-            f"{option} {path} cannot be read: {error.strerror}", remedy=f"give {option} a file that this user may read"
-        ) from None

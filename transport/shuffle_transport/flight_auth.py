@@ -9,12 +9,9 @@ import pyarrow.flight as fl
 
 from shuffle_api.errors import ShuffleError, Unauthenticated
 from shuffle_transport import messages
-from shuffle_transport.security import ANYBODY, APP_HEADER, TOKEN_HEADER, Principal
+from shuffle_transport.security import ANYBODY, APP_HEADER, TOKEN_HEADER, Authenticate, Principal
 
 MIDDLEWARE = "token"
-
-Authenticate = Callable[[Sequence[str], Sequence[str]], Principal]
-"""Whom a call comes from, by the values of its headers `authorization` and `flight-shuffle-app`, or Unauthenticated."""
 
 
 class TokenMiddleware(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
@@ -32,13 +29,15 @@ class TokenMiddlewareFactory(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         self._authenticate, self._refused = authenticate, refused
 
     def start_call(self, info: fl.CallInfo, headers: Mapping[str, Sequence[Any]]) -> TokenMiddleware:
-        """Raises FlightUnauthenticatedError with the Error message as its extra info."""
+        """Raises FlightUnauthenticatedError, or FlightUnavailableError when nobody can say now whose the token is; with
+        the Error message as its extra info."""
         try:
             principal = self._authenticate(_texts(headers, TOKEN_HEADER), _texts(headers, APP_HEADER))
-        except Unauthenticated as error:
+        except ShuffleError as error:
             self._refused(error)
             extra = messages.error_message(error).SerializeToString()
-            raise fl.FlightUnauthenticatedError(str(error), extra_info=extra) from None
+            kind = fl.FlightUnauthenticatedError if isinstance(error, Unauthenticated) else fl.FlightUnavailableError
+            raise kind(str(error), extra_info=extra) from None
         return TokenMiddleware(principal)
 
 

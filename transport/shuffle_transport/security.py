@@ -1,79 +1,131 @@
-"""Who may ask for what, as pure rules: tokens derived from one cluster secret, the headers that carry them.
+"""Who may ask for what, as pure rules: the secrets and revocations of a server, the headers that carry tokens.
 
-A token is an HMAC of what it allows. So a server that has the secret knows every token without a list of them, and a
-process that has the token of one application can make no other: not that of another application, not the cluster's.
-
-    token of application A = base64url(HMAC-SHA256(secret, "flight-shuffle/1/app/" + A))
-    token of the cluster   = base64url(HMAC-SHA256(secret, "flight-shuffle/1/cluster"))
-
-Both are 44 ASCII characters, the padding included. Nothing in here shows a token in a repr or an error.
+Nothing in here shows a token in a repr or an error.
 """
 
 from __future__ import annotations
 
-import base64
-import hmac
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from shuffle_api.ids import name_of
+from shuffle_transport.tokens import (
+    app_token,
+    check_unexpired,
+    cluster_token,
+    expiry_of,
+    same_token,
+    worker_of,
+    worker_token,
+)
 
 SECRET_BYTES = 32
-"""Least length of the cluster secret: that of the hash."""
+"""Least length of a cluster secret: that of the hash."""
+
+MOST_SECRETS = 4
+"""In one file. A token that none of them has made is compared with what each of them makes."""
 
 TOKEN_HEADER = "authorization"
 APP_HEADER = "flight-shuffle-app"
 SCHEME = "Bearer"
 
-_APP_LABEL = b"flight-shuffle/1/app/"
-_CLUSTER_LABEL = b"flight-shuffle/1/cluster"
-
-
-def app_token(secret: bytes, app: str) -> str:
-    """The token that lets its holder act for application `app` and no other."""
-    return _token(secret, _APP_LABEL + app.encode())
-
-
-def cluster_token(secret: bytes) -> str:
-    """The token that lets its holder act for every application, and see them all."""
-    return _token(secret, _CLUSTER_LABEL)
-
-
-def _token(secret: bytes, label: bytes) -> str:
-    return base64.urlsafe_b64encode(hmac.digest(secret, label, "sha256")).decode()
-
-
-def same_token(expected: str, given: str) -> bool:
-    """Whether both are the same text; how long the answer takes says nothing of where they differ."""
-    return hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogateescape"))
-
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whom a request comes from: one application, or (None) somebody who may act for all of them."""
+    """Whom a request comes from: one application, one worker, or (`app` None) somebody who may act for all of them.
+
+    A worker's `app` is "", the name of no application.
+    """
 
     app: str | None = None
+    worker: str = ""
 
     def check(self, app: str) -> None:
         """:raises PermissionDenied: this principal may not act for `app`, an application or one run of it."""
-        if self.app is not None and self.app != name_of(app):
+        if self.app is not None and (self.worker or self.app != name_of(app)):
             raise PermissionDenied(
-                f"a request about application {app!r} with the token of application {self.app!r}",
+                f"a request about application {app!r} with the token of {self}",
                 remedy="use the token of the application that the request is about",
             )
+
+    def check_worker(self, worker: str) -> None:
+        """:raises PermissionDenied: this principal may not act as the worker of this id."""
+        if self.app is not None and (not self.worker or self.worker != worker):
+            raise PermissionDenied(
+                f"a request in the name of worker {worker!r} with the token of {self}",
+                remedy=f"flight-shuffle token --secret-file FILE --worker {worker or 'ID'} makes the token of a worker",
+            )
+
+    def check_member(self, what: str) -> None:
+        """:raises PermissionDenied: this is no worker of the cluster, and nobody who may act for it; names `what`."""
+        if self.app is not None and not self.worker:
+            raise PermissionDenied(
+                f"{what} are for the cluster's token and those of its workers only, not for that of {self}"
+            )
+
+    def __str__(self) -> str:
+        if self.app is None:
+            return "the cluster"
+        return f"worker {self.worker!r}" if self.worker else f"application {self.app!r}"
 
 
 ANYBODY = Principal()
 """Whom requests come from at a server without a secret: everybody may do everything."""
 
+Authenticate = Callable[[Sequence[str], Sequence[str]], Principal]
+"""Whom a call comes from, by the values of its headers `authorization` and `flight-shuffle-app`, or Unauthenticated."""
 
-def authenticate(secret: bytes, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
-    """Whom a call comes from, by the values of its headers `authorization` and `flight-shuffle-app`.
 
-    Without an application the token must be the cluster's; with one, that application's or the cluster's.
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whom a server lets in: holders of tokens made of any of its `secrets` (the first makes its own), except those of
+    applications that are `revoked`. `now`: the wall clock, by which tokens expire."""
 
-    :raises Unauthenticated: no token, several, or another one.
+    secrets: tuple[bytes, ...] = field(repr=False)
+    revoked: frozenset[str] = frozenset()
+    now: Callable[[], float] = time.time
+
+    def authenticate(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+        """Whom a call comes from, by the values of its headers `authorization` and `flight-shuffle-app`.
+
+        Without an application the token must be the cluster's or a worker's; with one, that application's or the
+        cluster's.
+
+        :raises Unauthenticated: no token, several, another one; one that is expired, or of a revoked application.
+        """
+        token, app = the_token(tokens, apps), apps[0] if apps else ""
+        expires = expiry_of(token)
+        principal = self._maker_of(token, app, expires)
+        if principal is None:
+            raise wrong_token(app)
+        check_unexpired(expires, self.now(), str(principal))
+        if app in self.revoked and principal.app == app:
+            raise Unauthenticated(
+                f"application {app!r} is revoked at this server",
+                remedy="its operator has listed it in --revoked-file; take it out there to let it in again",
+            )
+        return principal
+
+    def _maker_of(self, token: str, app: str, expires: int) -> Principal | None:
+        """Whose token this is. None: nobody's, or it is shown for another application."""
+        worker = worker_of(token)
+        for secret in self.secrets:
+            if worker:
+                if not app and same_token(worker_token(secret, worker, expires), token):
+                    return Principal("", worker)
+            elif app and same_token(app_token(secret, app, expires), token):  # first: it is of most calls
+                return Principal(app)
+            elif same_token(cluster_token(secret, expires), token):
+                return ANYBODY
+        return None
+
+
+def the_token(tokens: Sequence[str], apps: Sequence[str]) -> str:
+    """The one token among the headers of a call; "" if what is there is none.
+
+    :raises Unauthenticated: there is none, or one could not say whose it is.
     """
     if len(tokens) != 1 or len(apps) > 1:
         raise Unauthenticated(
@@ -81,13 +133,12 @@ def authenticate(secret: bytes, tokens: Sequence[str], apps: Sequence[str]) -> P
             remedy="this server wants a token: set secret_file, or token_file (docs/security.md)",
         )
     scheme, _, token = tokens[0].partition(" ")
-    app = apps[0] if apps else ""
-    if scheme.lower() == SCHEME.lower():
-        if same_token(cluster_token(secret), token):
-            return ANYBODY
-        if app and same_token(app_token(secret, app), token):
-            return Principal(app)
-    raise Unauthenticated(
+    return token if scheme.lower() == SCHEME.lower() else ""
+
+
+def wrong_token(app: str) -> Unauthenticated:
+    """Of a call for application `app`, or ("") for none."""
+    return Unauthenticated(
         f"the token is not that of application {app!r}" if app else "the token is not the cluster's",
         remedy="derive it from the secret file of this very server: flight-shuffle token --secret-file FILE"
         + (f" --app {app}" if app else " --cluster; the token of an application goes with its name"),
@@ -126,11 +177,24 @@ NO_CREDENTIALS = Credentials()
 
 
 @dataclass(frozen=True, slots=True)
+class RenewedCredentials(Credentials):
+    """Credentials of a server, whose secret may change: `renewed` is the token of this moment."""
+
+    renewed: Callable[[], str] = field(default=str, repr=False)
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return Credentials("", self.renewed(), self.tls).headers()
+
+
+@dataclass(frozen=True, slots=True)
 class Keyring:
-    """What a process was given to make credentials of: the cluster secret, one token, or neither; and TLS files."""
+    """What a process was given to make credentials of: cluster secrets, one token, or neither; and TLS files.
+
+    The first of the `secrets` makes tokens, those of all are admitted.
+    """
 
     tls: TlsFiles | None = None
-    secret: bytes = field(default=b"", repr=False)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
     token: str = field(default="", repr=False)
 
     def for_app(self, app: str) -> Credentials:
@@ -138,24 +202,26 @@ class Keyring:
         if not self.wants_tokens:
             return Credentials(tls=self.tls)
         app = name_of(app)
-        return Credentials(app, app_token(self.secret, app) if self.secret else self.token, self.tls)
+        return Credentials(app, app_token(self.secrets[0], app) if self.secrets else self.token, self.tls)
 
     def for_cluster(self) -> Credentials:
         """The credentials to act for all applications."""
-        return Credentials("", cluster_token(self.secret) if self.secret else self.token, self.tls)
+        return Credentials("", cluster_token(self.secrets[0]) if self.secrets else self.token, self.tls)
 
     def admit(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
-        """Whom a call to this process comes from, as `authenticate`, at a peer that need not have the secret.
+        """Whom a call to this process comes from, as `Admission`, at a peer that need not have a secret.
 
-        Who has one token knows no other: it admits those who show the same, for the application that they name.
+        Who has one token knows no other: it admits those who show the same, for the application that they name, until
+        it expires.
 
         :raises Unauthenticated: no token, several, or another one.
         """
-        if self.secret:
-            return authenticate(self.secret, tokens, apps)
+        if self.secrets:
+            return Admission(self.secrets).authenticate(tokens, apps)
         app = apps[0] if len(apps) == 1 else ""
         scheme, _, token = tokens[0].partition(" ") if len(tokens) == 1 else ("", "", "")
         if app and self.token and scheme.lower() == SCHEME.lower() and same_token(self.token, token):
+            check_unexpired(expiry_of(token), time.time(), f"application {app!r}")
             return Principal(app)
         raise Unauthenticated(
             f"the token is not the one of application {app!r} that this task has"
@@ -167,34 +233,27 @@ class Keyring:
     @property
     def wants_tokens(self) -> bool:
         """Who was given a secret or a token serves nobody without one."""
-        return bool(self.secret or self.token)
+        return bool(self.secrets or self.token)
 
 
 NO_KEYS = Keyring()
 
 
-def check_secret(secret: bytes, where: str) -> bytes:
-    """Return `secret` without newlines at its end.
+def check_secrets(text: bytes, where: str) -> tuple[bytes, ...]:
+    """The secrets in a file, one on each line that is not empty.
 
-    :raises InvalidArgument: it is shorter than 32 bytes; names `where` it comes from.
+    :raises InvalidArgument: there is none, there are too many, or one is shorter than 32 bytes; names `where`.
     """
-    secret = secret.rstrip(b"\r\n")
-    if len(secret) < SECRET_BYTES:
+    secrets = tuple(line for line in text.replace(b"\r", b"\n").split(b"\n") if line)
+    if len(secrets) > MOST_SECRETS:
         raise InvalidArgument(
-            f"the secret in {where} has {len(secret)} bytes, fewer than {SECRET_BYTES}",
-            remedy=f"make a good one: openssl rand -base64 48 > {where}",
+            f"{where} holds {len(secrets)} secrets, the most are {MOST_SECRETS}",
+            remedy="one on each line: the one that makes tokens, and those of which tokens are still in use",
         )
-    return secret
-
-
-def check_token(token: str, where: str) -> str:
-    """Return `token` without white space around it.
-
-    :raises InvalidArgument: it could not travel as a header; names `where` it comes from, not the token.
-    """
-    token = token.strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidArgument(
-            f"{where} holds no token", remedy="flight-shuffle token --secret-file FILE --app APP prints one"
-        )
-    return token
+    for number, secret in enumerate(secrets or (b"",), 1):
+        if len(secret) < SECRET_BYTES:
+            raise InvalidArgument(
+                f"the secret on line {number} of {where} has {len(secret)} bytes, fewer than {SECRET_BYTES}",
+                remedy=f"make a good one, which is a single line: openssl rand -base64 48 > {where}",
+            )
+    return secrets

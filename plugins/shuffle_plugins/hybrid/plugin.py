@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import uuid
 import weakref
@@ -58,7 +59,7 @@ class HybridShuffle(ShufflePlugin):
     mode = HYBRID
 
     def __init__(self, options: Options = NO_OPTIONS) -> None:
-        self._options = chosen = parse_options(HybridOptions, options)
+        self._options = chosen = parse_options(HybridOptions, options, os.environ)
         self._store = RemoteShuffle(chosen.store())
         self._live = Endpoint(chosen.live())
         self._keeper = Keeper(min(chosen.flush_timeout, chosen.wait / 4))

@@ -90,5 +90,4 @@ class PipelinedOptions:
         "", help="file with certificates (PEM): who connects needs one that one of these has signed"
     )
     secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
-    token_file: str = option("", help="file with the application's token")
-    token: str = option("", secret=True, help=CLIENT_OPTIONS["token"])
+    token: str = option("", secret=True, unless=("secret_file",), help="the application's token")

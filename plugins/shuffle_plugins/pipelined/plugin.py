@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 import weakref
@@ -49,7 +50,7 @@ class PipelinedShuffle(ShufflePlugin):
     mode = PIPELINED
 
     def __init__(self, options: Options = NO_OPTIONS) -> None:
-        self._options = parse_options(PipelinedOptions, options)
+        self._options = parse_options(PipelinedOptions, options, os.environ)
         self._endpoint = Endpoint(self._options)
         self._ticker = Ticker(self._options.flush_timeout)
         self._lock = threading.Lock()

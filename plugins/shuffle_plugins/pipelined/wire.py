@@ -39,7 +39,7 @@ def checked(parse: Callable[[], T], message: object) -> T:
     """
     try:
         return parse()
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         shown = repr(message)[:200]
         raise InvalidArgument(
             f"malformed message {shown}: {error!r}", remedy="use the same version of flight-shuffle on both sides"

@@ -69,5 +69,4 @@ class RemoteOptions:
     tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])
     tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
     secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
-    token_file: str = option("", help=CLIENT_OPTIONS["token_file"])
-    token: str = option("", secret=True, help=CLIENT_OPTIONS["token"])
+    token: str = option("", secret=True, unless=("secret_file",), help=CLIENT_OPTIONS["token"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import TypeVar
@@ -35,7 +36,7 @@ class RemoteShuffle(ShufflePlugin):
     mode = BLOCKING
 
     def __init__(self, options: Options = NO_OPTIONS) -> None:
-        self._options = parse_options(RemoteOptions, options)
+        self._options = parse_options(RemoteOptions, options, os.environ)
         get_codec(self._options.codec)
         if self._options.replicas > MAX_REPLICAS:
             raise InvalidArgument(f"option 'replicas' is {self._options.replicas}", remedy="use 1 or 2")

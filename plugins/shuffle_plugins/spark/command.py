@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.options import options_table
 from shuffle_plugins.spark.conf import FALLBACKS, FILES, FORMATS, conf_lines, spark_conf
-from shuffle_transport.credential_files import CLIENT_OPTIONS
+from shuffle_transport.credential_files import ClientOptions
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -28,8 +29,9 @@ def register(subparsers: Subparsers) -> None:
         default="auto",
         help="when Spark's own shuffle is used: if no server answers (auto, the default), never, or always",
     )
-    for name in FILES:
-        parser.add_argument(f"--{name.replace('_', '-')}", default="", metavar="FILE", help=CLIENT_OPTIONS[name])
+    for row in options_table(ClientOptions):
+        if row.name in FILES:
+            parser.add_argument(f"--{row.name.replace('_', '-')}", default="", metavar="FILE", help=row.help)
     parser.add_argument(
         "--option",
         action="append",

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-
-import grpc
 
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_server.master.auth import check
+from shuffle_server.master.committing import Asked
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership, check_present
-from shuffle_server.master.refusal import guard
-from shuffle_server.master.streams import OpenStreams
 from shuffle_server.master.summary import held_page, unregistered
 from shuffle_server.proto import registry_pb2 as pb
-from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
 
 MAX_COMMITS = 10_000
@@ -27,130 +24,131 @@ WORKER_PROTOCOL = 2  # the oldest version that a worker may speak
 RELEASED = "it was moved to another worker"
 
 
-class CommitService(rpc.ShuffleRegistryServicer):
-    """`flight_shuffle.registry.v1.ShuffleRegistry`."""
+class CommitService:
+    """`flight_shuffle.registry.v1.ShuffleRegistry`. Every method returns its reply or raises a ShuffleError."""
 
-    def __init__(self, master: Master, membership: Membership, streams: OpenStreams) -> None:
-        self._master, self._membership, self._streams = master, membership, streams
+    def __init__(self, master: Master, membership: Membership, sure: Callable[[], None] = lambda: None) -> None:
+        self._master, self._membership, self._sure = master, membership, sure
 
-    def Join(self, request: pb.JoinRequest, context: grpc.ServicerContext) -> pb.JoinReply:
-        def reply() -> pb.JoinReply:
-            worker = request.worker
-            # Workers of version 1 write files without a generation.
-            messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
-            info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
-            return pb.JoinReply(
-                known=self._membership.join(info, draining=worker.draining),
-                epoch=self._master.epoch,
-                beat_seconds=self._membership.beat_seconds,
-            )
+    def Join(self, request: pb.JoinRequest) -> pb.JoinReply:
+        worker = request.worker
+        # Workers of version 1 write files without a generation.
+        messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
+        info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
+        return pb.JoinReply(
+            known=self._membership.join(info, draining=worker.draining),
+            epoch=self._master.epoch,
+            beat_seconds=self._membership.beat_seconds,
+        )
 
-        return guard(context, reply)
-
-    def Beat(self, request: pb.BeatRequest, context: grpc.ServicerContext) -> pb.BeatReply:
-        def reply() -> pb.BeatReply:
-            who = request.identity
-            check_epoch(who.epoch, self._master.epoch)
-            draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
-            held = {messages.shuffle_id(key): key for key in request.shuffles}
-            gone = [held[id] for id in unregistered(self._master, held)]
-            self._master.settle()  # what is told to be over stays so
-            return pb.BeatReply(gone=gone, draining=draining)
-
-        return guard(context, reply)
-
-    def Release(self, request: pb.ReleaseRequest, context: grpc.ServicerContext) -> pb.ReleaseReply:
-        def reply() -> pb.ReleaseReply:
-            who = request.identity
-            check_epoch(who.epoch, self._master.epoch)
-            with self._master.lock:
-                check_present(self._master, who.worker, who.incarnation)
-            operations = [
-                LoseMapOutput(messages.shuffle_id(o.shuffle), messages.map_attempt(o.output), RELEASED, who.worker)
-                for o in request.outputs
-            ]
-            sure = self._membership.heard_of() - {who.worker}
-            outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
-            pairs = zip(request.outputs, outcomes, strict=True)
-            return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
-
-        return guard(context, reply)
-
-    def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
-        def reply() -> pb.DrainReply:
-            if self._membership.has_left(request.worker):
-                return pb.DrainReply(left=True)
-            self._membership.drain(request.worker)
-            status = self._membership.member(request.worker).status
-            with self._master.lock:
-                only, size = self._master.registry.only_at(request.worker)
-            others = len(self._membership.place())
-            return pb.DrainReply(
-                outputs=only,
-                bytes=size,
-                staged=status.staged_outputs,
-                pushes=status.open_pushes,
-                others=others,
-            )
-
-        return guard(context, reply)
-
-    def Leave(self, request: pb.LeaveRequest, context: grpc.ServicerContext) -> pb.LeaveReply:
-        def reply() -> pb.LeaveReply:
-            who = request.identity
-            check_epoch(who.epoch, self._master.epoch)
-            self._membership.leave_empty(who.worker, who.incarnation)
-            return pb.LeaveReply()
-
-        return guard(context, reply)
-
-    def Held(self, request: pb.HeldRequest, context: grpc.ServicerContext) -> pb.HeldReply:
-        def reply() -> pb.HeldReply:
-            page = held_page(self._master, request.worker, request.first, PAGE + 1)
-            return pb.HeldReply(
-                outputs=(
-                    pb.HeldOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output.output))
-                    for id, output in page[:PAGE]
-                ),
-                more=len(page) > PAGE,
-            )
-
-        return guard(context, reply)
-
-    def Lose(self, request: pb.LoseRequest, context: grpc.ServicerContext) -> pb.LoseReply:
-        def reply() -> pb.LoseReply:
-            who = request.identity
-            check_epoch(who.epoch, self._master.epoch)
-            with self._master.lock:
-                check_present(self._master, who.worker, who.incarnation)
-            for lost in request.outputs:
-                shuffle, output = messages.shuffle_id(lost.shuffle), messages.map_attempt(lost.output)
-                self._master.lose(shuffle, output, lost.reason, who.worker)
-            return pb.LoseReply()
-
-        return guard(context, reply)
-
-    def Commits(
-        self, request_iterator: Iterator[pb.CommitRequest], context: grpc.ServicerContext
-    ) -> Iterator[pb.CommitReply]:
-        for request in self._streams.requests(request_iterator, context):
-            yield guard(context, partial(self._commit, request))
-
-    def _commit(self, request: pb.CommitRequest) -> pb.CommitReply:
+    def Beat(self, request: pb.BeatRequest) -> pb.BeatReply:
         who = request.identity
         check_epoch(who.epoch, self._master.epoch)
-        if len(request.commits) > MAX_COMMITS:
-            raise InvalidArgument(
-                f"{len(request.commits)} commits in one request", remedy=f"send at most {MAX_COMMITS} at a time"
-            )
-        if who.worker:
-            with self._master.lock:
-                check_present(self._master, who.worker, who.incarnation)
-        commits = [
-            CommitMapOutput(messages.shuffle_id(each.shuffle), messages.map_output(each.output))
-            for each in request.commits
+        draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
+        held = {messages.shuffle_id(key): key for key in request.shuffles}
+        gone = [held[id] for id in unregistered(self._master, held)]
+        self._master.settle()  # what is told to be over stays so
+        return pb.BeatReply(gone=gone, draining=draining)
+
+    def Release(self, request: pb.ReleaseRequest) -> pb.ReleaseReply:
+        who = request.identity
+        check_epoch(who.epoch, self._master.epoch)
+        with self._master.lock:
+            check_present(self._master, who.worker, who.incarnation)
+        operations = [
+            LoseMapOutput(messages.shuffle_id(o.shuffle), messages.map_attempt(o.output), RELEASED, who.worker)
+            for o in request.outputs
         ]
-        return pb.CommitReply(results=map(_result, commit_all(self._master, commits)))
+        sure = self._membership.heard_of() - {who.worker}
+        outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
+        pairs = zip(request.outputs, outcomes, strict=True)
+        return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
+
+    def Drain(self, request: pb.DrainRequest) -> pb.DrainReply:
+        if self._membership.has_left(request.worker):
+            return pb.DrainReply(left=True)
+        self._membership.drain(request.worker)
+        status = self._membership.member(request.worker).status
+        with self._master.lock:
+            only, size = self._master.registry.only_at(request.worker)
+        others = len(self._membership.place())
+        return pb.DrainReply(
+            outputs=only,
+            bytes=size,
+            staged=status.staged_outputs,
+            pushes=status.open_pushes,
+            others=others,
+        )
+
+    def Leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
+        who = request.identity
+        check_epoch(who.epoch, self._master.epoch)
+        self._membership.leave_empty(who.worker, who.incarnation)
+        return pb.LeaveReply()
+
+    def Held(self, request: pb.HeldRequest) -> pb.HeldReply:
+        page = held_page(self._master, request.worker, request.first, PAGE + 1)
+        return pb.HeldReply(
+            outputs=(
+                pb.HeldOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output.output))
+                for id, output in page[:PAGE]
+            ),
+            more=len(page) > PAGE,
+        )
+
+    def Lose(self, request: pb.LoseRequest) -> pb.LoseReply:
+        who = request.identity
+        check_epoch(who.epoch, self._master.epoch)
+        with self._master.lock:
+            check_present(self._master, who.worker, who.incarnation)
+        for lost in request.outputs:
+            shuffle, output = messages.shuffle_id(lost.shuffle), messages.map_attempt(lost.output)
+            self._master.lose(shuffle, output, lost.reason, who.worker)
+        return pb.LoseReply()
+
+    def commits(self, asked: Sequence[Asked]) -> list[bytes | ShuffleError]:
+        """The replies to requests of `Commits`, in their order; all are decided with one wait for the log."""
+        self._sure()
+        parsed = [self._parsed(each) for each in asked]
+        try:
+            outcomes = iter(commit_all(self._master, [each for commits in parsed for each in _commits(commits)]))
+        except InvalidArgument:  # nothing has happened; it is the answer to one of them
+            if len(asked) > 1:
+                return [answer for each in asked for answer in self.commits([each])]
+            raise
+        return [
+            commits if isinstance(commits, ShuffleError) else _reply([next(outcomes) for _ in commits])
+            for commits in parsed
+        ]
+
+    def _parsed(self, asked: Asked) -> list[CommitMapOutput] | ShuffleError:
+        """What one request asks for, or why it is refused."""
+        try:
+            request = messages.parse(pb.CommitRequest, asked.data)
+            check("Commits", request, asked.principal)
+            who = request.identity
+            check_epoch(who.epoch, self._master.epoch)
+            if len(request.commits) > MAX_COMMITS:
+                raise InvalidArgument(
+                    f"{len(request.commits)} commits in one request", remedy=f"send at most {MAX_COMMITS} at a time"
+                )
+            if who.worker:
+                with self._master.lock:
+                    check_present(self._master, who.worker, who.incarnation)
+            return [
+                CommitMapOutput(messages.shuffle_id(each.shuffle), messages.map_output(each.output))
+                for each in request.commits
+            ]
+        except ShuffleError as error:
+            return error
+
+
+def _commits(parsed: list[CommitMapOutput] | ShuffleError) -> Sequence[CommitMapOutput]:
+    return () if isinstance(parsed, ShuffleError) else parsed
+
+
+def _reply(outcomes: Iterable[MapOutput | ShuffleError | None]) -> bytes:
+    return pb.CommitReply(results=map(_result, outcomes)).SerializeToString()
 
 
 def _check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:

@@ -1,17 +1,13 @@
-"""The gRPC control endpoint: requests become operations, values become replies, errors become typed statuses."""
+"""The control service: requests become operations, values become replies."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent import futures
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import grpc
-
-from shuffle_api.address import Address
 from shuffle_api.errors import (
     InvalidArgument,
     MapOutputLost,
@@ -23,23 +19,13 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
-from shuffle_server.master.auth import TokenInterceptor
-from shuffle_server.master.changing import RESERVED, ChangesInterceptor
-from shuffle_server.master.commit_control import CommitService
-from shuffle_server.master.decoding import DecodingInterceptor
 from shuffle_server.master.master import Master
-from shuffle_server.master.membership import Membership
 from shuffle_server.master.quota import check_quota
-from shuffle_server.master.refusal import guard
-from shuffle_server.master.streams import ControlServer, OpenStreams, StreamThreads
 from shuffle_server.master.summary import summary
-from shuffle_server.master.watching import Watchers
-from shuffle_server.proto import registry_pb2_grpc as registry_rpc
-from shuffle_server.security import OPEN, ServerSecurity, ServerTls
+from shuffle_server.master.watching import MAX_WATCHES, Watchers
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 
 PAGE = 1000  # map outputs per reply of Locate
 MAX_PAGE = 10_000
@@ -78,8 +64,8 @@ class Workers(Protocol):
         ...
 
 
-class ControlService(rpc.ShuffleControlServicer):
-    """`flight_shuffle.v1.ShuffleControl`. Every method raises typed errors; `guard` turns them into statuses."""
+class ControlService:
+    """`flight_shuffle.v1.ShuffleControl`. Every method returns its reply or raises a ShuffleError."""
 
     def __init__(
         self,
@@ -90,158 +76,128 @@ class ControlService(rpc.ShuffleControlServicer):
         states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
         max_shuffles: int = 0,
         max_blocks: int = 0,
+        max_watches: int = MAX_WATCHES,
     ) -> None:
         """`states`: memory, disks and streams of the workers, for Status; `max_shuffles`: per application, 0: any;
-        `max_blocks`: per shuffle, partitions times maps, 0: any.
+        `max_blocks`: per shuffle, partitions times maps, 0: any; `max_watches`: per application.
         """
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._max_shuffles, self._max_blocks = states, max_shuffles, max_blocks
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
-        self.watchers = Watchers(master, workers.workers)
+        self.watchers = Watchers(master, workers.workers, max_watches)
 
-    def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloReply:
-        def reply() -> pb.HelloReply:
-            oldest = request.oldest or request.protocol
-            version = messages.negotiate(request.protocol, oldest, request.client or "the client")
-            return pb.HelloReply(
-                protocol=version,
-                server=f"flight-shuffle/{self._version}",
-                epoch=self.master.epoch,
-                workers=self._worker_messages(),
-            )
+    def Hello(self, request: pb.HelloRequest) -> pb.HelloReply:
+        oldest = request.oldest or request.protocol
+        version = messages.negotiate(request.protocol, oldest, request.client or "the client")
+        return pb.HelloReply(
+            protocol=version,
+            server=f"flight-shuffle/{self._version}",
+            epoch=self.master.epoch,
+            workers=self._worker_messages(),
+        )
 
-        return guard(context, reply)
+    def RegisterApp(self, request: pb.RegisterAppRequest) -> pb.RegisterAppReply:
+        check_text("instance", request.instance)
+        check_text("name", request.name)
+        self.master.apply(RegisterApp(request.app, request.instance, request.name))
+        return pb.RegisterAppReply(
+            epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
+        )
 
-    def RegisterApp(self, request: pb.RegisterAppRequest, context: grpc.ServicerContext) -> pb.RegisterAppReply:
-        def reply() -> pb.RegisterAppReply:
-            check_text("instance", request.instance)
-            check_text("name", request.name)
-            self.master.apply(RegisterApp(request.app, request.instance, request.name))
-            return pb.RegisterAppReply(
-                epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
-            )
+    def Heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
+        self.master.heartbeat(request.app)
+        return pb.HeartbeatReply(epoch=self.master.epoch, workers=self._worker_messages())
 
-        return guard(context, reply)
+    def UnregisterApp(self, request: pb.UnregisterAppRequest) -> pb.UnregisterAppReply:
+        self.master.apply(UnregisterApp(request.app))
+        return pb.UnregisterAppReply()
 
-    def Heartbeat(self, request: pb.HeartbeatRequest, context: grpc.ServicerContext) -> pb.HeartbeatReply:
-        def reply() -> pb.HeartbeatReply:
-            self.master.heartbeat(request.app)
-            return pb.HeartbeatReply(epoch=self.master.epoch, workers=self._worker_messages())
-
-        return guard(context, reply)
-
-    def UnregisterApp(self, request: pb.UnregisterAppRequest, context: grpc.ServicerContext) -> pb.UnregisterAppReply:
-        def reply() -> pb.UnregisterAppReply:
-            self.master.apply(UnregisterApp(request.app))
-            return pb.UnregisterAppReply()
-
-        return guard(context, reply)
-
-    def RegisterShuffle(
-        self, request: pb.RegisterShuffleRequest, context: grpc.ServicerContext
-    ) -> pb.RegisterShuffleReply:
-        def reply() -> pb.RegisterShuffleReply:
-            get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
-            spec = messages.shuffle_spec(request)
-            (outcome,) = self.master.apply_all([RegisterShuffle(replace(spec, id=spec.id.anew()))], self._check_quota)
-            if isinstance(outcome, ShuffleError):
-                raise outcome
-            with self.master.lock:
-                registered = self.master.registry.spec(spec.id.current()).id
-            return pb.RegisterShuffleReply(
-                epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
-            )
-
-        return guard(context, reply)
+    def RegisterShuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
+        get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
+        spec = messages.shuffle_spec(request)
+        (outcome,) = self.master.apply_all([RegisterShuffle(replace(spec, id=spec.id.anew()))], self._check_quota)
+        if isinstance(outcome, ShuffleError):
+            raise outcome
+        with self.master.lock:
+            registered = self.master.registry.spec(spec.id.current()).id
+        return pb.RegisterShuffleReply(
+            epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
+        )
 
     def _check_quota(self, registry: Registry, operation: Operation) -> None:
         """Raises QuotaExceeded."""
         assert isinstance(operation, RegisterShuffle)
         check_quota(registry, operation.spec, self._max_shuffles, self._max_blocks)
 
-    def UnregisterShuffle(
-        self, request: pb.UnregisterShuffleRequest, context: grpc.ServicerContext
-    ) -> pb.UnregisterShuffleReply:
-        def reply() -> pb.UnregisterShuffleReply:
-            if len(request.more) > MAX_PAGE:
-                raise InvalidArgument(
-                    f"{len(request.more)} shuffles at once", remedy=f"unregister at most {MAX_PAGE} at a time"
-                )
-            first = messages.shuffle_id(request.shuffle)
-            generations = request.generations or [0] * len(request.more)
-            if len(generations) != len(request.more):
-                raise InvalidArgument(
-                    f"{len(request.more)} further shuffles have {len(generations)} generations",
-                    remedy="name one for each of them",
-                )
-            ended = [first, *(ShuffleId(first.app, *each) for each in zip(request.more, generations, strict=True))]
-            for outcome in self.master.apply_all([UnregisterShuffle(each) for each in ended]):
-                if isinstance(outcome, ShuffleError):
-                    raise outcome
-            return pb.UnregisterShuffleReply()
-
-        return guard(context, reply)
-
-    def Place(self, request: pb.PlaceRequest, context: grpc.ServicerContext) -> pb.PlaceReply:
-        def reply() -> pb.PlaceReply:
-            with self.master.lock:
-                self.master.registry.spec(messages.shuffle_id(request.shuffle))
-            found = self._workers.place(request.host, set(request.avoid))
-            good_for = PLACE_GOOD_MS if _no_choice(found, request) else 0
-            return pb.PlaceReply(workers=map(messages.worker_message, found), good_for_ms=good_for)
-
-        return guard(context, reply)
-
-    def Locate(self, request: pb.LocateRequest, context: grpc.ServicerContext) -> pb.LocateReply:
-        def reply() -> pb.LocateReply:
-            shuffle = messages.shuffle_id(request.shuffle)
-            limit = min(request.page or PAGE, MAX_PAGE)
-            if limit < 0 or request.first_map < 0:
-                raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
-            with self.master.lock:
-                registry = self.master.registry
-                spec = registry.spec(shuffle)
-                end = request.end_map or None
-                outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
-                lost = registry.lost(shuffle, request.first_map, end if following is None else following)
-            self.master.settle()  # what this tells is not forgotten in a crash
-            return pb.LocateReply(
-                outputs=map(messages.output_message, outputs),
-                next_map=following or 0,
-                more=following is not None,
-                workers=self._worker_messages(),
-                partitions=spec.partitions,
-                maps=spec.maps,
-                codec=spec.codec,
-                content=spec.content,
-                lost=(messages.output_message(event.output) for event in lost),
-                generation=spec.id.generation,
-                replicas=spec.replicas,
+    def UnregisterShuffle(self, request: pb.UnregisterShuffleRequest) -> pb.UnregisterShuffleReply:
+        if len(request.more) > MAX_PAGE:
+            raise InvalidArgument(
+                f"{len(request.more)} shuffles at once", remedy=f"unregister at most {MAX_PAGE} at a time"
             )
+        first = messages.shuffle_id(request.shuffle)
+        generations = request.generations or [0] * len(request.more)
+        if len(generations) != len(request.more):
+            raise InvalidArgument(
+                f"{len(request.more)} further shuffles have {len(generations)} generations",
+                remedy="name one for each of them",
+            )
+        ended = [first, *(ShuffleId(first.app, *each) for each in zip(request.more, generations, strict=True))]
+        for outcome in self.master.apply_all([UnregisterShuffle(each) for each in ended]):
+            if isinstance(outcome, ShuffleError):
+                raise outcome
+        return pb.UnregisterShuffleReply()
 
-        return guard(context, reply)
+    def Place(self, request: pb.PlaceRequest) -> pb.PlaceReply:
+        with self.master.lock:
+            self.master.registry.spec(messages.shuffle_id(request.shuffle))
+        found = self._workers.place(request.host, set(request.avoid))
+        good_for = PLACE_GOOD_MS if _no_choice(found, request) else 0
+        return pb.PlaceReply(workers=map(messages.worker_message, found), good_for_ms=good_for)
 
-    def ReportLost(self, request: pb.ReportLostRequest, context: grpc.ServicerContext) -> pb.ReportLostReply:
-        def reply() -> pb.ReportLostReply:
-            shuffle = messages.shuffle_id(request.shuffle)
-            check_text("reason", request.reason)
-            if len(request.outputs) > MAX_PAGE:
-                raise InvalidArgument(
-                    f"a report of {len(request.outputs)} outputs", remedy=f"report at most {MAX_PAGE} at a time"
-                )
-            if not self._reports.acquire(blocking=False):
-                raise Overloaded(
-                    f"{MAX_REPORTS} reports of lost outputs are being looked at",
-                    remedy="report again later; the read itself has failed already",
-                    shuffle=shuffle,
-                )
-            try:
-                return self._look_at(shuffle, request)
-            finally:
-                self._reports.release()
+    def Locate(self, request: pb.LocateRequest) -> pb.LocateReply:
+        shuffle = messages.shuffle_id(request.shuffle)
+        limit = min(request.page or PAGE, MAX_PAGE)
+        if limit < 0 or request.first_map < 0:
+            raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
+        with self.master.lock:
+            registry = self.master.registry
+            spec = registry.spec(shuffle)
+            end = request.end_map or None
+            outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
+            lost = registry.lost(shuffle, request.first_map, end if following is None else following)
+        self.master.settle()  # what this tells is not forgotten in a crash
+        return pb.LocateReply(
+            outputs=map(messages.output_message, outputs),
+            next_map=following or 0,
+            more=following is not None,
+            workers=self._worker_messages(),
+            partitions=spec.partitions,
+            maps=spec.maps,
+            codec=spec.codec,
+            content=spec.content,
+            lost=(messages.output_message(event.output) for event in lost),
+            generation=spec.id.generation,
+            replicas=spec.replicas,
+        )
 
-        return guard(context, reply)
+    def ReportLost(self, request: pb.ReportLostRequest) -> pb.ReportLostReply:
+        shuffle = messages.shuffle_id(request.shuffle)
+        check_text("reason", request.reason)
+        if len(request.outputs) > MAX_PAGE:
+            raise InvalidArgument(
+                f"a report of {len(request.outputs)} outputs", remedy=f"report at most {MAX_PAGE} at a time"
+            )
+        if not self._reports.acquire(blocking=False):
+            raise Overloaded(
+                f"{MAX_REPORTS} reports of lost outputs are being looked at",
+                remedy="report again later; the read itself has failed already",
+                shuffle=shuffle,
+            )
+        try:
+            return self._look_at(shuffle, request)
+        finally:
+            self._reports.release()
 
     def _look_at(self, shuffle: ShuffleId, request: pb.ReportLostRequest) -> pb.ReportLostReply:
         with self.master.lock:
@@ -273,27 +229,21 @@ class ControlService(rpc.ShuffleControlServicer):
                 return ()
         return found.workers if found.output == output else ()
 
-    def Watch(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
-        return self.watchers.answer(request, context)
-
-    def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
-        def reply() -> pb.StatusReply:
-            pushed, pulled = self._workers.traffic()
-            apps, shuffles, following = summary(self.master, request)
-            return pb.StatusReply(
-                server=f"flight-shuffle/{self._version}",
-                epoch=self.master.epoch,
-                uptime_seconds=time.monotonic() - self._started,
-                workers=self._worker_messages(),
-                shuffles=shuffles,
-                apps=apps,
-                bytes_pushed=pushed,
-                bytes_pulled=pulled,
-                states=self._states(),
-                next=following,
-            )
-
-        return guard(context, reply)
+    def Status(self, request: pb.StatusRequest) -> pb.StatusReply:
+        pushed, pulled = self._workers.traffic()
+        apps, shuffles, following = summary(self.master, request)
+        return pb.StatusReply(
+            server=f"flight-shuffle/{self._version}",
+            epoch=self.master.epoch,
+            uptime_seconds=time.monotonic() - self._started,
+            workers=self._worker_messages(),
+            shuffles=shuffles,
+            apps=apps,
+            bytes_pushed=pushed,
+            bytes_pulled=pulled,
+            states=self._states(),
+            next=following,
+        )
 
     def _worker_messages(self) -> list[pb.Worker]:
         found = [messages.worker_message(worker) for worker in self._workers.workers()]
@@ -313,60 +263,3 @@ def check_text(what: str, text: str) -> None:
     """Raises InvalidArgument: what the registry keeps and the log repeats is short."""
     if len(text) > MAX_TEXT:
         raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")
-
-
-def start_control(
-    service: ControlService,
-    membership: Membership,
-    host: str,
-    port: int,
-    threads: int,
-    security: ServerSecurity = OPEN,
-    *,
-    around: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]  # generic in the stubs only
-    inside: Sequence[grpc.ServerInterceptor] = (),  # type: ignore[type-arg]
-) -> tuple[ControlServer, int]:
-    """Listen; the server and its port. Raises InvalidArgument when it cannot listen there.
-
-    Interceptors `around` see every call as it came, those `inside` the requests that were decoded and let in.
-    """
-    server = grpc.server(
-        futures.ThreadPoolExecutor(threads + RESERVED, thread_name_prefix="control"),
-        options=[
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", 16 << 20),
-            # A peer that has vanished must not hold a stream's thread for ever.
-            ("grpc.keepalive_time_ms", 60_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            # Clients ping a master that is silent, to find out whether it was stopped.
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ],
-        interceptors=[
-            StreamThreads(),
-            *around,
-            DecodingInterceptor(),
-            *([TokenInterceptor(security.secret)] if security.secret else []),
-            *inside,
-            ChangesInterceptor(threads),
-        ],
-    )
-    rpc.add_ShuffleControlServicer_to_server(service, server)
-    streams = OpenStreams()
-    registry_rpc.add_ShuffleRegistryServicer_to_server(CommitService(service.master, membership, streams), server)
-    address, tls = str(Address(host, port)), security.tls
-    try:
-        bound = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, _speaking(tls))
-    except RuntimeError as error:
-        raise InvalidArgument(
-            f"cannot listen on {address}: {error}",
-            remedy="choose another --listen address, or port 0 for any free one",
-        ) from error
-    server.start()
-    return ControlServer(server, streams, service.watchers), bound
-
-
-def _speaking(tls: ServerTls) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials(
-        [(tls.key, tls.cert)], tls.client_ca or None, require_client_auth=bool(tls.client_ca)
-    )

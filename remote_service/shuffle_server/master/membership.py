@@ -50,11 +50,19 @@ class Membership:
     """The workers of one master. Thread-safe.
 
     :param silent_seconds: a worker of which nothing was heard for so long is given up, with all that lies there.
+    :param served: a clock that runs while signs of life are received; None: they always are.
     """
 
-    def __init__(self, master: Master, silent_seconds: float, *, clock: Callable[[], float] = boot_seconds) -> None:
+    def __init__(
+        self,
+        master: Master,
+        silent_seconds: float,
+        *,
+        clock: Callable[[], float] = boot_seconds,
+        served: Callable[[], float] | None = None,
+    ) -> None:
         self._master, self.silent_seconds = master, silent_seconds
-        self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, clock), clock
+        self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, served or clock), clock
         # Who joins and who is given up is decided one after the other, the registry's answer included.
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table

@@ -17,19 +17,19 @@ from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.announced import announced_host
 from shuffle_server.master.cluster import Cluster, LocalWorker
-from shuffle_server.master.control import ControlService, start_control
-from shuffle_server.master.leading import LeaderOnly
+from shuffle_server.master.control import ControlService
+from shuffle_server.master.endpoint import ControlServer, Limits, start_control
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.storage import StandingBy, open_storage
-from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.aside import Aside
-from shuffle_server.observe.calls import CallObserver, RequestFields
+from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.figures import MasterSources, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
-from shuffle_server.security import ServerSecurity, peer_credentials
+from shuffle_server.security import ServerSecurity
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class MasterPart:
         standing_by: StandingBy = lambda why: None,
     ) -> None:
         self._options, self._instruments = options, instruments
+        self._served = ServedTime()
         self._storage = open_storage(options, stopping, standing_by)
         try:
             self.master = Master(
@@ -66,13 +67,13 @@ class MasterPart:
                 snapshot_every=options.snapshot_every,
                 wait_seconds=options.disk_timeout,
                 sure=self._storage.sure or (lambda: None),
-                liveness=AppLiveness(options.app_timeout),
+                liveness=AppLiveness(options.app_timeout, self._served),
             )
         except BaseException:
             self._storage.close()
             raise
         self.master.subscribe(instruments.happened)
-        self.membership = Membership(self.master, options.worker_timeout)
+        self.membership = Membership(self.master, options.worker_timeout, served=self._served)
         self._server: ControlServer | None = None
         self._stopped = False
 
@@ -84,9 +85,9 @@ class MasterPart:
         options = self._options
         address = parse_address(options.listen, "--listen", any_port=True)
         host = announced_host(options.advertise, address)
-        cluster = Cluster(self.membership, local, peer_credentials(options))
+        cluster = Cluster(self.membership, local, security.for_cluster())
         heartbeat = max(1, int(options.app_timeout / 4))
-        bounds = options.app_max_shuffles, options.shuffle_max_blocks
+        bounds = options.app_max_shuffles, options.shuffle_max_blocks, options.app_max_watches
         service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, *bounds)
         listen = partial(
             start_control,
@@ -94,10 +95,11 @@ class MasterPart:
             self.membership,
             address.host,
             address.port,
-            options.control_threads,
+            Limits(options.control_threads, options.control_calls, options.control_connections),
             security,
-            around=[CallObserver(self._instruments)],
-            inside=[*([LeaderOnly(self._storage.sure)] if self._storage.sure else []), RequestFields()],
+            observer=CallObserver(self._instruments),
+            sure=self._storage.sure or (lambda: None),
+            served=self._served,
         )
         self._server, bound = _patiently(listen) if options.metadata else listen()
         return str(Address(host, bound))
@@ -109,6 +111,8 @@ class MasterPart:
             Aside(self._storage.writable, ASIDE_SECONDS, Writable(), self._no_answer),
             Aside(self._storage.bytes, ASIDE_SECONDS, 0),
             self._storage.leads,
+            lambda: {} if self._server is None else self._server.calls(),
+            lambda: {} if self._server is None else self._server.streams(),
         )
 
     def _no_answer(self, last: Writable) -> Writable:

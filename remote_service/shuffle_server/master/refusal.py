@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn, TypeVar
-
 import grpc
-from google.protobuf.message import Message
 
-from shuffle_api.errors import ErrorCode, InternalError, ShuffleError, StorageFailed
+from shuffle_api.errors import ErrorCode, ShuffleError
+from shuffle_server.master.wire import Call
 from shuffle_transport import messages
 
-Reply = TypeVar("Reply", bound=Message)
-
-_STATUS = {
+STATUS = {
     ErrorCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
     ErrorCode.PROTOCOL_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorCode.UNKNOWN_APP: grpc.StatusCode.NOT_FOUND,
@@ -31,18 +26,13 @@ _STATUS = {
 }
 
 
-def guard(context: grpc.ServicerContext, reply: Callable[[], Reply]) -> Reply:
-    """The one edge at which a typed error becomes a gRPC status with the error beside it."""
-    try:
-        return reply()
-    except ShuffleError as error:
-        refuse(context, error)
-    except OSError as error:
-        refuse(context, StorageFailed(str(error), remedy="check the master's disk and log"))
+def refuse(call: Call, error: ShuffleError) -> bool:
+    """End a call with `error`; whether this did it."""
+    return call.finish(*refusal(error))
 
 
-def refuse(context: grpc.ServicerContext, error: ShuffleError) -> NoReturn:
-    """End the call with `error`. Never returns: `abort` raises."""
-    context.set_trailing_metadata(((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),))
-    context.abort(_STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION), messages.status_text(error))
-    raise InternalError("unreachable: abort raises")  # for the type checker
+def refusal(error: ShuffleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """The status, its text and the trailing metadata that stand for an error."""
+    code = STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
+    trailers = ((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),)
+    return code, messages.status_text(error), trailers

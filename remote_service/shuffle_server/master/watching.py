@@ -1,70 +1,92 @@
-"""Those who watch a shuffle are told what it loses, as it happens (docs/protocol.md, Losses)."""
+"""Those who watch a shuffle are told what it loses, as it happens (docs/protocol.md, Losses).
+
+A watch has no thread. One thread makes the messages of all of them; the next one of a watch when the last has gone out.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-
-import grpc
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from shuffle_api.errors import Overloaded, ShuffleError, ShuttingDown, UnknownShuffle
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event, LostOutput, OutputMoved, ShuffleRemoved, WorkerLost
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.bounds import Bound
+from shuffle_server.master.door import Visit
+from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.master import Master
-from shuffle_server.master.refusal import refuse
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-MAX_WATCHES = 256
+MAX_WATCHES = 1000  # of one application
+ALL_WATCHES = 4  # times as many there may be in all
 PAGE = 1000  # outputs in one message
 MAX_WAITING = 100_000  # news that a slow watcher is kept
 GONE_WORKERS = 1000  # whose addresses are remembered
-LOOK_SECONDS = 60.0  # between two looks whether the watcher is still there; gRPC says so as a rule
 
 News = LostOutput | OutputMoved
 
 
 class Watch:
-    """What one watcher is yet to be told. Thread-safe."""
+    """What one watcher is yet to be sent. Thread-safe.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
+    :param ready: called, from any thread, when there is something to send and nothing under way.
+    """
+
+    def __init__(self, visit: Visit, ready: Callable[[Watch], None]) -> None:
+        self.visit, self._ready = visit, ready
+        self.shuffle: ShuffleId | None = None
+        self._lock = threading.Lock()
+        self._first: Sequence[News] = ()
         self._news: list[News] = []
         self._end: ShuffleError | None = None
-        self._left = False
+        self._busy = True  # until `begin`
 
     def tell(self, event: News) -> None:
-        with self._changed:
+        with self._lock:
             self._news.append(event)
             if len(self._news) > MAX_WAITING:
                 self._end = Overloaded(
                     f"{MAX_WAITING} messages wait for a watcher that takes none", remedy="watch again"
                 )
                 self._news.clear()
-            self._changed.notify()
+        self.wake()
 
     def end(self, error: ShuffleError) -> None:
-        """The last thing that the watcher is told."""
-        with self._changed:
+        """The last thing that the watcher is sent."""
+        with self._lock:
             self._end = self._end or error
-            self._changed.notify()
+        self.wake()
 
-    def leave(self) -> None:
-        """The watcher is gone."""
-        with self._changed:
-            self._left = True
-            self._changed.notify()
+    def begin(self, first: Sequence[News]) -> None:
+        """Send `first`, what has come meanwhile, and what comes."""
+        self._first = first
+        self.done(True)
 
-    def take(self, timeout: float) -> list[News]:
-        """Up to a page of what is to be told; nothing when nothing comes for so long, or the watcher is gone.
+    def done(self, sent: bool) -> None:
+        """What was under way has been sent, or cannot be."""
+        with self._lock:
+            self._busy = not sent
+        self.wake()
 
-        Raises the error that `end` was given, once everything before it is taken.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._news or self._end or self._left, timeout)
+    def wake(self) -> None:
+        with self._lock:
+            if self._busy or not (self._first or self._news or self._end):
+                return
+            self._busy = True
+        self._ready(self)
+
+    def take(self) -> Sequence[News]:
+        """Up to a page of what is to be sent. Raises the error that `end` was given, once everything before it is
+        taken."""
+        with self._lock:
+            if self._first:
+                taken, self._first = self._first[:PAGE], self._first[PAGE:]
+                return taken
             taken, self._news = self._news[:PAGE], self._news[PAGE:]
-            if not taken and self._end is not None and not self._left:
+            if not taken and self._end is not None:
                 raise self._end
             return taken
 
@@ -73,13 +95,16 @@ class Watchers:
     """Answers `Watch`, and listens to the master's events. Thread-safe; `end` ends all watches.
 
     :param workers: those that there are now, with their addresses.
+    :param each: most watches of one application.
     """
 
-    def __init__(self, master: Master, workers: Callable[[], Iterable[WorkerInfo]]) -> None:
+    def __init__(self, master: Master, workers: Callable[[], Iterable[WorkerInfo]], each: int = MAX_WATCHES) -> None:
         self._master, self._workers = master, workers
         self._lock = threading.Lock()
         self._watches: dict[ShuffleId, set[Watch]] = {}
-        self._count = 0
+        remedy = "ask with Locate, watch later, or raise --app-max-watches"
+        self.bound: Bound[str] = Bound("watches are open", each, ALL_WATCHES * each, remedy=remedy)
+        self._sender = Lane("watches", 1, ALL_WATCHES * each + 1, "all watches are being served")
         self._gone: dict[str, WorkerInfo] = {}
         self._closed = False
         master.subscribe(self)
@@ -110,32 +135,38 @@ class Watchers:
             return error
         return UnknownShuffle("the shuffle is over, another one has its number", shuffle=shuffle)
 
-    def answer(self, request: pb.WatchRequest, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
-        """The method `Watch` of the control service."""
-        watch = Watch()
+    def answer(self, visit: Visit, request: pb.WatchRequest) -> None:
+        """The method `Watch` of the control service: begins a watch. Raises ShuffleError."""
+        with self._master.lock:
+            shuffle = self._master.registry.spec(messages.shuffle_id(request.shuffle)).id
+        watch = Watch(visit, self._ready)
+        app = name_of(shuffle.app)
+        visit.enter(self.bound, app, f"application {app}")
+        self._enter(shuffle, watch)
         try:
             with self._master.lock:
-                shuffle = self._master.registry.spec(messages.shuffle_id(request.shuffle)).id
-            self._enter(shuffle, watch)
-            try:
-                if context.add_callback(watch.leave):
-                    yield from self._replies(shuffle, watch, context)
-            finally:
-                self._leave(shuffle, watch)
-        except ShuffleError as error:
-            refuse(context, error)
+                losses = self._master.registry.losses(shuffle)  # raises when it has ended just now
+            self._master.settle()  # what this tells is not forgotten in a crash
+        except ShuffleError:
+            self._leave(shuffle, watch)
+            raise
+        visit.when_over(partial(self._leave, shuffle, watch))
+        first = pb.WatchReply(epoch=self._master.epoch, generation=shuffle.generation)
+        visit.call.send(first.SerializeToString(), lambda sent: watch.begin(losses) if sent else None)
 
-    def _replies(self, shuffle: ShuffleId, watch: Watch, context: grpc.ServicerContext) -> Iterator[pb.WatchReply]:
-        with self._master.lock:
-            losses = self._master.registry.losses(shuffle)  # raises when it has ended just now
-        self._master.settle()  # what this tells is not forgotten in a crash
-        yield pb.WatchReply(epoch=self._master.epoch, generation=shuffle.generation)
-        for at in range(0, len(losses), PAGE):
-            yield self._message(shuffle.generation, losses[at : at + PAGE])
-        while context.is_active():
-            news = watch.take(LOOK_SECONDS)
-            if news:
-                yield self._message(shuffle.generation, news)
+    def _ready(self, watch: Watch) -> None:
+        self._sender.offer(Job("", partial(self._send, watch), watch.visit.refuse))
+
+    def _send(self, watch: Watch) -> None:
+        """Send one page of news, or the end. In a thread of its own."""
+        assert watch.shuffle is not None
+        try:
+            message = self._message(watch.shuffle.generation, watch.take())
+        except ShuffleError as error:
+            watch.visit.refuse(error)
+            return
+        if not watch.visit.call.over:
+            watch.visit.call.send(message.SerializeToString(), watch.done)
 
     def _message(self, generation: int, news: Iterable[News]) -> pb.WatchReply:
         present = {worker.id: worker for worker in self._workers()}
@@ -157,14 +188,11 @@ class Watchers:
         with self._lock:
             if self._closed:
                 raise ShuttingDown("the master is stopping", remedy="watch again; it will be back")
-            if self._count >= MAX_WATCHES:
-                raise Overloaded(f"{MAX_WATCHES} watches are open", remedy="ask with Locate, or watch later")
-            self._count += 1
+            watch.shuffle = shuffle
             self._watches.setdefault(shuffle, set()).add(watch)
 
     def _leave(self, shuffle: ShuffleId, watch: Watch) -> None:
         with self._lock:
-            self._count -= 1
             self._watches[shuffle].discard(watch)
             if not self._watches[shuffle]:
                 del self._watches[shuffle]

@@ -129,6 +129,8 @@ def _registry(figures: MasterFigures) -> Iterator[Metric]:
     yield _metric(f.MAP_OUTPUT_BYTES, registry.bytes)
     yield _metric(f.EPOCH, figures.epoch)
     yield _metric(f.JOURNAL_BYTES, figures.journal_bytes)
+    yield _metric(f.CONTROL_CALLS, {(lane,): figures.calls.get(lane, 0) for lane in f.CONTROL_LANES})
+    yield _metric(f.CONTROL_STREAMS, {(kind,): figures.streams.get(kind, 0) for kind in f.STREAM_KINDS})
 
 
 def _store(store: StoreStatistics) -> Iterator[Metric]:

@@ -79,6 +79,8 @@ ENDPOINTS = ("data", "control")
 DIRECTIONS = ("push", "pull")
 STORED_STATES = ("committed", "staged", "spare")
 OUTPUT_STATES = ("committed", "lost")
+CONTROL_LANES = ("message", "life", "join", "changes", "queries", "commits")
+STREAM_KINDS = ("watches", "commits")
 REMOVALS = ("unregistered", "expired")
 
 BUILD = Family(f"{PREFIX}build_info", "info", "Versions of this server.", ("version", "python", "pyarrow"), parts=BOTH)
@@ -130,6 +132,13 @@ MONITORING_CUT = _counter(
 )
 REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", BOTH, endpoint=ENDPOINTS, code=CODES)
 CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", MASTER, method=())
+CONTROL_CALLS = _gauge(
+    "control_calls",
+    "Calls to the control endpoint: those that wait for their message, and those under way or in line in each lane.",
+    MASTER,
+    lane=CONTROL_LANES,
+)
+CONTROL_STREAMS = _gauge("control_streams", "Streams that are open at the control endpoint.", MASTER, kind=STREAM_KINDS)
 
 POOL_BUDGET = _gauge("pool_budget_bytes", "Memory budget for data in flight (--memory).")
 POOL_USED = _gauge("pool_used_bytes", "Of the memory budget reserved now.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +33,15 @@ class Writable:
 
 @dataclass(frozen=True, slots=True)
 class MasterSources:
-    """A master that is asked; whether its journal can be written, how large it is, and whether the master leads."""
+    """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
+    calls and the streams of its endpoint, by kind."""
 
     master: Master
     writable: Callable[[], Writable]
     journal_bytes: Callable[[], int]
     leads: Callable[[], bool] = lambda: True
+    calls: Callable[[], Mapping[str, int]] = dict
+    streams: Callable[[], Mapping[str, int]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class MasterFigures:
-    """`journal_bytes` is the size of the registry's files."""
+    """`journal_bytes` is the size of the registry's files; `calls` and `streams` are of the control endpoint."""
 
     registry: RegistryFigures
     epoch: int
     journal_bytes: int
+    calls: Mapping[str, int]
+    streams: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def gather(sources: Sources) -> Figures:
 def _of_master(sources: MasterSources) -> MasterFigures:
     with asking(sources.master) as registry:
         counted = registry.figures()
-    return MasterFigures(counted, sources.master.epoch, sources.journal_bytes())
+    return MasterFigures(counted, sources.master.epoch, sources.journal_bytes(), sources.calls(), sources.streams())
 
 
 def _of_worker(sources: WorkerSources) -> WorkerFigures:

@@ -181,7 +181,7 @@ def recover_stubs(directory: DataDirectory) -> Iterator[Description]:
     for path in sorted(directory.paths.apps.glob(STUBS)):
         try:
             description = _read_stub(path)
-        except ValueError as error:
+        except TornFile as error:
             log.error("%s: %s; its output is lost", path, error)
             directory.unlink(path)
             continue
@@ -208,7 +208,7 @@ def _write_stub(path: Path, description: Description, *, sync: bool) -> None:
 def _read_stub(path: Path) -> Description:
     checksum, _, text = path.read_bytes().partition(b" ")
     if checksum != b"%08x" % crc32c(text):
-        raise ValueError("its checksum does not match")
+        raise TornFile("its checksum does not match")
     return Description.decode(text)
 
 

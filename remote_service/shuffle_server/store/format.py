@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.slots_json import COMPACT_JSON
 from shuffle_api.values import Totals
@@ -65,10 +66,15 @@ class Description:
 
     @classmethod
     def decode(cls, text: bytes | bytearray) -> Self:
-        """What `encode` made."""
-        fields: dict[str, Any] = json.loads(text)
-        totals = Totals(**fields.pop("totals"))
-        return cls(totals=totals, **fields)
+        """What `encode` made. Raises TornFile: it is something else."""
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            totals = Totals(**fields.pop("totals"))
+            found = cls(totals=totals, **fields)
+            _ = found.shuffle_id, found.output  # raises where there can be none
+            return found
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ShuffleError) as error:
+            raise TornFile(f"its description is none: {error!r:.200}") from None
 
 
 def build_index(tables: list[np.ndarray]) -> bytes:

@@ -1,4 +1,4 @@
-"""Flight actions: what the master, or another worker, has a worker do. For the cluster's token only.
+"""Flight actions: what the master, or another worker, has a worker do. For the cluster's token and its workers' only.
 
 They are of one release, as `registry.proto` is; no client uses them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from shuffle_api.errors import InvalidArgument, PermissionDenied
+from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport import messages
@@ -27,8 +27,7 @@ class Acting(Protocol):
 
 def act(worker: Acting, principal: Principal, action: str, body: bytes) -> bytes:
     """Do it; the answer. Raises InvalidArgument, PermissionDenied, and what the worker raises."""
-    if principal.app is not None:
-        raise PermissionDenied(f"action {action!r} is for the cluster's token only")
+    principal.check_member(f"actions such as {action!r}")
     if action not in _ACTIONS:
         raise InvalidArgument(f"unknown action {action!r}", remedy=f"known: {', '.join(sorted(_ACTIONS))}")
     return _ACTIONS[action](worker, body)

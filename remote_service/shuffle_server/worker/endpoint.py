@@ -39,7 +39,7 @@ from shuffle_transport.exchange.connection import cut_to
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Principal, authenticate
+from shuffle_transport.security import Principal
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +75,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
         refused = functools.partial(_note_refusal, worker.instruments, "call")
-        doorman = TokenMiddlewareFactory(functools.partial(authenticate, security.secret), refused)
+        doorman = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused)
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,
-            middleware={MIDDLEWARE: doorman} if security.secret else None,
+            middleware={MIDDLEWARE: doorman} if doorman else None,
         )
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
@@ -109,10 +109,11 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 # Before the first batch: with columns of its own, a peer could have dictionaries pile up in here.
                 check_schema(reader.schema, PUT_SCHEMA)
                 command = messages.parse(pb.PutCommand, descriptor.command)
-                principal_of(context).check(command.shuffle.app)
+                if command.copy:
+                    principal_of(context).check_member("copies of map outputs")
+                else:
+                    principal_of(context).check(command.shuffle.app)
                 add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
-                if command.copy and principal_of(context).app is not None:
-                    raise PermissionDenied("copies of map outputs are for the cluster's token only")
                 if command.relay:
                     self._relayed().push(command, incoming, reply, context.is_cancelled)
                 else:

@@ -19,7 +19,7 @@ from shuffle_server.announced import announced_host
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
-from shuffle_server.security import ServerSecurity, peer_credentials
+from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
@@ -89,7 +89,7 @@ class WorkerPart:
         options = self._options
         listen = data_address(options)
         info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port)
-        self._copier = Copier(self.store, peer_credentials(options))
+        self._copier = Copier(self.store, security.for_worker(self.id))
         self.replication = Replication(lambda: self.worker.info, coordinator, place, self._copier)
         self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments, self.replication)
         put = PutOptions(options.window, options.overload_timeout)
@@ -97,7 +97,7 @@ class WorkerPart:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay, put)
             self.guard = ConnectionGuard(
-                Bounds(bool(security.secret), options.peer_max_connections, options.peer_max_unread)
+                Bounds(security.tokens is not None, options.peer_max_connections, options.peer_max_unread)
             )
             self._endpoint = FlightEndpoint(
                 listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels, self.guard

@@ -30,9 +30,10 @@ def scrub(worker: Worker, request: pb.ScrubRequest, principal: Principal) -> Ite
         raise InvalidArgument(
             f"a scrub at {request.rate} bytes per second", remedy=f"use at least {MIN_RATE}, or 0 for no limit"
         )
-    if request.app:
-        principal.check(request.app)
-    return _run(worker, request.app or principal.app, Pace(request.rate))
+    app = request.app or principal.app
+    if app is not None:
+        principal.check(app)
+    return _run(worker, app, Pace(request.rate))
 
 
 def _run(worker: Worker, app: str | None, pace: Pace) -> Iterator[pb.ScrubProgress]:

@@ -34,7 +34,8 @@ from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.exchange import Control, ExchangeClient
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Credentials, Keyring, app_token
+from shuffle_transport.security import Credentials, Keyring
+from shuffle_transport.tokens import app_token
 from tests.certificates import Party, make_party, make_secret
 from tests.shuffle_plugins.pipelined.scene import WAIT, data, write
 from tests.shuffle_server.proxy import RecordingProxy
@@ -136,7 +137,7 @@ def test_payload_and_token_cross_the_wire_in_plain_text_only_without_tls(
             seen = proxy.seen()
     assert len(seen) > 1000
     assert (MARK in seen) == (not encrypted)
-    assert (app_token(load_keyring(secret_file=str(secret)).secret, "app").encode() in seen) == (not encrypted)
+    assert (app_token(load_keyring(secret_file=str(secret)).secrets[0], "app").encode() in seen) == (not encrypted)
 
 
 def test_task_without_tls_is_refused_and_told_of_it(run: Run) -> None:
@@ -197,7 +198,7 @@ def test_task_without_the_right_token_is_refused(run: Run, party: Party, whose: 
         "nobody's": "",
         "a wrong one": "x" * 44,
         "another application's": run.token("B"),
-        "the cluster's of others": Keyring(secret=OTHER).for_cluster().token,
+        "the cluster's of others": Keyring(secrets=(OTHER,)).for_cluster().token,
     }[whose]
     with PipelinedShuffle(run.task(token, **tls(party))) as task:
         with pytest.raises(Unauthenticated) as raised:

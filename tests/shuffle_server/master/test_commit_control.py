@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,10 +29,14 @@ from shuffle_server.master.client import Identity, RegistryClient
 from shuffle_server.master.commit_control import MAX_COMMITS
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.security import ServerSecurity
+from shuffle_server.tokens import SecretTokens
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
+from shuffle_transport.credential_files import read_secrets
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
-from shuffle_transport.security import Credentials, app_token, cluster_token
+from shuffle_transport.security import Credentials
+from shuffle_transport.tokens import app_token, cluster_token
+from tests.certificates import make_secret
 from tests.shuffle_server.master.scene import SHUFFLE, commit
 from tests.shuffle_server.master.served import Scene
 
@@ -166,9 +170,10 @@ def test_a_master_that_is_away_is_named() -> None:
             client.commit(SHUFFLE, commit(0).output)
 
 
-def test_commits_are_for_the_clusters_token_only() -> None:
-    secret = os.urandom(32)
-    with closing(Scene(ServerSecurity(secret=secret, tls=None))) as scene:
+def test_commits_are_for_the_clusters_token_only(tmp_path: Path) -> None:
+    secret_file = make_secret(tmp_path / "secret")
+    secret = read_secrets(str(secret_file))[0]
+    with closing(Scene(ServerSecurity(tokens=SecretTokens(str(secret_file))))) as scene:
         for credentials, error in (
             (Credentials(), Unauthenticated),
             (Credentials(token=app_token(secret, "app"), app="app"), PermissionDenied),

@@ -12,7 +12,7 @@ import pytest
 
 from shuffle_api.errors import DeadlineExceeded, Overloaded, ServerUnreachable, ShuttingDown, StaleEpoch
 from shuffle_server.master.client import Identity, RegistryClient
-from shuffle_server.master.streams import OpenStreams
+from shuffle_server.master.commit_streams import CommitStreams
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
@@ -114,7 +114,7 @@ def test_who_waits_when_the_client_is_closed_is_told_so(scene: Scene) -> None:
 
 
 def test_the_streams_of_a_server_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenStreams.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(CommitStreams.__init__, "__defaults__", (2,))
     with closing(Scene()) as scene, ExitStack() as stack:
         clients = [stack.enter_context(client_of(scene)) for _ in range(3)]
         for number in (0, 1):

@@ -6,11 +6,10 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
-import grpc
 import pytest
 
+from shuffle_api.errors import Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.master.control import MAX_REPORTS, REPORT_SECONDS, ControlService
 from shuffle_server.master.master import Master
@@ -23,18 +22,6 @@ DEADLINE = 120.0
 REPORT = pb.ReportLostRequest(
     shuffle=messages.key_of(SHUFFLE), outputs=[pb.MapAttempt(map=0), pb.MapAttempt(map=1)], reason="a checksum"
 )
-
-
-class Refused(Exception):
-    """What the call was ended with."""
-
-
-class Context:
-    def set_trailing_metadata(self, metadata: object) -> None:
-        pass
-
-    def abort(self, status: grpc.StatusCode, text: str) -> None:
-        raise Refused(text)
 
 
 class SlowWorkers(NoWorkers):
@@ -59,8 +46,7 @@ def master() -> Iterator[Master]:
 
 
 def report(service: ControlService) -> list[int]:
-    context: Any = Context()
-    return [output.map for output in service.ReportLost(REPORT, context).lost]
+    return [output.map for output in service.ReportLost(REPORT).lost]
 
 
 def test_a_flood_of_reports_leaves_threads_for_others(master: Master) -> None:
@@ -70,7 +56,7 @@ def test_a_flood_of_reports_leaves_threads_for_others(master: Master) -> None:
         running = [pool.submit(report, service) for _ in range(MAX_REPORTS)]
         try:
             assert all(workers.asked.acquire(timeout=DEADLINE) for _ in running)
-            with pytest.raises(Refused, match="are being looked at"):
+            with pytest.raises(Overloaded, match="are being looked at"):
                 report(service)
         finally:
             workers.done.set()
@@ -84,7 +70,7 @@ def test_a_report_has_a_deadline_in_all(master: Master, monkeypatch: pytest.Monk
     workers.done.set()
     service = ControlService(master, workers, "0", 1)
     monkeypatch.setattr("shuffle_server.master.control.REPORT_SECONDS", 0.0)
-    with pytest.raises(Refused, match="could be read within"):
+    with pytest.raises(Overloaded, match="could be read within"):
         report(service)
     monkeypatch.undo()
     assert report(service) == [0, 1]  # the refusal before took no place

@@ -27,7 +27,8 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Keyring, app_token, cluster_token
+from shuffle_transport.security import Keyring
+from shuffle_transport.tokens import app_token, cluster_token
 from tests.certificates import make_secret
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.test_server import run_cli
@@ -167,7 +168,7 @@ def test_records_of_a_server_say_whom_they_are_about(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_token_is_in_the_log(tmp_path: Path, form: str) -> None:
     secret_file = make_secret(tmp_path / "secret")
-    keys, wrong = load_keyring(secret_file=str(secret_file)), Keyring(secret=bytes(32))
+    keys, wrong = load_keyring(secret_file=str(secret_file)), Keyring(secrets=(bytes(32),))
     arguments = ["--secret-file", str(secret_file), "--log-level", "debug", "--log-format", form]
     arguments += ["--metrics-listen", "127.0.0.1:0"]
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:

@@ -17,7 +17,7 @@ from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import ANYBODY, NO_CREDENTIALS, Credentials, Keyring, Principal
 from tests.shuffle_transport.exchange.helpers import ANY, MIB, TIMEOUT, connected, echo
 
-KEYS = Keyring(secret=bytes(range(32)))
+KEYS = Keyring(secrets=(bytes(range(32)),))
 RESUME = ChannelOptions(resume=True, resume_timeout=TIMEOUT)
 
 

@@ -91,7 +91,11 @@ record FlightConf(
       new Option(
           PREFIX + "token.file", "",
           "file with a token, on the driver's machine only; a token of an application goes with its name, see app");
-  static final Option TOKEN = new Option(PREFIX + "token", "", "a token itself, where a file is no choice");
+  static final Option TOKEN =
+      new Option(
+          PREFIX + "token", "",
+          "a token itself, which every user of the machine would see among arguments; where neither this nor token.file "
+              + "nor token.secretFile is given it is the driver's environment variable FLIGHT_SHUFFLE_TOKEN");
   static final Option APP =
       new Option(
           PREFIX + "app", "",

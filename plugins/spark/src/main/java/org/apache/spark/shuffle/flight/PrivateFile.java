@@ -18,19 +18,27 @@ final class PrivateFile {
 
   private PrivateFile() {}
 
-  /** The cluster secret: the file without newlines at its end, as docs/protocol.md has it. */
+  /** The cluster secret that makes tokens: the first line that is not empty, as docs/protocol.md has it. */
   static byte[] secret(Path path, String option) {
     byte[] bytes = read(path, option);
-    int length = bytes.length;
-    while (length > 0 && (bytes[length - 1] == '\n' || bytes[length - 1] == '\r')) {
-      length--;
+    int start = 0;
+    while (start < bytes.length && endsLine(bytes[start])) {
+      start++;
     }
-    if (length < SECRET_BYTES) {
+    int end = start;
+    while (end < bytes.length && !endsLine(bytes[end])) {
+      end++;
+    }
+    if (end - start < SECRET_BYTES) {
       throw new IllegalArgumentException(
-          option + "=" + path + ": " + length + " bytes are too few for a secret, it needs " + SECRET_BYTES
-              + "; give the very file of the server's --secret-file");
+          option + "=" + path + ": " + (end - start) + " bytes are too few for a secret, it needs " + SECRET_BYTES
+              + " on one line; give the very file of the server's --secret-file");
     }
-    return Arrays.copyOf(bytes, length);
+    return Arrays.copyOfRange(bytes, start, end);
+  }
+
+  private static boolean endsLine(byte b) {
+    return b == '\n' || b == '\r';
   }
 
   /** A token, without white space around it. */

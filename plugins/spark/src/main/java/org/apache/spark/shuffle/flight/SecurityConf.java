@@ -23,6 +23,7 @@ record SecurityConf(
     Path tlsCa, Path tlsCert, Path tlsKey, Path secretFile, Path tokenFile, String token, String app) {
   private static final String APP_FOR_EXECUTORS = "flight.app";
   private static final String TOKEN_FOR_EXECUTORS = "flight.token";
+  private static final String TOKEN_VARIABLE = "FLIGHT_SHUFFLE_TOKEN";
 
   /** @throws IllegalArgumentException for options that contradict each other; names them */
   static SecurityConf parse(SparkConf conf) {
@@ -57,11 +58,19 @@ record SecurityConf(
    * @throws IllegalArgumentException for a file that cannot be used; names the option, the file and what to do
    */
   Credentials ofDriver(String name) {
+    return ofDriver(name, System.getenv());
+  }
+
+  /** @param environment has the token where no option says where it is */
+  Credentials ofDriver(String name, Map<String, String> environment) {
     String found = token;
     if (secretFile != null) {
       found = Tokens.ofApp(PrivateFile.secret(secretFile, FlightConf.SECRET_FILE.key()), name);
     } else if (tokenFile != null) {
       found = PrivateFile.token(tokenFile, FlightConf.TOKEN_FILE.key());
+    } else if (found == null) {
+      String text = environment.getOrDefault(TOKEN_VARIABLE, "").strip();
+      found = text.isEmpty() ? null : text;
     }
     return new Credentials(name, found, ClientTls.context(tlsCa, tlsCert, tlsKey));
   }

@@ -61,6 +61,24 @@ class SecurityConfTest {
   }
 
   @Test
+  void tokenComesFromTheEnvironmentWhereNoOptionNamesOne() throws IOException {
+    Map<String, String> environment = Map.of("FLIGHT_SHUFFLE_TOKEN", "of-the-environment\n");
+    assertEquals("of-the-environment", SecurityConf.parse(conf()).ofDriver("app-a", environment).token());
+    assertEquals("given", SecurityConf.parse(conf("token", "given")).ofDriver("app-a", environment).token());
+    Path path = file("token", "of-the-file", "rw-------");
+    assertEquals(
+        "of-the-file", SecurityConf.parse(conf("token.file", path.toString())).ofDriver("app-a", environment).token());
+    assertNull(SecurityConf.parse(conf()).ofDriver("app-a", Map.of("FLIGHT_SHUFFLE_TOKEN", " ")).token());
+  }
+
+  @Test
+  void firstOfSeveralSecretsMakesTheToken() throws IOException {
+    Path path = file("secrets", "\n" + SECRET + "\n" + SECRET.replace('0', 'x') + "\n", "rw-------");
+    Credentials driver = SecurityConf.parse(conf("token.secretFile", path.toString())).ofDriver("app-a");
+    assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
+  }
+
+  @Test
   void sparkRedactsWhateverNamesAToken() {
     SparkConf conf = conf("token", "the-token");
     SecurityConf.forExecutors("app-a~run", new Credentials("app-a", "the-token", null))

@@ -1,0 +1,220 @@
+"""The control endpoint of a master: its services behind the door, listening."""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
+
+from shuffle_api.address import Address
+from shuffle_api.errors import Overloaded
+from shuffle_server.master.commit_control import CommitService
+from shuffle_server.master.commit_streams import NAME as COMMITS
+from shuffle_server.master.commit_streams import CommitStreams
+from shuffle_server.master.committing import Committer
+from shuffle_server.master.control import ControlService
+from shuffle_server.master.door import Checks, Door, Method, Unary
+from shuffle_server.master.lanes import Job, Lane
+from shuffle_server.master.membership import Membership
+from shuffle_server.master.serving import ServedTime
+from shuffle_server.master.watching import Watchers
+from shuffle_server.master.wire import Wire
+from shuffle_server.observe.calls import CallObserver
+from shuffle_server.proto import registry_pb2 as registry_pb
+from shuffle_server.security import OPEN, ServerSecurity, ServerTls
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+WATCH = "Watch"
+SIGNS_OF_LIFE = frozenset(("Heartbeat", "Beat"))
+JOIN = "Join"
+# They wait for the registry's log, and when the log's disk hangs they wait for as long as they may.
+CHANGING = frozenset(
+    ("RegisterApp", "UnregisterApp", "RegisterShuffle", "UnregisterShuffle", "ReportLost", "Release", "Leave", "Lose")
+)
+LIFE_THREADS = 4
+JOIN_THREADS = 2
+TURN_SECONDS = 0.2
+
+MAX_MESSAGE_BYTES = 16 << 20
+CALLS = 1000
+CONNECTIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the endpoint serves at once.
+
+    :param threads: for changes, and as many for queries.
+    :param calls: of a host, or of an application.
+    :param connections: in all.
+    """
+
+    threads: int = 16
+    calls: int = CALLS
+    connections: int = CONNECTIONS
+
+    def options(self) -> list[tuple[str, int]]:
+        """gRPC's."""
+        return [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            # A small compressed message would be expanded to any size before its length is looked at.
+            ("grpc.per_message_decompression", 0),
+            ("grpc.max_concurrent_streams", 2 * self.calls),
+            ("grpc.max_allowed_incoming_connections", min(self.connections, _room_for_connections())),
+            # A connection whose peer says nothing, or has vanished, ends.
+            ("grpc.server_handshake_timeout_ms", 10_000),
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.http2.ping_timeout_ms", 20_000),
+            # Clients ping a master that is silent, to find out whether it was stopped.
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+
+
+class Lanes:
+    """The threads for calls, and the one that commits."""
+
+    def __init__(self, threads: int, committer: Committer, served: ServedTime) -> None:
+        self._served, self._probed = served, True
+        most = 1000  # jobs that wait in a lane
+        slow = "try again later; see whether the master's disk hangs, or raise --control-threads"
+        self.life = Lane("life", LIFE_THREADS, most, f"{most} signs of life wait", refused=served.miss)
+        self.join = Lane("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
+        self.changes = Lane(
+            "changes",
+            threads,
+            most,
+            f"{most} changes wait for the registry's log",
+            stuck_seconds=TURN_SECONDS,
+            stuck=f"{threads} changes wait for the registry's log",
+            remedy=slow,
+        )
+        remedy = "try again later, or raise --control-threads"
+        self.queries = Lane("queries", threads, most, f"{most} queries wait", remedy=remedy)
+        self.committer = committer
+        self.all = (self.life, self.join, self.changes, self.queries)
+
+    def of(self, method: str) -> Lane:
+        if method in SIGNS_OF_LIFE:
+            return self.life
+        if method == JOIN:
+            return self.join
+        return self.changes if method in CHANGING else self.queries
+
+    def probe(self) -> None:
+        """Put a note in line with the signs of life, unless one is there already."""
+        if self._probed:
+            self._probed = False
+            try:
+                self.life.offer(Job("", self._note, lambda error: None))
+            except Overloaded:
+                self._probed = True
+
+    def _note(self) -> None:
+        self._served.note()
+        self._probed = True
+
+    def close(self) -> None:
+        """End the threads, once they have nothing to do."""
+        for lane in self.all:
+            lane.close()
+        self.committer.close()
+
+
+class ControlServer:
+    """A control endpoint that listens."""
+
+    def __init__(self, wire: Wire, door: Door, lanes: Lanes, streams: CommitStreams, watchers: Watchers) -> None:
+        self._door, self._lanes, self._streams, self._watchers = door, lanes, streams, watchers
+        self._wire = wire
+
+    def calls(self) -> dict[str, int]:
+        """How many wait for their message, and how many are under way or in line in each lane."""
+        calls = {lane.name: lane.waiting + lane.running for lane in self._lanes.all}
+        return calls | {"commits": self._lanes.committer.waiting, "message": len(self._door.half_open)}
+
+    def streams(self) -> dict[str, int]:
+        """How many are open, of each kind."""
+        return {"watches": self._watchers.bound.count, "commits": self._streams.bound.count}
+
+    def stop(self, grace: float) -> threading.Event:
+        """Take no calls any more; set when those under way have ended, at the latest after `grace` seconds."""
+        stopped = self._wire.stop(grace)
+        self._streams.end()
+        self._watchers.end()
+        self._lanes.close()
+        return stopped
+
+
+def start_control(
+    service: ControlService,
+    membership: Membership,
+    host: str,
+    port: int,
+    limits: Limits,
+    security: ServerSecurity = OPEN,
+    *,
+    observer: CallObserver | None = None,
+    sure: Callable[[], None] = lambda: None,
+    served: ServedTime | None = None,
+) -> tuple[ControlServer, int]:
+    """Listen; the server and its port. Raises InvalidArgument when it cannot listen there.
+
+    :param sure: asked before each request is looked at; raises a ShuffleError unless this master leads. So an answer
+        shows the state of a master that led after the request was sent, however late the answer leaves.
+    :param served: notes for how long signs of life are received.
+    """
+    commits = CommitService(service.master, membership, sure)
+    lanes = Lanes(limits.threads, Committer(commits.commits), served or ServedTime())
+    streams = CommitStreams(lanes.committer)
+    door = Door(
+        methods(service, commits, lanes, streams, Checks(sure)),
+        lanes.all,
+        authenticate=None if security.tokens is None else security.tokens.authenticate,
+        calls=limits.calls,
+        observer=observer or CallObserver(),
+        ticks=(lanes.probe,),
+    )
+    wire = Wire(door, limits.options())
+    bound = wire.listen(str(Address(host, port)), None if security.tls is None else _credentials(security.tls))
+    wire.start()
+    return ControlServer(wire, door, lanes, streams, service.watchers), bound
+
+
+def methods(
+    service: ControlService, commits: CommitService, lanes: Lanes, streams: CommitStreams, checks: Checks
+) -> dict[str, Method]:
+    """What is done with the calls of each path."""
+    found: dict[str, Method] = {}
+    for file, implementation in ((pb, service), (registry_pb, commits)):
+        [described] = file.DESCRIPTOR.services_by_name.values()
+        for method in described.methods:
+            name = method.name
+            kind, lane = GetMessageClass(method.input_type), lanes.of(name)
+            if name == COMMITS:
+                made: Method = streams
+            elif name == WATCH:
+                made = Unary(name, kind, lane, checks, begin=service.watchers.answer, counted=False)
+            else:
+                counted = lane not in (lanes.life, lanes.join)
+                made = Unary(name, kind, lane, checks, answer=getattr(implementation, name), counted=counted)
+            found[f"/{described.full_name}/{name}"] = made
+    return found
+
+
+def _room_for_connections() -> int:
+    """Half of the files that this process may open: connections leave the other half to files and to the workers."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft // 2 if soft != resource.RLIM_INFINITY else CONNECTIONS
+
+
+def _credentials(tls: ServerTls) -> grpc.ServerCredentials:
+    return grpc.ssl_server_credentials(
+        [(tls.key, tls.cert)], tls.client_ca or None, require_client_auth=bool(tls.client_ca)
+    )

@@ -1,0 +1,167 @@
+"""Threads for the calls of the control endpoint: each kind of call has a lane of its own, which no other one fills.
+
+In a lane the callers take turns, whoever has how many calls, and none has all the threads. So a flood of one
+application costs the others at most the time of the calls that are under way.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from shuffle_api.errors import Overloaded, ShuffleError
+from shuffle_api.periodic import StreamThread, guarded
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A call that is to be answered.
+
+    :param caller: whose turn it is.
+    :param refuse: answers instead of `run`.
+    """
+
+    caller: str
+    run: Callable[[], object]
+    refuse: Callable[[ShuffleError], object]
+    since: float = field(default_factory=time.monotonic)
+
+
+class Lane:
+    """Runs jobs in up to `threads` threads. Thread-safe.
+
+    :param most: jobs that may wait, half of them of one caller.
+    :param full: the refusal of more.
+    :param stuck_seconds: jobs are refused that have waited so long, if none has ended meanwhile; None: they wait.
+    :param stuck: that refusal.
+    :param refused: called when `offer` refuses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        most: int,
+        full: str,
+        *,
+        stuck_seconds: float | None = None,
+        stuck: str = "",
+        remedy: str = "try again later",
+        refused: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name, self._threads, self._most = name, threads, most
+        self._share = max(1, threads - max(1, threads // 4))  # of them, for one caller
+        self._refused = refused
+        self._full, self._stuck, self._remedy, self._stuck_seconds = full, stuck, remedy, stuck_seconds
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # by caller; who is first has the next turn
+        self._count = 0
+        self._running: dict[str, int] = {}
+        self._started = self._idle = 0
+        self._ended_at = time.monotonic()  # when the last job ended
+        self._closed = False
+
+    def offer(self, job: Job) -> None:
+        """Have `job` run when it is its turn. Raises Overloaded."""
+        with self._changed:
+            jobs = self._waiting.get(job.caller, ())
+            full = self._count >= self._most or len(jobs) >= max(1, self._most // 2)
+            start = not full and self._queue(job)
+        if full:
+            self._refused()
+            raise Overloaded(self._full, remedy=self._remedy)
+        if start:
+            StreamThread(f"control-{self.name}", self._work, _nothing).start()
+
+    def _queue(self, job: Job) -> bool:
+        """Whether it needs another thread."""
+        self._count += 1
+        self._waiting.setdefault(job.caller, deque()).append(job)
+        if self._idle:
+            self._idle -= 1  # the one that wakes is not idle any more
+            self._changed.notify()
+            return False
+        start = self._started < self._threads
+        self._started += start
+        return start
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for their turn."""
+        return self._count
+
+    @property
+    def running(self) -> int:
+        """How many jobs are under way."""
+        return sum(list(self._running.values()))
+
+    def sweep(self) -> None:
+        """Refuse what has waited for too long; to be called often."""
+        if self._stuck_seconds is None or not self._count:
+            return
+        with self._changed:
+            overdue = time.monotonic() - self._stuck_seconds
+            if self._ended_at > overdue:
+                return
+            refused = [job for jobs in self._waiting.values() for job in jobs if job.since <= overdue]
+            for job in refused:
+                self._forget(job)
+        for job in refused:
+            job.refuse(Overloaded(self._stuck, remedy=self._remedy))
+
+    def close(self) -> None:
+        """End the threads, once they have nothing to do."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _forget(self, job: Job) -> None:
+        jobs = self._waiting[job.caller]
+        jobs.remove(job)
+        self._count -= 1
+        if not jobs:
+            del self._waiting[job.caller]
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            guarded(f"a call in lane {self.name}", job.run, job.refuse)
+            with self._changed:
+                self._done(job.caller)
+            job = None  # what it refers to must not live until the next one
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while (job := self._turn()) is None:
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._changed.wait()
+            return job
+
+    def _turn(self) -> Job | None:
+        for caller, jobs in self._waiting.items():
+            under_way = self._running.get(caller, 0)
+            if under_way < self._share:
+                job = jobs.popleft()
+                self._count -= 1
+                self._running[caller] = under_way + 1
+                if jobs:
+                    self._waiting.move_to_end(caller)
+                else:
+                    del self._waiting[caller]
+                return job
+        return None
+
+    def _done(self, caller: str) -> None:
+        self._ended_at = time.monotonic()
+        left = self._running[caller] - 1
+        if left:
+            self._running[caller] = left
+        else:
+            del self._running[caller]
+
+
+def _nothing(*_: object) -> None: ...

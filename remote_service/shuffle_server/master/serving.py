@@ -1,0 +1,43 @@
+"""How long the control endpoint has served: the time in which silence counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from shuffle_api.clock import boot_seconds
+
+
+class ServedTime:
+    """A clock that runs while signs of life are received. Thread-safe.
+
+    The endpoint puts a `note` in line with the signs of life, again and again. What lies between two of them counts
+    once the second has had its turn. It does not count when a sign of life was refused meanwhile (`miss`), and while
+    the endpoint stands still there is no `note`. Without an endpoint, until the first `note`, every second counts.
+    """
+
+    def __init__(self, source: Callable[[], float] = boot_seconds) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._now: float | None = None
+        self._noted = 0.0
+        self._missed = False
+
+    def __call__(self) -> float:
+        with self._lock:
+            return self._source() if self._now is None else self._now
+
+    def note(self) -> None:
+        """Signs of life that came until now have been received."""
+        with self._lock:
+            now = self._source()
+            if self._now is None:
+                self._now = now
+            elif not self._missed:
+                self._now += max(0.0, now - self._noted)
+            self._noted, self._missed = now, False
+
+    def miss(self) -> None:
+        """A sign of life was refused: somebody else has filled the line."""
+        with self._lock:
+            self._missed = True

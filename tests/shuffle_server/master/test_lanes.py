@@ -1,0 +1,195 @@
+"""Lanes, bounds and the time that counts: what is refused, whose turn it is, and when silence counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.cluster import wait_until
+from shuffle_api.errors import Overloaded, ShuffleError
+from shuffle_server.master.bounds import Bound
+from shuffle_server.master.half_open import CROWD, PATIENCE_SECONDS, HalfOpen
+from shuffle_server.master.lanes import Job, Lane
+from shuffle_server.master.liveness import AppLiveness
+from shuffle_server.master.serving import ServedTime
+
+SECONDS = 60.0
+
+
+class Work:
+    """Jobs that wait until `go` is set; `done` has those that ran, `refused` why others did not."""
+
+    def __init__(self) -> None:
+        self.go, self.done, self.refused = threading.Event(), list[str](), list[ShuffleError]()
+        self.running = threading.Semaphore(0)
+
+    def job(self, caller: str) -> Job:
+        def run() -> None:
+            self.running.release()
+            assert self.go.wait(SECONDS)
+            self.done.append(caller)
+
+        return Job(caller, run, self.refused.append)
+
+
+def test_callers_take_turns_and_none_has_all_the_threads() -> None:
+    work, lane = Work(), Lane("test", 4, 1000, "full")
+    for _ in range(100):
+        lane.offer(work.job("flood"))
+    for _ in range(3):
+        assert work.running.acquire(timeout=SECONDS)
+    lane.offer(work.job("other"))
+    assert work.running.acquire(timeout=SECONDS)  # it has the fourth thread at once
+    lane.offer(work.job("third"))
+    work.go.set()
+    wait_until(lambda: len(work.done) == 102, "all are done")
+    assert work.done.index("third") < 20
+    assert lane.waiting == 0
+    lane.close()
+
+
+def test_a_lane_refuses_what_is_too_much_and_a_caller_has_half_of_it() -> None:
+    refused = list[int]()
+    work, lane = Work(), Lane("test", 1, 10, "10 jobs wait", refused=lambda: refused.append(1))
+    lane.offer(work.job("flood"))
+    assert work.running.acquire(timeout=SECONDS)
+    for _ in range(5):
+        lane.offer(work.job("flood"))
+    with pytest.raises(Overloaded, match="10 jobs wait"):
+        lane.offer(work.job("flood"))
+    for number in range(5):
+        lane.offer(work.job(f"other {number}"))
+    with pytest.raises(Overloaded, match="10 jobs wait"):
+        lane.offer(work.job("late"))
+    assert len(refused) == 2
+    work.go.set()
+    wait_until(lambda: len(work.done) == 11, "all are done")
+    lane.close()
+
+
+def test_jobs_without_a_turn_are_refused_once_none_has_ended_for_so_long() -> None:
+    work, lane = Work(), Lane("test", 1, 10, "full", stuck_seconds=0.05, stuck="the disk hangs")
+    for _ in range(3):
+        lane.offer(work.job("app"))
+
+    def swept() -> bool:
+        lane.sweep()
+        return len(work.refused) == 2
+
+    wait_until(swept, "the two that wait are refused")
+    assert all("the disk hangs" in str(error) for error in work.refused)
+    work.go.set()
+    wait_until(lambda: work.done == ["app"], "the one that had its turn is done")
+    lane.close()
+
+
+def test_a_job_that_ends_with_a_bug_is_refused_and_its_thread_goes_on() -> None:
+    work, lane = Work(), Lane("test", 1, 10, "full")
+    work.go.set()
+
+    def bug() -> None:
+        raise KeyError("unexpected")
+
+    lane.offer(Job("app", bug, work.refused.append))
+    lane.offer(work.job("app"))
+    wait_until(lambda: work.done == ["app"], "the next job is done")
+    assert "KeyError" in str(work.refused[0])
+    lane.close()
+
+
+def test_a_bound_counts_each_owner_and_all_of_them() -> None:
+    bound: Bound[str] = Bound("things are open", 2, 3, remedy="raise --things")
+    for owner in ("a", "a", "b"):
+        bound.enter(owner, f"owner {owner}")
+    with pytest.raises(Overloaded, match=r"owner a: 2 things are open, the limit is 2.*--things"):
+        bound.enter("a", "owner a")
+    with pytest.raises(Overloaded, match=r"3 things are open, the limit is 3"):
+        bound.enter("c", "owner c")
+    bound.leave("a")
+    bound.enter("c", "owner c")
+    assert bound.count == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60))
+def test_of_those_that_wait_the_oldest_make_room(steps: list[tuple[str, bool]]) -> None:
+    waiting, model = HalfOpen[int](10.0, each=1, most=12), list[tuple[int, str]]()
+    for number, (owner, leaves) in enumerate(steps):
+        if leaves and model:
+            waiting.remove(model.pop(0)[0])
+        of_owner = [each for each in model if each[1] == owner]
+        out = of_owner[0] if len(of_owner) >= CROWD else model[0] if len(model) >= 12 else None
+        assert waiting.add(number, owner, number / 100) == (out[0] if out else None)
+        model = [each for each in model if each != out] + [(number, owner)]
+        assert len(waiting) == len(model)
+    now = 10.0 + 0.25
+    assert list(waiting.overdue(now)) == [number for number, _ in model if number <= 25]
+    model = [each for each in model if each[0] > 25]
+    gone = set(waiting.crowding(now))
+    left = [each for each in model if each[0] not in gone]
+    youngest = {owner: number for number, owner in model}
+    assert gone == {number for number, _ in model} - set(youngest.values())
+    assert len({owner for _, owner in left}) == len(left) == len(waiting)
+
+
+def test_those_that_have_just_come_are_left_though_they_are_many() -> None:
+    waiting = HalfOpen[int](10.0, each=1, most=100)
+    for number in range(5):
+        assert waiting.add(number, "a", 1.0 + number) is None
+    assert list(waiting.crowding(3.0 + PATIENCE_SECONDS)) == [0, 1, 2]
+    assert list(waiting.crowding(100.0)) == [3]
+    assert not list(waiting.crowding(100.0))
+
+
+# ------------------------------------------------------------------ the time in which silence counts
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def living(clock: Clock) -> tuple[ServedTime, Callable[[], bool]]:
+    """The endpoint's time, and whether an application that was heard of just now is silent, after 10 s of silence."""
+    served = ServedTime(clock)
+    liveness = AppLiveness(10.0, served)
+    served.note()
+    liveness.heard("app")
+    return served, lambda: bool(liveness.silent(["app"]))
+
+
+def test_silence_counts_while_signs_of_life_are_received() -> None:
+    clock = Clock()
+    served, silent = living(clock)
+    for _ in range(11):
+        assert not silent()
+        clock.now += 1.0
+        served.note()
+    assert silent()
+
+
+@pytest.mark.parametrize("misses", [False, True])
+def test_silence_does_not_count_while_the_endpoint_stands_still_or_refuses_signs_of_life(misses: bool) -> None:
+    clock = Clock()
+    served, silent = living(clock)
+    for _ in range(100):
+        clock.now += 1.0
+        if misses:
+            served.miss()
+            served.note()
+        assert not silent()
+    clock.now += 1.0
+    served.note()  # it goes on; what came meanwhile is yet to be read
+    assert not silent()
+
+
+def test_every_second_counts_where_there_is_no_endpoint() -> None:
+    clock = Clock()
+    served = ServedTime(clock)
+    clock.now += 50.0
+    assert served() == clock.now

@@ -1,0 +1,51 @@
+"""What the log says of refused calls: few lines, with the peer, and nothing of a stranger's text unquoted."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from shuffle_api.errors import Unauthenticated
+from shuffle_server.observe import calls
+from shuffle_server.observe.calls import LINES, CallObserver, LineLimit
+from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.logs import TextFormatter
+from shuffle_transport.security import Admission
+
+PEER = "ipv4:10.0.0.1:1234"
+
+
+def test_the_refusals_of_a_host_make_few_lines_and_those_left_out_are_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observer = CallObserver(Instruments())
+    for port in range(1000):
+        observer.refused(f"ipv4:10.0.0.1:{port}", "Hello", Unauthenticated("no token"))
+    observer.refused("ipv4:10.0.0.2:1", "Hello", Unauthenticated("another host"))
+    assert len(caplog.messages) == LINES + 1
+    assert "another host" in caplog.messages[-1]
+    monkeypatch.setattr(calls, "SECONDS", 0.0)
+    observer.refused(PEER, "Hello", Unauthenticated("no token"))
+    assert caplog.messages[-2] == f"{1000 - LINES} more calls of ipv4:10.0.0.1 were refused"
+
+
+def test_of_many_hosts_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "HOSTS", 10)
+    limit = LineLimit()
+    for number in range(1000):
+        assert limit.omitted(f"ipv4:10.0.{number // 256}.{number % 256}") == 0
+    assert len(limit._hosts) == 10
+
+
+def test_a_strangers_text_is_quoted_and_short(caplog: pytest.LogCaptureFixture) -> None:
+    app = "a\nFAKE LOG LINE \x1b[31mred" + "x" * 7000
+    with pytest.raises(Unauthenticated) as caught:
+        Admission((b"s" * 32,)).authenticate(["Bearer x"], [app])
+    CallObserver(Instruments()).refused(PEER, "unknown", caught.value)
+    [record] = caplog.records
+    line = TextFormatter().format(record)
+    assert record.levelno == logging.WARNING
+    assert "\n" not in line
+    assert "\x1b" not in line
+    assert len(line) < 1500
