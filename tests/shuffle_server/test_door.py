@@ -132,13 +132,14 @@ def test_a_message_that_stops_in_the_middle_ends_its_call(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("path", [b"/\xff\xfe", b"/a\nb", b"", b"/" + b"x" * 5000, b"/\0"])
-def test_no_path_of_a_call_stops_the_endpoint(path: bytes) -> None:
+def test_no_path_of_a_call_stops_the_endpoint_or_fills_its_log(path: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with closing(Scene()) as scene:
         with closing(HalfOpenClient(scene.address)) as hostile:
             hostile.begin(path, [(b"authorization", b"\xff\xfe"), (b"flight-shuffle-app", b"a\nb")], message(b""))
             hostile.read(0.3)
         with closing(client_of(scene.address)) as client:
             assert client.hello().epoch == scene.master.epoch
+    assert not caplog.records
 
 
 def test_a_message_above_the_limit_is_refused_before_it_has_come() -> None:

@@ -3,8 +3,8 @@
 1. The token, from the headers alone. A call that is refused here needs no message.
 2. The message. One that does not come within MESSAGE_SECONDS ends its call; meanwhile the call costs no thread. The
    number of such calls is bounded: the one that has waited longest makes room.
-3. Bounds: calls under way, by host and by application. Signs of life and streams have bounds of their own.
-4. A lane (`lanes`): signs of life, joins, changes and queries have threads of their own. There the message is decoded,
+3. Bounds: calls under way, by host and by application. Heartbeats and streams have bounds of their own.
+4. A lane (`lanes`): heartbeats, joins, changes and queries have threads of their own. There the message is decoded,
    checked against the token, and answered by a method of the services; which knows nothing of gRPC, returns a reply or
    raises a ShuffleError.
 

@@ -29,7 +29,7 @@ from shuffle_server.security import OPEN, ServerSecurity, ServerTls
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 WATCH = "Watch"
-SIGNS_OF_LIFE = frozenset(("Heartbeat", "Beat"))
+HEARTBEATS = frozenset(("Heartbeat", "Beat"))
 JOIN = "Join"
 # They wait for the registry's log, and when the log's disk hangs they wait for as long as they may.
 CHANGING = frozenset(
@@ -84,7 +84,7 @@ class Lanes:
         self._served, self._probed = served, True
         most = 1000  # jobs that wait in a lane
         slow = "try again later; see whether the master's disk hangs, or raise --control-threads"
-        self.life = Lane("life", LIFE_THREADS, most, f"{most} signs of life wait", refused=served.miss)
+        self.life = Lane("life", LIFE_THREADS, most, f"{most} heartbeats wait", refused=served.miss)
         self.join = Lane("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
         self.changes = Lane(
             "changes",
@@ -101,14 +101,14 @@ class Lanes:
         self.all = (self.life, self.join, self.changes, self.queries)
 
     def of(self, method: str) -> Lane:
-        if method in SIGNS_OF_LIFE:
+        if method in HEARTBEATS:
             return self.life
         if method == JOIN:
             return self.join
         return self.changes if method in CHANGING else self.queries
 
     def probe(self) -> None:
-        """Put a note in line with the signs of life, unless one is there already."""
+        """Put a note in line with the heartbeats, unless one is there already."""
         if self._probed:
             self._probed = False
             try:
@@ -168,7 +168,7 @@ def start_control(
 
     :param sure: asked before each request is looked at; raises a ShuffleError unless this master leads. So an answer
         shows the state of a master that led after the request was sent, however late the answer leaves.
-    :param served: notes for how long signs of life are received.
+    :param served: notes for how long heartbeats are received.
     """
     commits = CommitService(service.master, membership, sure)
     lanes = Lanes(limits.threads, Committer(commits.commits), served or ServedTime())

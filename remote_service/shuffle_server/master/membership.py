@@ -50,7 +50,7 @@ class Membership:
     """The workers of one master. Thread-safe.
 
     :param silent_seconds: a worker of which nothing was heard for so long is given up, with all that lies there.
-    :param served: a clock that runs while signs of life are received; None: they always are.
+    :param served: a clock that runs while heartbeats are received; None: they always are.
     """
 
     def __init__(

@@ -9,10 +9,10 @@ from shuffle_api.clock import boot_seconds
 
 
 class ServedTime:
-    """A clock that runs while signs of life are received. Thread-safe.
+    """A clock that runs while heartbeats are received. Thread-safe.
 
-    The endpoint puts a `note` in line with the signs of life, again and again. What lies between two of them counts
-    once the second has had its turn. It does not count when a sign of life was refused meanwhile (`miss`), and while
+    The endpoint puts a `note` in line with the heartbeats, again and again. What lies between two of them counts
+    once the second has had its turn. It does not count when a heartbeat was refused meanwhile (`miss`), and while
     the endpoint stands still there is no `note`. Without an endpoint, until the first `note`, every second counts.
     """
 
@@ -28,7 +28,7 @@ class ServedTime:
             return self._source() if self._now is None else self._now
 
     def note(self) -> None:
-        """Signs of life that came until now have been received."""
+        """Heartbeats that came until now have been received."""
         with self._lock:
             now = self._source()
             if self._now is None:
@@ -38,6 +38,6 @@ class ServedTime:
             self._noted, self._missed = now, False
 
     def miss(self) -> None:
-        """A sign of life was refused: somebody else has filled the line."""
+        """A heartbeat was refused: somebody else has filled the line."""
         with self._lock:
             self._missed = True

@@ -10,6 +10,7 @@ The core's interface is that of `grpc/_server.py`. No other module of this packa
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,14 @@ TICK_SECONDS = 0.05
 _NO_FLAGS = 0
 _SHUTDOWN = "shutdown"
 _CODES: dict[grpc.StatusCode, Any] = {code: code.value[0] for code in grpc.StatusCode}
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether gRPC says something of this process: not that the header of a call is not UTF-8, once for each."""
+    return not str(record.msg).startswith("Invalid encoding on")
+
+
+logging.getLogger(cygrpc.__name__).addFilter(_is_ours)
 
 
 class Acceptor(Protocol):

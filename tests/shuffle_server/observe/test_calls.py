@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from shuffle_api.errors import Unauthenticated
+from shuffle_server.master.auth import principal_of
 from shuffle_server.observe import calls
 from shuffle_server.observe.calls import LINES, CallObserver, LineLimit
 from shuffle_server.observe.instruments import Instruments
@@ -41,11 +42,12 @@ def test_of_many_hosts_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_strangers_text_is_quoted_and_short(caplog: pytest.LogCaptureFixture) -> None:
     app = "a\nFAKE LOG LINE \x1b[31mred" + "x" * 7000
     with pytest.raises(Unauthenticated) as caught:
-        Admission((b"s" * 32,)).authenticate(["Bearer x"], [app])
+        principal_of(Admission((b"s" * 32,)).authenticate, [("authorization", "Bearer x"), ("flight-shuffle-app", app)])
     CallObserver(Instruments()).refused(PEER, "unknown", caught.value)
     [record] = caplog.records
     line = TextFormatter().format(record)
     assert record.levelno == logging.WARNING
+    assert "FAKE" not in line
     assert "\n" not in line
     assert "\x1b" not in line
     assert len(line) < 1500
