@@ -22,6 +22,7 @@ from shuffle_server.master.leading import LeaderOnly
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.quota import Quotas
 from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.master.streams import ControlServer
 from shuffle_server.observe.aside import Aside
@@ -86,8 +87,8 @@ class MasterPart:
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, peer_credentials(options))
         heartbeat = max(1, int(options.app_timeout / 4))
-        bounds = options.app_max_shuffles, options.shuffle_max_blocks
-        service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, *bounds)
+        quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
+        service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, quotas)
         listen = partial(
             start_control,
             service,
