@@ -349,7 +349,7 @@ class Registry:
         outputs = self._shuffles.get(id)
         if outputs is not None:
             return outputs
-        found = self._current.get(id)
+        found = self._find(id)
         if found is None:
             self._apps.check_not_expired(id.app)
             current = self._current.get(id.current())
