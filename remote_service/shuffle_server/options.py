@@ -62,6 +62,9 @@ class ServerOptions:
         help="most attempts of map tasks that one application may write at this worker at once, each with a file open;"
         " no more than the limit of open files leaves room for in any case",
     )
+    app_max_runs: int = option(
+        1000, minimum=0, help="most runs that one application may have registered at once; 0: no limit"
+    )
     app_max_shuffles: int = option(
         20_000, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
     )
@@ -225,6 +228,7 @@ FOR_MASTERS = frozenset(
         "listen",
         "metadata",
         "metadata_file",
+        "app_max_runs",
         "app_max_shuffles",
         "app_max_watches",
         "shuffle_max_blocks",

@@ -273,11 +273,10 @@ def test_housekeeping_survives_an_unexpected_error() -> None:
 
 def test_shuffles_are_forgotten_while_others_are_published(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
-    shuffles = [ShuffleId("app", number) for number in range(3)]
+    *shuffles, late = [ShuffleId("app", number) for number in range(4)]
     for shuffle in shuffles:
         directory.make(shuffle)
         directory._sync_names(shuffle)
-    late = ShuffleId("app", 3)
     directory.make(late)
     adding = threading.Thread(target=directory._sync_names, args=(late,))
 

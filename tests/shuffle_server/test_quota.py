@@ -10,10 +10,10 @@ import pytest
 from bench.server import ServerProcess
 from shuffle_api.errors import QuotaExceeded, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.registry import RegisterApp, RegisterShuffle, Registry, UnregisterApp, UnregisterShuffle
+from shuffle_api.registry import ExpireApps, RegisterApp, RegisterShuffle, Registry, UnregisterApp, UnregisterShuffle
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.master.quota import check_quota
+from shuffle_server.master.quota import Quotas
 from shuffle_server.options import ServerOptions
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.staged import StagedOutput
@@ -62,16 +62,33 @@ def test_a_shuffle_of_too_many_blocks_is_refused_by_name_and_one_that_is_there_i
     registry = Registry()
     registry.apply(RegisterApp("a", "i", ""))
     honest, sparse, absurd = ((10_000, 10_000), (100_000, 100_000), (2**31 - 1, 2**31 - 1))
+    quotas = Quotas(0, 1, DEFAULT.shuffle_max_blocks)
     for partitions, maps in (honest, sparse):
-        check_quota(registry, ShuffleSpec(ShuffleId("a", 0, 1), partitions, maps), 1, DEFAULT.shuffle_max_blocks)
+        quotas.check(registry, RegisterShuffle(ShuffleSpec(ShuffleId("a", 0, 1), partitions, maps)))
     spec = ShuffleSpec(ShuffleId("a", 0, 1), *absurd)
     with pytest.raises(QuotaExceeded, match="4611686014132420609 blocks, a shuffle may have 10000000000.*max-blocks"):
-        check_quota(registry, spec, 1, DEFAULT.shuffle_max_blocks)
-    check_quota(registry, spec, 1, 0)
+        quotas.check(registry, RegisterShuffle(spec))
+    Quotas(0, 1, 0).check(registry, RegisterShuffle(spec))
     registry.apply(RegisterShuffle(spec))
-    check_quota(registry, spec, 1, DEFAULT.shuffle_max_blocks)
+    quotas.check(registry, RegisterShuffle(spec))
     with pytest.raises(QuotaExceeded, match="has 1 shuffles, its quota is 1.*app-max-shuffles"):
-        check_quota(registry, ShuffleSpec(ShuffleId("a", 1, 1), 1, 1), 1, 0)
+        quotas.check(registry, RegisterShuffle(ShuffleSpec(ShuffleId("a", 1, 1), 1, 1)))
+
+
+def test_runs_of_an_application_are_bounded() -> None:
+    registry, quotas = Registry(), Quotas(runs=2)
+    for run in ("a~1", "a~2"):
+        quotas.check(registry, RegisterApp(run, "i", ""))
+        registry.apply(RegisterApp(run, "i", ""))
+    with pytest.raises(QuotaExceeded, match="application a has 2 runs, its quota is 2.*app-max-runs"):
+        quotas.check(registry, RegisterApp("a~3", "i", ""))
+    quotas.check(registry, RegisterApp("a~2", "i", ""))
+    quotas.check(registry, RegisterApp("b~1", "i", ""))
+    registry.apply(ExpireApps(("a~1",)))
+    assert registry.runs_of("a") == 1
+    quotas.check(registry, RegisterApp("a~3", "i", ""))
+    registry.apply(UnregisterApp("a~2"))
+    assert registry.runs_of("a") == 0
 
 
 def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) -> None:

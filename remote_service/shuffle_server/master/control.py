@@ -17,10 +17,9 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
-from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.master import Master
-from shuffle_server.master.quota import check_quota
+from shuffle_server.master.quota import NO_QUOTAS, Quotas
 from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import MAX_WATCHES, Watchers
 from shuffle_transport import messages
@@ -74,15 +73,12 @@ class ControlService:
         version: str,
         heartbeat_seconds: int,
         states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
-        max_shuffles: int = 0,
-        max_blocks: int = 0,
+        quotas: Quotas = NO_QUOTAS,
         max_watches: int = MAX_WATCHES,
     ) -> None:
-        """`states`: memory, disks and streams of the workers, for Status; `max_shuffles`: per application, 0: any;
-        `max_blocks`: per shuffle, partitions times maps, 0: any; `max_watches`: per application.
-        """
+        """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application."""
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
-        self._states, self._max_shuffles, self._max_blocks = states, max_shuffles, max_blocks
+        self._states, self._quotas = states, quotas
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
         self.watchers = Watchers(master, workers.workers, max_watches)
@@ -100,7 +96,7 @@ class ControlService:
     def RegisterApp(self, request: pb.RegisterAppRequest) -> pb.RegisterAppReply:
         check_text("instance", request.instance)
         check_text("name", request.name)
-        self.master.apply(RegisterApp(request.app, request.instance, request.name))
+        self._register(RegisterApp(request.app, request.instance, request.name))
         return pb.RegisterAppReply(
             epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
         )
@@ -116,19 +112,18 @@ class ControlService:
     def RegisterShuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
         get_codec(request.codec)  # an unknown one is refused here, where its name is still in sight
         spec = messages.shuffle_spec(request)
-        (outcome,) = self.master.apply_all([RegisterShuffle(replace(spec, id=spec.id.anew()))], self._check_quota)
-        if isinstance(outcome, ShuffleError):
-            raise outcome
+        self._register(RegisterShuffle(replace(spec, id=spec.id.anew())))
         with self.master.lock:
             registered = self.master.registry.spec(spec.id.current()).id
         return pb.RegisterShuffleReply(
             epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
         )
 
-    def _check_quota(self, registry: Registry, operation: Operation) -> None:
-        """Raises QuotaExceeded."""
-        assert isinstance(operation, RegisterShuffle)
-        check_quota(registry, operation.spec, self._max_shuffles, self._max_blocks)
+    def _register(self, operation: Operation) -> None:
+        """Raises what `Master.apply` raises, and QuotaExceeded."""
+        (outcome,) = self.master.apply_all([operation], self._quotas.check)
+        if isinstance(outcome, ShuffleError):
+            raise outcome
 
     def UnregisterShuffle(self, request: pb.UnregisterShuffleRequest) -> pb.UnregisterShuffleReply:
         if len(request.more) > MAX_PAGE:

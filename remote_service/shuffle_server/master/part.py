@@ -22,6 +22,7 @@ from shuffle_server.master.endpoint import ControlServer, Limits, start_control
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.quota import Quotas
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.observe.aside import Aside
@@ -87,8 +88,10 @@ class MasterPart:
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, security.for_cluster())
         heartbeat = max(1, int(options.app_timeout / 4))
-        bounds = options.app_max_shuffles, options.shuffle_max_blocks, options.app_max_watches
-        service = ControlService(self.master, cluster, __version__, heartbeat, cluster.states, *bounds)
+        quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
+        service = ControlService(
+            self.master, cluster, __version__, heartbeat, cluster.states, quotas, options.app_max_watches
+        )
         listen = partial(
             start_control,
             service,

@@ -10,6 +10,8 @@ from shuffle_api.registry.operations import CommitMapOutput
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_server.master.master import Master
 
+AT_ONCE = 1000  # outputs that are looked at while nobody else may
+
 
 class Coordinator(Protocol):
     """The registry as a worker sees it."""
@@ -65,8 +67,15 @@ class LocalCoordinator:
                 return None
 
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
-        with self._master.lock:
-            return self._master.registry.map_outputs(shuffle)[0]
+        found: list[MapOutput] = []
+        shuffle, first = self.spec(shuffle).id, 0
+        while True:
+            with self._master.lock:
+                outputs, following = self._master.registry.map_outputs(shuffle, first, limit=AT_ONCE)
+            found += outputs
+            if following is None:
+                return found
+            first = following
 
     def shuffles(self) -> list[ShuffleId]:
         with self._master.lock:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shuffle_api.errors import AppExists, AppExpired, UnknownApp
+from shuffle_api.ids import name_of
 
 EXPIRED_REMEMBERED = 10_000
 """Expired applications remembered, the latest ones, so that a server that runs for months stays small."""
@@ -22,14 +23,18 @@ class AppRecord:
 
 @dataclass(slots=True)
 class Apps:
-    """`live` and `expired` by application id, `expired` in the order of expiry; an id is in one of them at most."""
+    """`live` and `expired` by application id, `expired` in the order of expiry; an id is in one of them at most.
+
+    `runs` counts the live ones of each application (`ids.name_of`).
+    """
 
     live: dict[str, AppRecord] = field(default_factory=dict)
     expired: dict[str, AppRecord] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
 
     def clone(self) -> Apps:
         """An equal one; the records are shared, as nothing changes them."""
-        return Apps(dict(self.live), dict(self.expired))
+        return Apps(dict(self.live), dict(self.expired), dict(self.runs))
 
     def get(self, app: str) -> AppRecord:
         """The live application `app`.
@@ -58,13 +63,28 @@ class Apps:
         if present is None:
             self.expired.pop(record.app, None)
             self.live[record.app] = record
+            name = name_of(record.app)
+            self.runs[name] = self.runs.get(name, 0) + 1
         elif present.instance != record.instance:
             raise AppExists(f"application {record.app!r} is registered by another run")
 
     def expire(self, apps: Iterable[str]) -> list[str]:
         """Move these applications to the expired ones; return the ids of those that were live."""
         dead = [app for app in dict.fromkeys(apps) if app in self.live]
-        self.expired.update((app, self.live.pop(app)) for app in dead)
+        for app in dead:
+            record = self.end(app)
+            assert record is not None
+            self.expired[app] = record
         for app in list(self.expired)[:-EXPIRED_REMEMBERED]:
             del self.expired[app]
         return dead
+
+    def end(self, app: str) -> AppRecord | None:
+        """A run is over; None if there is no such one."""
+        record = self.live.pop(app, None)
+        if record is not None:
+            name = name_of(app)
+            self.runs[name] -= 1
+            if not self.runs[name]:
+                del self.runs[name]
+        return record

@@ -109,7 +109,7 @@ class Registry:
         return ()
 
     def _unregister_app(self, op: UnregisterApp) -> tuple[Event, ...]:
-        gone = self._apps.live.pop(op.app, None)
+        gone = self._apps.end(op.app)
         return () if gone is None else self._removed(op.app, "unregistered")
 
     def _expire_apps(self, op: ExpireApps) -> tuple[Event, ...]:
@@ -207,6 +207,14 @@ class Registry:
     def apps(self) -> list[AppRecord]:
         """The registered applications."""
         return list(self._apps.live.values())
+
+    def runs_of(self, name: str) -> int:
+        """How many runs of an application are registered (`ids.name_of`)."""
+        return self._apps.runs.get(name, 0)
+
+    def has_app(self, app: str) -> bool:
+        """Whether a run is registered."""
+        return app in self._apps.live
 
     def spec(self, id: ShuffleId) -> ShuffleSpec:
         """What a shuffle is, with its whole id: that of the current generation if `id` names none.
@@ -341,7 +349,7 @@ class Registry:
         outputs = self._shuffles.get(id)
         if outputs is not None:
             return outputs
-        found = self._current.get(id)
+        found = self._find(id)
         if found is None:
             self._apps.check_not_expired(id.app)
             current = self._current.get(id.current())

@@ -271,6 +271,7 @@ class RegistryMachine(RuleBasedStateMachine):
             size = sum(output.totals.bytes for id, output in winners if id.app == app)
             assert (set(registry.shuffle_ids(app)), registry.run_size(app)) == (set(ids), (len(ids), size))
             assert registry.shuffles_of(app) == len(ids)
+            assert registry.runs_of(app) == registry.has_app(app) == (app in [each.app for each in registry.apps()])
         for worker, other in (("w1", "w2"), ("w2", "w1")):
             held = [(id, output) for id, output in winners if worker in output.workers]
             assert len(registry.held_by(worker)) == len(held)

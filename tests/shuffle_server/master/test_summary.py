@@ -14,6 +14,8 @@ from shuffle_server.master import summary as summary_module
 from shuffle_server.master.master import Master
 from shuffle_server.master.summary import held_page, summary
 from shuffle_server.status import whole_status
+from shuffle_server.worker import coordinator as coordinator_module
+from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 RUNS = {"a": 5, "b": 0, "c~1": 3, "c~2": 4}
@@ -129,3 +131,12 @@ def test_pages_of_what_a_worker_holds(master: Master, limit: int) -> None:
             assert len(page) <= limit
             found += page
         assert found == master.registry.held_by(worker)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 100])
+def test_a_worker_in_the_masters_process_asks_for_outputs_a_few_at_a_time(
+    master: Master, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(coordinator_module, "AT_ONCE", at_once)
+    for id in master.registry.shuffle_ids("a"):
+        assert LocalCoordinator(master, "w").outputs(id) == master.registry.map_outputs(id)[0] != []
