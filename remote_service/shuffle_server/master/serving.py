@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 from shuffle_api.clock import boot_seconds
 
+MOST_SECONDS = 1.0
+"""Between two notes, which follow one another twenty times a second."""
+
 
 class ServedTime:
     """A clock that runs while heartbeats are received. Thread-safe.
 
     The endpoint puts a `note` in line with the heartbeats, again and again. What lies between two of them counts
-    once the second has had its turn. It does not count when a heartbeat was refused meanwhile (`miss`), and while
-    the endpoint stands still there is no `note`. Without an endpoint, until the first `note`, every second counts.
+    once the second has had its turn, up to MOST_SECONDS: after more the process, or its machine, stood still. It does
+    not count when a heartbeat was refused meanwhile (`miss`), and while the endpoint stands still there is no `note`.
+    Without an endpoint, until the first `note`, every second counts.
     """
 
     def __init__(self, source: Callable[[], float] = boot_seconds) -> None:
@@ -34,7 +38,7 @@ class ServedTime:
             if self._now is None:
                 self._now = now
             elif not self._missed:
-                self._now += max(0.0, now - self._noted)
+                self._now += min(max(0.0, now - self._noted), MOST_SECONDS)
             self._noted, self._missed = now, False
 
     def miss(self) -> None:

@@ -188,6 +188,15 @@ def test_silence_does_not_count_while_the_endpoint_stands_still_or_refuses_signs
     assert not silent()
 
 
+def test_a_machine_that_is_suspended_again_and_again_holds_it_against_nobody() -> None:
+    clock = Clock()
+    served, silent = living(clock)
+    for _ in range(9):
+        clock.now += 3600.0
+        served.note()
+        assert not silent()
+
+
 def test_every_second_counts_where_there_is_no_endpoint() -> None:
     clock = Clock()
     served = ServedTime(clock)
