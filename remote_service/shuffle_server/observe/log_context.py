@@ -36,8 +36,12 @@ def log_context(**fields: str | int) -> Iterator[None]:
 
 
 def add_log_fields(**fields: str | int) -> None:
-    """Add fields for the rest of the `log_context` that this is called in: what a request is about is learned late."""
-    _current.set(_with(fields))
+    """Add fields for the rest of the `log_context` that this is called in: what a request is about is learned late.
+
+    Outside of any it does nothing: the fields would stay with the thread for ever.
+    """
+    if _current.get() is not _NONE:
+        _current.set(_with(fields))
 
 
 def current_fields() -> Mapping[str, str | int]:

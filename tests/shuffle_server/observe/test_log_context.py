@@ -29,6 +29,11 @@ def test_fields_learned_late_last_as_long_as_the_context() -> None:
     assert current_fields() == {}
 
 
+def test_fields_that_are_added_outside_of_a_context_stay_with_nobody() -> None:
+    add_log_fields(app="a")
+    assert current_fields() == {}
+
+
 def test_another_thread_has_its_own() -> None:
     seen: list[object] = []
     with log_context(app="a"):
