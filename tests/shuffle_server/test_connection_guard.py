@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from bench.fault_proxy import FaultProxy
 from bench.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.worker import connection_guard
@@ -202,7 +203,8 @@ def test_a_strangers_message_is_cut_before_it_is_whole(tmp_path: Path) -> None:
     keys = load_keyring(secret_file=str(secret))
     arguments = ["--secret-file", str(secret), "--metrics-listen", "127.0.0.1:0"]
     with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
-        with grpc.insecure_channel(server.data, options=options) as channel:
+        # A network of 25 MB/s: between two looks at a connection comes what the network carries in that time.
+        with FaultProxy(server.data, delay=0.01) as proxy, grpc.insecure_channel(proxy.address, options) as channel:
             put = channel.unary_stream("/arrow.flight.protocol.FlightService/DoAction", None, None)
             body = b"\x0a\x03put\x12\x80\x80\x80\x80\x01" + bytes(256 << 20)
             with pytest.raises(grpc.RpcError) as refused:

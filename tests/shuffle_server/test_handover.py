@@ -303,7 +303,7 @@ def test_first_attempt_wins_whichever_way_it_came(
     with plugin.reader(handle, range(8), range(1)) as reader:
         assert list(reader) == [(3, b"pushed")]
     client.act("drop", pb.LendRequest(nonce=client.nonce, command=late).SerializeToString())
-    assert not os.path.lexists(path)
+    wait_until(lambda: not os.path.lexists(path), "its file is deleted")
 
 
 def test_dropped_attempt_leaves_no_file_and_can_be_pushed(
@@ -311,7 +311,7 @@ def test_dropped_attempt_leaves_no_file_and_can_be_pushed(
 ) -> None:
     path = client.lend(command(handle)).path
     client.act("drop", pb.LendRequest(nonce=client.nonce, command=command(handle)).SerializeToString())
-    assert Path(path) not in output_files(server.data_dir)
+    wait_until(lambda: Path(path) not in output_files(server.data_dir), "its file is deleted")
     with plugin.writer(handle, MapAttempt(0, 0)) as writer:
         writer.write(3, b"pushed")
         writer.commit()
