@@ -58,6 +58,7 @@ class Keeper:
         self._heap: list[tuple[float, int]] = []
         self._task: PeriodicTask | None = None
         self._closed = False
+        self._begun: float | None = None  # when the thread was started, until it runs
 
     def watch(self, key: object, check: Check) -> None:
         """Call `check` now and then until `forget`."""
@@ -126,6 +127,7 @@ class Keeper:
         else:
             heapq.heappush(self._heap, (at, number))
         if self._task is None and not self._closed:
+            self._begun = time.monotonic()
             self._task = PeriodicTask(self._name, self._ring_next, _RETRY, at_once=True)
             self._task.start()
         elif self._heap[0][1] == number:
@@ -156,7 +158,10 @@ class Keeper:
     def _sleep(self, pause: float) -> None:
         until = time.monotonic() + pause
         self._changed.wait(pause)
-        late = time.monotonic() - until
+        self._forgive(time.monotonic() - until)
+
+    def _forgive(self, late: float) -> None:
+        """The thread runs so much later than it should: the process stood still, and all alarms ring later."""
         if late > _STOOD:
             later = late + min(late, _LOOK)
             self._alarms = {n: replace(alarm, time=alarm.time + later) for n, alarm in self._alarms.items()}
@@ -167,6 +172,9 @@ class Keeper:
 
     def _ring_next(self) -> float:
         with self._changed:
+            if self._begun is not None:  # it may have stood still before its thread ran for the first time
+                self._forgive(time.monotonic() - self._begun)
+                self._begun = None
             alarm = self._wait()
         if alarm is not None:
             alarm.ring()
