@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,13 @@ def below(root: Path) -> list[Path]:
 
 
 def open_to_others(root: Path) -> list[str]:
-    return [
-        f"{path} {stat.filemode(path.lstat().st_mode)}"
-        for path in (root, *below(root))
-        if path.lstat().st_mode & OTHERS and not path.is_symlink()
-    ]
+    found = []
+    for path in (root, *below(root)):
+        with suppress(FileNotFoundError):  # it has been deleted meanwhile
+            mode = path.lstat().st_mode
+            if mode & OTHERS and not stat.S_ISLNK(mode):
+                found.append(f"{path} {stat.filemode(mode)}")
+    return found
 
 
 def work(server: ServerProcess) -> None:
