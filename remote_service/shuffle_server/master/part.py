@@ -76,7 +76,6 @@ class MasterPart:
         self.master.subscribe(instruments.happened)
         self.membership = Membership(self.master, options.worker_timeout, served=self._served)
         self._server: ControlServer | None = None
-        self._stopped = False
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
@@ -133,8 +132,6 @@ class MasterPart:
 
     def keep_house(self) -> None:
         """To be called every `look_seconds`."""
-        if self._stopped:
-            return  # no sign of life is received, so silence says nothing
         try:
             self.master.expire()
             for worker in self.membership.expire():
@@ -144,7 +141,7 @@ class MasterPart:
 
     def stop(self) -> None:
         """End the calls."""
-        self._stopped = True
+        self._served.end()
         if self._server is not None:
             self._server.stop(CONTROL_GRACE).wait()
 

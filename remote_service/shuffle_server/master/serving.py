@@ -25,7 +25,7 @@ class ServedTime:
         self._lock = threading.Lock()
         self._now: float | None = None
         self._noted = 0.0
-        self._missed = False
+        self._missed = self._ended = False
 
     def __call__(self) -> float:
         with self._lock:
@@ -37,7 +37,7 @@ class ServedTime:
             now = self._source()
             if self._now is None:
                 self._now = now
-            elif not self._missed:
+            elif not self._missed and not self._ended:
                 self._now += min(max(0.0, now - self._noted), MOST_SECONDS)
             self._noted, self._missed = now, False
 
@@ -45,3 +45,9 @@ class ServedTime:
         """A heartbeat was refused: somebody else has filled the line."""
         with self._lock:
             self._missed = True
+
+    def end(self) -> None:
+        """The endpoint stops: no heartbeat is received from now on, so no second counts."""
+        with self._lock:
+            self._now = self._source() if self._now is None else self._now
+            self._ended = True
