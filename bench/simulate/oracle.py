@@ -80,7 +80,7 @@ class Oracle:
         self.excused.setdefault(node.name, why)
 
     def in_doubt(self, worker: str) -> None:
-        """The answer to a worker's join was lost: what it commits just when it joins again may get lost."""
+        """The answer to a worker's join was lost: a commit that is under way when it joins again may get lost."""
         self.excused.setdefault(worker, "a join was not answered")
 
     def _excused(self, worker: str) -> bool:
