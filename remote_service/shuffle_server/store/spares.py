@@ -1,7 +1,7 @@
 """Files of removed map outputs, kept to be written over by the next outputs of the same application.
 
 To write over a file that lies in the page cache is a copy. A new file needs new pages too, and where a hypervisor has
-to find memory for them that costs several times the copy (docs/benchmarks/README.md, "Where the time goes"). What a
+to find memory for them that costs several times the copy (2.1 s beside 0.07 s for 800 MB). What a
 small file saves is its inode: ext4 looks for a free one past all that were freed in the last seconds.
 """
 

@@ -1,4 +1,4 @@
-"""Runs the cases and puts the report together; docs/benchmarks/transport.md explains its fields."""
+"""Runs the cases and puts the report together; docs/benchmarks/README.md explains its fields."""
 
 from __future__ import annotations
 
