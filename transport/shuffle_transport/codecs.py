@@ -15,7 +15,7 @@ Three rules, the same for every codec, live in the base class:
 3. *Decompression yields exactly the declared bytes* or raises BlockCorrupt.
 
 Both directions release the interpreter lock, and codecs hold no state, so one object serves all threads.
-Which library does what was measured (docs/transport.md): `pyarrow.Codec` compresses and handles Zstandard, but its
+Which library does what was measured: `pyarrow.Codec` compresses and handles Zstandard, but its
 `lz4_raw` ignores how much it decompressed, so a short block would come back with a tail of foreign
 memory; `lz4.block` returns the true length at the same speed.
 """

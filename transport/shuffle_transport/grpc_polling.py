@@ -2,8 +2,8 @@
 
 Since 2025 gRPC reads sockets on threads of its own (its "event engine"), and a message passes two of them before the
 thread that waits for it. gRPC's older way, in which the waiting thread polls the socket itself, is still there: with it
-a round trip on a channel takes five sixths of the time (docs/benchmarks/README.md). Which way it is gRPC reads from
-the environment (GRPC_EXPERIMENTS), once, when it is first used in a process.
+a round trip on a channel takes five sixths of the time. Which way it is gRPC reads from the environment
+(GRPC_EXPERIMENTS), once, when it is first used in a process.
 """
 
 from __future__ import annotations
