@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from shuffle_api.errors import DeadlineExceeded
 from shuffle_api.periodic import TaskState, task_states
 from shuffle_server import __version__
+from shuffle_server.expansion import is_bounded
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures, MasterFigures
@@ -75,6 +76,7 @@ class ServerCollector(Collector):
             yield from _relay(figures.worker.relay)
             yield from _channels(figures.worker.channels)
             yield from _connections(figures.worker.connections)
+            yield _metric(f.EXPANSION_BOUNDED, is_bounded())
         if figures is not None and figures.master is not None:
             yield from _registry(figures.master)
 

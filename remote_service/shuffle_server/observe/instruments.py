@@ -51,6 +51,7 @@ class Instruments:
         self._lost = self._counter(families.OUTPUTS_LOST)
         self._apps_removed = self._counter(families.APPS_REMOVED)
         self._monitoring_cut = self._counter(families.MONITORING_CUT)
+        self._bodies_refused = self._counter(families.BODIES_REFUSED)
 
     @contextmanager
     def push(self) -> Iterator[Push]:
@@ -100,6 +101,10 @@ class Instruments:
     def monitoring_cut(self) -> None:
         """A connection to the endpoint for monitoring was closed before it was answered."""
         self._monitoring_cut.inc()
+
+    def body_refused(self) -> None:
+        """A batch was refused since Arrow has compressed its body."""
+        self._bodies_refused.inc()
 
     def control_call(self, method: str, seconds: float) -> None:
         """A control call was answered. `method` is one that the service has."""

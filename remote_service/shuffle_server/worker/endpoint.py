@@ -99,7 +99,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write(message.SerializeToString())
 
         peer = context.peer()
-        incoming = Incoming(reader, self._guard.called(peer))
+        incoming = Incoming(reader, self._guard.called(peer), self._instruments.body_refused)
         with log_context(peer=peer), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
@@ -151,7 +151,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     ) -> None:
         """A channel between two other processes."""
         peer = context.peer()
-        incoming = Incoming(reader, self._guard.called(peer))
+        incoming = Incoming(reader, self._guard.called(peer), self._instruments.body_refused)
         with log_context(peer=peer):
             if self._channels is None:
                 raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))

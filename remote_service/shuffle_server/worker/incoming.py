@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import pyarrow as pa
@@ -17,12 +18,15 @@ LARGE_BYTES = 64 << 10
 class Incoming:
     """The messages until the sender half-closes, noted as taken up.
 
-    A stream that breaks ends with a Flight or Arrow error. A batch that Arrow has expanded ends it as well: nobody can
-    see before how large it becomes. Blocks are compressed one by one instead, and say how long they are.
+    A stream that breaks ends with a Flight or Arrow error. A batch whose body is compressed by Arrow ends it as well,
+    whether Arrow found room to expand it (`expansion`) or not. Blocks are compressed one by one instead, and say how
+    long they are.
+
+    :param refused: called for such a batch.
     """
 
-    def __init__(self, reader: fl.MetadataRecordBatchReader, peer: Peer) -> None:
-        self._reader, self._peer = reader, peer
+    def __init__(self, reader: fl.MetadataRecordBatchReader, peer: Peer, refused: Callable[[], None]) -> None:
+        self._reader, self._peer, self._refused = reader, peer, refused
         self._over = False
 
     @property
@@ -33,24 +37,31 @@ class Incoming:
         """Raises StopIteration at the end, InvalidArgument."""
         if self._over:
             raise StopIteration
-        chunk = self._reader.read_chunk()
+        try:
+            chunk = self._reader.read_chunk()
+        except pa.ArrowMemoryError as error:  # the buffers of other batches lie in the message itself
+            raise self._compressed(f"of a size that is refused before it is expanded: {error}") from None
         data, metadata = chunk.data, chunk.app_metadata
         # The buffers' sizes, as they are: nothing has checked what is in them.
         size = 0 if data is None else data.get_total_buffer_size()
         self._peer.took(size if metadata is None else size + metadata.size)
         if size >= LARGE_BYTES and _expanded(data):
-            self._over = True
             del chunk, data  # the error may live for longer
-            raise InvalidArgument(
-                f"a batch of {size} bytes whose body was compressed by Arrow",
-                remedy="send bodies as they are (no compression in IpcWriteOptions): blocks are compressed one by one",
-            )
+            raise self._compressed(f"it has {size} bytes")
         return chunk
 
     def __iter__(self) -> Self:
         return self
 
     __next__ = read_chunk
+
+    def _compressed(self, observed: str) -> InvalidArgument:
+        self._over = True
+        self._refused()
+        return InvalidArgument(
+            f"the body of a batch is compressed by Arrow, {observed}",
+            remedy="send uncompressed bodies (no compression in IpcWriteOptions): the option codec compresses blocks",
+        )
 
 
 def _expanded(batch: pa.RecordBatch) -> bool:

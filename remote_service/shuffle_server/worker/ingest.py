@@ -172,7 +172,7 @@ def drain(chunks: Iterable[Any], most: int) -> None:
             most -= _MESSAGE_COST + (0 if chunk.app_metadata is None else chunk.app_metadata.size)
     except fl.FlightError:
         raise
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, InvalidArgument):
         return  # neither is the rest of what it sends of any use
 
 
