@@ -26,7 +26,7 @@ from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-PAGE = 1000  # map outputs per reply of Locate
+PAGE = 1000  # map outputs per reply of Locate, committed or lost
 MAX_PAGE = 10_000
 PLACE_GOOD_MS = 1000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
 MAX_TEXT = 1000  # characters of a text that is for people
@@ -158,9 +158,7 @@ class ControlService:
         with self.master.lock:
             registry = self.master.registry
             spec = registry.spec(shuffle)
-            end = request.end_map or None
-            outputs, following = registry.map_outputs(shuffle, request.first_map, end, limit)
-            lost = registry.lost(shuffle, request.first_map, end if following is None else following)
+            outputs, lost, following = registry.located(shuffle, request.first_map, request.end_map or None, limit)
         self.master.settle()  # what this tells is not forgotten in a crash
         return pb.LocateReply(
             outputs=map(messages.output_message, outputs),

@@ -6,15 +6,15 @@ wrong with the request itself fails the call, with the Error message as Flight's
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
-from google.protobuf.message import Message
 
 from shuffle_api.address import Address
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
@@ -165,13 +165,14 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             try:
                 if kind == scrubbing.ACTION:
                     request = messages.parse(pb.ScrubRequest, body)
-                    return self._progress(scrubbing.scrub(self.worker, request, principal_of(context)))
+                    progress = scrubbing.scrub(self.worker, request, principal_of(context))
+                    return self._results(kind, (message.SerializeToString() for message in progress))
                 if kind == whole.ACTION:
                     results = [self._whole.put(body, principal_of(context)).SerializeToString()]
                 elif kind == whole_pull.ACTION:
                     return self._get_whole(body, principal_of(context), peer)
                 elif self._hand_over is not None and kind.startswith(PREFIX):
-                    results = self._hand_over.act(kind, body, principal_of(context))
+                    return self._results(kind, self._hand_over.act(kind, body, principal_of(context)))
                 else:
                     results = [act(self.worker, principal_of(context), kind, body)]
             except ShuffleError as error:
@@ -201,12 +202,16 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         except ShuffleError as error:
             raise self._failed("pull", error) from error
 
-    def _progress(self, messages: Iterator[Message]) -> Iterator[fl.Result]:
+    def _results(self, kind: str, results: Iterable[bytes]) -> Iterator[fl.Result]:
+        """Made as gRPC takes them, in threads of its own: the log's context is that of this call."""
+        return self._made(kind, iter(results), contextvars.copy_context())
+
+    def _made(self, kind: str, results: Iterator[bytes], context: contextvars.Context) -> Iterator[fl.Result]:
         try:
-            for message in messages:
-                yield fl.Result(pa.py_buffer(message.SerializeToString()))
+            while (result := context.run(next, results, None)) is not None:
+                yield fl.Result(pa.py_buffer(result))
         except ShuffleError as error:
-            raise self._failed("action", error) from error
+            raise self._failed(f"action {kind[:32]}", error) from error
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
         """The shuffles of the runs whose name begins with `criteria`, as far as the caller may see them: up to

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shuffle_api.errors import (
@@ -27,7 +27,6 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
-from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.ingest import check_partitions
@@ -60,14 +59,14 @@ class HandOver:
         except OSError as error:
             raise StorageFailed(f"{self._nonce_file}: {error.strerror}", remedy="check the disk") from error
 
-    def act(self, kind: str, body: bytes, principal: Principal) -> list[bytes]:
-        """The results of one action. Raises a typed error when it is refused."""
+    def act(self, kind: str, body: bytes, principal: Principal) -> Iterable[bytes]:
+        """The results of one action. Raises a typed error when it is refused; those of `locate` are made one by one."""
         if kind == PREFIX + "probe":
             return [self._probe(messages.parse(pb.ProbeRequest, body), principal).SerializeToString()]
         if kind == PREFIX + "locate":
             wanted = messages.parse(pb.LocateBlocksRequest, body)
             self._check(wanted.nonce, wanted.ticket.shuffle, principal)
-            return [located.SerializeToString() for located in self._locate(wanted.ticket, wanted.whole_below)]
+            return self._locate(wanted.ticket, wanted.whole_below)
         if kind == PREFIX + "adopt":
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
@@ -153,23 +152,24 @@ class HandOver:
             return ""
         return self._store.path(self._worker.whole_id(shuffle), messages.map_attempt(committed.output)) or ""
 
-    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
+    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[bytes]:
         spec, ranges = self._worker.requested(ticket)
-        for wanted in ranges:
-            output = messages.attempt_of(wanted.output)
-            try:
-                file = self._located(spec.id, wanted)
-            except MapOutputLost as error:
-                error.worker = self._worker.info.id
-                self._worker.lost(error)
-                yield pb.LocatedBlocks(output=output, error=messages.error_message(error))
-                continue
-            whole = file.index.nbytes <= whole_below
-            asked = file.entries(wanted.first, wanted.end)
-            self._worker.instruments.traffic.located(len(asked), int(asked["length"].sum()))
-            index = file.index if whole else asked
-            path = str(file.path)
-            yield pb.LocatedBlocks(output=output, path=path, index=index.tobytes(), whole=whole)
+        return (self._located(spec.id, wanted, whole_below).SerializeToString() for wanted in ranges)
+
+    def _located(self, shuffle: ShuffleId, wanted: OutputRange, whole_below: int) -> pb.LocatedBlocks:
+        output = messages.attempt_of(wanted.output)
+        try:
+            file, fd = self._store.open_output(shuffle, wanted.output)
+        except MapOutputLost as error:
+            error.worker = self._worker.info.id
+            self._worker.lost(error)
+            return pb.LocatedBlocks(output=output, error=messages.error_message(error))
+        os.close(fd)
+        whole = file.index.nbytes <= whole_below
+        asked = file.entries(wanted.first, wanted.end)
+        self._worker.instruments.traffic.located(len(asked), int(asked["length"].sum()))
+        index = file.index if whole else asked
+        return pb.LocatedBlocks(output=output, path=str(file.path), index=index.tobytes(), whole=whole)
 
     def _told(self, request: pb.TellReadsRequest, principal: Principal) -> None:
         """Count what was read without asking, as if it had been asked for just now."""
@@ -180,11 +180,6 @@ class HandOver:
         for read in request.reads:
             self._store.use(messages.shuffle_id(read.shuffle))
             self._worker.instruments.traffic.located(read.blocks, read.bytes)
-
-    def _located(self, shuffle: ShuffleId, wanted: OutputRange) -> OutputFile:
-        file, fd = self._store.open_output(shuffle, wanted.output)
-        os.close(fd)
-        return file
 
 
 def _check_no_copy(command: pb.PutCommand) -> None:

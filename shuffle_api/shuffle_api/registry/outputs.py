@@ -146,15 +146,22 @@ class ShuffleOutputs:
             raise _lost(last, f"the output of map {map} is lost: {last.reason}")
         raise MapOutputNotWritten(f"map {map} has not committed", shuffle=self.spec.id)
 
-    def page(self, first: int, end: int | None, limit: int | None) -> tuple[list[MapOutput], int | None]:
-        """Up to `limit` committed outputs of maps [first, end), ascending, and the map the next page begins with."""
+    def page(
+        self, first: int, end: int | None, limit: int | None
+    ) -> tuple[list[MapOutput], list[LostOutput], int | None]:
+        """Of up to `limit` maps of [first, end) that were committed, ascending: the committed outputs, what `lost_now`
+        has of the others, and the map the next page begins with, None after the last."""
         found: list[MapOutput] = []
+        lost: list[LostOutput] = []
         for map in self._known(first, end):
-            if map in self.winners:
-                if len(found) == limit:
-                    return found, map
-                found.append(self.winners[map])
-        return found, None
+            if len(found) + len(lost) == limit:
+                return found, lost, map
+            winner = self.winners.get(map)
+            if winner is not None:
+                found.append(winner)
+            else:
+                lost.append(self.lost[map][-1])
+        return found, lost, None
 
     def lost_now(self, first: int, end: int | None) -> list[LostOutput]:
         """The last lost output of each map in [first, end) that has no winner since, ascending."""

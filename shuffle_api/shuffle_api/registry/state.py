@@ -296,8 +296,16 @@ class Registry:
     def map_outputs(
         self, id: ShuffleId, first: int = 0, end: int | None = None, limit: int | None = None
     ) -> tuple[list[MapOutput], int | None]:
-        """A page of the committed outputs of maps [first, end), ascending: at most `limit` of them, and the map
-        the next page begins with, None after the last. None for `end` or `limit` means all. Raises what `spec` raises.
+        """The committed outputs of a page of `located`, and where the next page begins."""
+        outputs, _, following = self.located(id, first, end, limit)
+        return outputs, following
+
+    def located(
+        self, id: ShuffleId, first: int = 0, end: int | None = None, limit: int | None = None
+    ) -> tuple[list[MapOutput], list[LostOutput], int | None]:
+        """A page of maps [first, end), ascending: the committed outputs, and what was lost and not written again, of at
+        most `limit` maps; and the map the next page begins with, None after the last. None for `end` or `limit` means
+        all. Raises what `spec` raises.
         """
         return self._outputs(id).page(first, end, limit)
 

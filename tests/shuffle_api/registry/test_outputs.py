@@ -130,7 +130,7 @@ def test_outputs_held_by_a_worker_are_those_committed_there(outputs: ShuffleOutp
     end=st.none() | st.integers(0, 32),
     limit=st.none() | st.integers(1, 7),
 )
-def test_pages_together_are_the_winners_of_the_range_ascending(
+def test_pages_together_are_the_winners_and_the_losses_of_the_range_ascending(
     committed: list[int], lost: set[int], first: int, end: int | None, limit: int | None
 ) -> None:
     outputs = ShuffleOutputs(ShuffleSpec(ID, 1, 31))
@@ -138,12 +138,15 @@ def test_pages_together_are_the_winners_of_the_range_ascending(
         outputs.commit(output(map))
     for map in lost:
         outputs.lose(MapAttempt(map, 0), "gone")
-    wanted = sorted(n for n in committed if n not in lost and first <= n and (end is None or n < end))
+    wanted = sorted(n for n in committed if first <= n and (end is None or n < end))
     got: list[int] = []
+    gone: list[int] = []
     at: int | None = first
     while at is not None:
-        page, at = outputs.page(at, end, limit)
-        assert limit is None or len(page) <= limit
-        assert at is None or len(page) == limit
+        page, losses, at = outputs.page(at, end, limit)
+        assert limit is None or len(page) + len(losses) <= limit
+        assert at is None or len(page) + len(losses) == limit
         got.extend(each.output.map for each in page)
-    assert got == wanted
+        gone.extend(event.output.output.map for event in losses)
+    assert got == [n for n in wanted if n not in lost]
+    assert gone == [n for n in wanted if n in lost]
