@@ -9,6 +9,7 @@ from functools import partial
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.options import ServerOptions
+from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.tokens import AskedTokens, SecretTokens, ServerTokens
 from shuffle_transport.credential_files import client_tls, read_certificates, read_pair
 from shuffle_transport.security import Credentials, RenewedCredentials, TlsFiles
@@ -45,6 +46,10 @@ class ServerSecurity:
         if self.tokens is None:
             return Credentials(tls=self.peers)
         return RenewedCredentials(tls=self.peers, renewed=partial(self.tokens.of_worker, worker))
+
+    def token_statistics(self) -> TokenStatistics:
+        """What became of the tokens that were shown."""
+        return TokenStatistics() if self.tokens is None else self.tokens.statistics()
 
     def start(self) -> None:
         """Read the files of secrets and tokens again when they change, from now on."""

@@ -85,7 +85,7 @@ class Server:
                 min(self._control.look_seconds, self._data.look_seconds), self._control, self._data
             )
             absent = partial(absent_from, master, self._data.id)
-            sources = Sources(self._control.sources(), self._data.sources(absent))
+            sources = Sources(self._control.sources(), self._data.sources(absent), security.token_statistics)
             self._observation.attach(sources, options.window)
             undo.pop_all()
 
@@ -124,7 +124,7 @@ class MasterServer:
             self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
             self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
-            self._observation.attach(Sources(self._control.sources(), None), 0)
+            self._observation.attach(Sources(self._control.sources(), None, security.token_statistics), 0)
             undo.pop_all()
 
     @property
@@ -187,7 +187,7 @@ class WorkerServer:
             self._upkeep.start()
             self._housekeeper = Housekeeper(self._data.look_seconds, self._data)
             sources = self._data.sources(self._member.absent)
-            self._observation.attach(Sources(None, sources), options.window)
+            self._observation.attach(Sources(None, sources, security.token_statistics), options.window)
             undo.pop_all()
 
     @property

@@ -7,12 +7,21 @@ import logging
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuttingDown, Unauthenticated
+from shuffle_api.errors import (
+    InvalidArgument,
+    Overloaded,
+    ServerUnreachable,
+    ShuffleError,
+    ShuttingDown,
+    Unauthenticated,
+)
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.private_file import read_private
+from shuffle_server.token_counts import ANSWERS, CHECKS, Counts, TokenStatistics, reason_of
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.credential_files import read_revoked, read_secrets
@@ -60,6 +69,10 @@ class ServerTokens(Protocol):
         """The token to show as this worker."""
         ...
 
+    def statistics(self) -> TokenStatistics:
+        """What became of the calls until now."""
+        ...
+
     def start(self) -> None:
         """Look at the files from now on; idempotent."""
         ...
@@ -101,7 +114,31 @@ def _mark(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
-class SecretTokens:
+class CountedTokens(ABC):
+    """Counts what `admit` says of each call."""
+
+    def __init__(self) -> None:
+        self._checks = Counts(CHECKS)
+
+    def authenticate(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+        """Whom a call comes from. Raises what `admit` raises."""
+        try:
+            principal = self.admit(tokens, apps)
+        except ShuffleError as error:
+            self._checks.add(reason_of(error))
+            raise
+        self._checks.add("admitted")
+        return principal
+
+    @abstractmethod
+    def admit(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+        """Whom a call comes from (`security.Authenticate`)."""
+
+    def statistics(self) -> TokenStatistics:
+        return TokenStatistics(self._checks.read())
+
+
+class SecretTokens(CountedTokens):
     """Of a server that has the secret: it makes and verifies tokens itself.
 
     :param revoked_file: the applications that are refused; "": none.
@@ -109,12 +146,13 @@ class SecretTokens:
     """
 
     def __init__(self, secret_file: str, revoked_file: str = "") -> None:
+        super().__init__()
         self._secrets = WatchedFile(secret_file, read_secrets)
         self._revoked = WatchedFile(revoked_file, read_revoked) if revoked_file else None
         self._task = PeriodicTask("secrets", self.look, LOOK_SECONDS)
         self._admission = self._read()
 
-    def authenticate(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+    def admit(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
         return self._admission.authenticate(tokens, apps)
 
     def of_cluster(self) -> str:
@@ -141,7 +179,7 @@ class SecretTokens:
         self._task.close()
 
 
-class AskedTokens:
+class AskedTokens(CountedTokens):
     """Of a worker that has its own token and no secret: whether the tokens of others are good it asks the master, who
     is shown them with a `Hello`.
 
@@ -151,6 +189,8 @@ class AskedTokens:
     """
 
     def __init__(self, token_file: str, master: str, tls: TlsFiles | None) -> None:
+        super().__init__()
+        self._questions = Counts(ANSWERS)
         self._token = WatchedFile(token_file, _read_token)
         self._tls = tls
         self._client = ControlClient(
@@ -161,7 +201,7 @@ class AskedTokens:
         self._lock = threading.Lock()
         self._good: dict[bytes, float] = {}  # tokens, hashed, each with its application; and until when
 
-    def authenticate(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
+    def admit(self, tokens: Sequence[str], apps: Sequence[str]) -> Principal:
         """Raises Unauthenticated; Overloaded or ServerUnreachable when the master could not be asked."""
         token, app = the_token(tokens, apps), apps[0] if apps else ""
         if not token:
@@ -180,14 +220,22 @@ class AskedTokens:
             return
         try:
             self._ask(Credentials(app, token, self._tls))
+            self._questions.add("good")
         except (ServerUnreachable, ShuttingDown, Overloaded):
+            self._questions.add("unanswered")
             if until is None:
                 raise
         except Unauthenticated:
+            self._questions.add("refused")
             with self._lock:
                 self._good.pop(key, None)
             raise
         self._remember(key, now + GOOD_SECONDS)
+
+    def statistics(self) -> TokenStatistics:
+        with self._lock:
+            known = len(self._good)
+        return TokenStatistics(self._checks.read(), self._questions.read(), known)
 
     def _remember(self, key: bytes, until: float) -> None:
         with self._lock:

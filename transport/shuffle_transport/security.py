@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from shuffle_api.ids import name_of
 from shuffle_transport.tokens import (
+    MissingToken,
+    RevokedApp,
     app_token,
     check_unexpired,
     cluster_token,
@@ -93,7 +95,8 @@ class Admission:
         Without an application the token must be the cluster's or a worker's; with one, that application's or the
         cluster's.
 
-        :raises Unauthenticated: no token, several, another one; one that is expired, or of a revoked application.
+        :raises MissingToken, ExpiredToken, RevokedApp: no token or several, one that is over, one that is revoked.
+        :raises Unauthenticated: another one.
         """
         token, app = the_token(tokens, apps), apps[0] if apps else ""
         expires = expiry_of(token)
@@ -102,7 +105,7 @@ class Admission:
             raise wrong_token(app)
         check_unexpired(expires, self.now(), str(principal))
         if app in self.revoked and principal.app == app:
-            raise Unauthenticated(
+            raise RevokedApp(
                 f"application {app!r} is revoked at this server",
                 remedy="its operator has listed it in --revoked-file; take it out there to let it in again",
             )
@@ -125,10 +128,10 @@ class Admission:
 def the_token(tokens: Sequence[str], apps: Sequence[str]) -> str:
     """The one token among the headers of a call; "" if what is there is none.
 
-    :raises Unauthenticated: there is none, or one could not say whose it is.
+    :raises MissingToken: there is none, or one could not say whose it is.
     """
     if len(tokens) != 1 or len(apps) > 1:
-        raise Unauthenticated(
+        raise MissingToken(
             "a call without a token" if not tokens else "a call with several tokens or applications",
             remedy="this server wants a token: set secret_file, or token_file (docs/security.md)",
         )

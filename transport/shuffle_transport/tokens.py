@@ -29,6 +29,18 @@ _WORKER = "worker"
 _DIGITS = 12  # of an expiry
 
 
+class MissingToken(Unauthenticated):
+    """The request has no token, or several."""
+
+
+class ExpiredToken(Unauthenticated):
+    """The token of the request is over."""
+
+
+class RevokedApp(Unauthenticated):
+    """The token of the request is that of an application which the operator has revoked."""
+
+
 def app_token(secret: bytes, app: str, expires: int = 0) -> str:
     """The token that lets its holder act for application `app` and no other; until `expires` if that is not 0."""
     return _for("app", secret, app, expires) if expires else _mac(secret, f"flight-shuffle/1/app/{app}")
@@ -73,12 +85,12 @@ def same_token(expected: str, given: str) -> bool:
 
 
 def check_unexpired(expires: int, now: float, whose: str) -> None:
-    """:raises Unauthenticated: a token with this expiry (0: none) is over; names `whose` it is.
+    """:raises ExpiredToken: a token with this expiry (0: none) is over; names `whose` it is.
 
     By the wall clock: makers and checkers of tokens are different machines, which share no other clock.
     """
     if expires and now > expires + LEEWAY_SECONDS:
-        raise Unauthenticated(
+        raise ExpiredToken(
             f"the token of {whose} expired at {_utc(expires)}, it is {_utc(now)} here",
             remedy="make a new one with flight-shuffle token --valid TIME and give it to every process that had this"
             " one; if it should be valid still, compare the clocks of the two machines",

@@ -24,6 +24,7 @@ from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures, MasterFigures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
 from shuffle_server.store.statistics import StoreStatistics
+from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.worker.channel_relay import ChannelRelayStatistics
 from shuffle_server.worker.connection_guard import ConnectionStatistics
 from shuffle_server.worker.relay_values import RelayStatistics
@@ -70,7 +71,10 @@ class ServerCollector(Collector):
         except DeadlineExceeded as error:
             log.warning("this scrape goes without the server's state: %s", error)
             return
+        if figures is not None:
+            yield _metric(f.TOKEN_CHECKS, {(outcome,): count for outcome, count in figures.tokens.checks.items()})
         if figures is not None and figures.worker is not None:
+            yield from _questions(figures.tokens)
             yield from _pool(figures.worker.pool)
             yield from _store(figures.worker.store)
             yield from _relay(figures.worker.relay)
@@ -168,6 +172,11 @@ def _connections(connections: ConnectionStatistics) -> Iterator[Metric]:
     yield _metric(f.CONNECTIONS, {("known",): connections.known, ("stranger",): connections.strangers})
     yield _metric(f.CONNECTIONS_UNREAD, connections.unread)
     yield _metric(f.CONNECTIONS_CUT, {(reason,): count for reason, count in connections.cut.items()})
+
+
+def _questions(tokens: TokenStatistics) -> Iterator[Metric]:
+    yield _metric(f.TOKEN_QUESTIONS, {(outcome,): count for outcome, count in tokens.questions.items()})
+    yield _metric(f.TOKENS_KNOWN, tokens.known)
 
 
 def _metric(family: Family, values: Values) -> Metric:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shuffle_api.errors import ErrorCode
+from shuffle_server.token_counts import ANSWERS, CHECKS
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 Part = Literal["master", "worker"]
@@ -230,6 +231,18 @@ CONNECTIONS_CUT = _counter(
     " of one host (--peer-max-connections), no answer for a minute.",
     reason=("token", "unread", "connections", "silent"),
 )
+TOKEN_CHECKS = _counter(
+    "token_checks",
+    "Calls whose token was looked at: admitted, or refused, since there was none or several (missing), it was over"
+    " (expired), its application is revoked, the master could not be asked (unanswered), or it was none that this"
+    " server or its master takes (wrong).",
+    BOTH,
+    outcome=CHECKS,
+)
+TOKEN_QUESTIONS = _counter(
+    "token_questions", "Questions of a worker without the secret to its master, by what came of them.", outcome=ANSWERS
+)
+TOKENS_KNOWN = _gauge("tokens_known", "Tokens that such a worker takes without asking again.")
 BODIES_REFUSED = _counter("compressed_bodies_refused", "Batches refused since their body was compressed by Arrow.")
 EXPANSION_BOUNDED = _gauge(
     "expansion_bounded", "1 if Arrow refuses a large body before it is expanded, 0 if it would expand it first."

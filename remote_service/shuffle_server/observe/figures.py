@@ -14,6 +14,7 @@ from shuffle_api.registry.state import Registry
 from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
+from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.worker.channel_relay import ChannelRelay, ChannelRelayStatistics
 from shuffle_server.worker.connection_guard import ConnectionGuard, ConnectionStatistics
 from shuffle_server.worker.relay import Relay
@@ -60,10 +61,11 @@ class WorkerSources:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What runs in this process: one of the two, or both."""
+    """What runs in this process: one of the two, or both; and what became of the tokens that either was shown."""
 
     master: MasterSources | None
     worker: WorkerSources | None
+    tokens: Callable[[], TokenStatistics] = TokenStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Figures:
 
     master: MasterFigures | None
     worker: WorkerFigures | None
+    tokens: TokenStatistics
 
 
 def gather(sources: Sources) -> Figures:
@@ -99,6 +102,7 @@ def gather(sources: Sources) -> Figures:
     return Figures(
         master=None if sources.master is None else _of_master(sources.master),
         worker=None if sources.worker is None else _of_worker(sources.worker),
+        tokens=sources.tokens(),
     )
 
 
