@@ -1,4 +1,4 @@
-"""A worker is given up in one step, whatever else is decided and asked meanwhile."""
+"""The loss of a worker is one step, whatever else is decided and asked meanwhile."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def commit_all(master: Master, number: int) -> set[int]:
             master.apply(commit(number, map))
             taken.add(map)
         except InvalidArgument:
-            continue  # the worker is given up just now
+            continue  # the worker is lost just now
     return taken
 
 
 def look(master: Master, over: threading.Event, seen_gone: threading.Semaphore) -> None:
-    """Ask again and again: at a worker that is given up there is nothing."""
+    """Ask again and again: a worker that is lost has no outputs."""
     while not over.wait(0.0001):
         with master.lock:
             gone = "w" not in [worker.id for worker in master.registry.workers()]
@@ -55,7 +55,7 @@ def look(master: Master, over: threading.Event, seen_gone: threading.Semaphore) 
             seen_gone.release()
 
 
-def test_commits_and_questions_see_a_worker_before_or_after_it_is_given_up() -> None:
+def test_commits_and_questions_see_a_worker_before_or_after_its_loss() -> None:
     with closing(Master(None)) as master, ThreadPoolExecutor(SHUFFLES + 1) as pool:
         begin(master, SHUFFLES)
         over, seen_gone = threading.Event(), threading.Semaphore(0)
@@ -75,7 +75,7 @@ def test_commits_and_questions_see_a_worker_before_or_after_it_is_given_up() -> 
         assert len(events) <= 1 + sum(map(len, taken))
 
 
-def test_giving_up_a_worker_goes_through_the_shuffles_that_lie_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_of_a_worker_goes_through_the_shuffles_that_lie_there_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[ShuffleId] = []
     real = ShuffleOutputs.held_by
 
