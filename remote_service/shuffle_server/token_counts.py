@@ -24,7 +24,7 @@ _REASONS: tuple[tuple[type[ShuffleError], str], ...] = (
 
 
 def reason_of(error: ShuffleError) -> str:
-    """Which of CHECKS the refusal of a call is. What a master has refused is `wrong`: the master counts the reasons."""
+    """Which of CHECKS the refusal of a call is. A token that the master refuses is `wrong`: it counts the reasons."""
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "unanswered")
 
 
