@@ -34,6 +34,11 @@ def check_app(app: str) -> str:
     return app
 
 
+def is_run(run: str) -> bool:
+    """Whether this is a valid run of an application: a name, or `NAME~INSTANCE`."""
+    return _RUN.fullmatch(run) is not None
+
+
 def check_run(run: str) -> str:
     """Return `run` if it is a valid run of an application: a name, or `NAME~INSTANCE`.
 

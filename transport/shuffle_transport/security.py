@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from shuffle_api.ids import name_of
+from shuffle_api.ids import is_run, name_of
 from shuffle_transport.tokens import (
     MissingToken,
     RevokedApp,
@@ -129,11 +129,17 @@ def the_token(tokens: Sequence[str], apps: Sequence[str]) -> str:
     """The one token among the headers of a call; "" if what is there is none.
 
     :raises MissingToken: there is none, or one could not say whose it is.
+    :raises Unauthenticated: what names the application is no name, so that errors and the log repeat nothing else.
     """
     if len(tokens) != 1 or len(apps) > 1:
         raise MissingToken(
             "a call without a token" if not tokens else "a call with several tokens or applications",
             remedy="this server wants a token: set secret_file, or token_file (docs/security.md)",
+        )
+    if apps and apps[0] and not is_run(apps[0]):
+        raise Unauthenticated(
+            f"the header {APP_HEADER} is not the name of an application",
+            remedy="show the token of an application with the application's name (docs/protocol.md)",
         )
     scheme, _, token = tokens[0].partition(" ")
     return token if scheme.lower() == SCHEME.lower() else ""
@@ -221,15 +227,12 @@ class Keyring:
         """
         if self.secrets:
             return Admission(self.secrets).authenticate(tokens, apps)
-        app = apps[0] if len(apps) == 1 else ""
-        scheme, _, token = tokens[0].partition(" ") if len(tokens) == 1 else ("", "", "")
-        if app and self.token and scheme.lower() == SCHEME.lower() and same_token(self.token, token):
+        token, app = the_token(tokens, apps), apps[0] if apps else ""
+        if app and self.token and same_token(self.token, token):
             check_unexpired(expiry_of(token), time.time(), f"application {app!r}")
             return Principal(app)
         raise Unauthenticated(
-            f"the token is not the one of application {app!r} that this task has"
-            if tokens
-            else "a call without a token",
+            f"the token is not the one of application {app!r} that this task has",
             remedy="give all tasks of an application, and its driver, the same token, or the secret that it is made of",
         )
 

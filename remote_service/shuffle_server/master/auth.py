@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from shuffle_api.ids import check_run
+from shuffle_api.errors import PermissionDenied
 from shuffle_server.proto import registry_pb2 as registry_pb
 from shuffle_transport.security import APP_HEADER, TOKEN_HEADER, Authenticate, Principal
 
@@ -44,14 +43,6 @@ def principal_of(authenticate: Authenticate, headers: Iterable[tuple[str, str | 
     for key, value in headers:
         if key in found:
             found[key].append(value if isinstance(value, str) else "")
-    try:
-        for app in filter(None, found[APP_HEADER]):
-            check_run(app)  # so that what errors and the log repeat of it is a name
-    except InvalidArgument:
-        raise Unauthenticated(
-            f"the header {APP_HEADER} is not the name of an application",
-            remedy="show the token of an application with the application's name (docs/protocol.md)",
-        ) from None
     return authenticate(found[TOKEN_HEADER], found[APP_HEADER])
 
 

@@ -48,6 +48,27 @@ class CallObserver:
             log.warning("call refused: %s", messages.status_text(error))
 
 
+class StrangersObserver:
+    """Notes calls that the data endpoint refuses before it reads anything of them. Thread-safe.
+
+    Arrow does not say where they come from. So they share the lines of one host.
+    """
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments, self._lines = instruments, LineLimit()
+
+    def refused(self, error: ShuffleError) -> None:
+        """A call has been refused by its headers."""
+        self._instruments.refused("data", error)
+        omitted = self._lines.omitted("")
+        if omitted is None:
+            return
+        with log_context(**fields_of_error(error)):
+            if omitted:
+                log.warning("%d more calls to the data endpoint were refused", omitted)
+            log.warning("call refused: %s", messages.status_text(error))
+
+
 class LineLimit:
     """How many lines of the log a host may still have. Thread-safe."""
 

@@ -20,6 +20,7 @@ from shuffle_api.address import Address
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
@@ -74,7 +75,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         keep_freed_memory()
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
-        refused = functools.partial(_note_refusal, worker.instruments, "call")
+        refused = StrangersObserver(worker.instruments).refused
         doorman = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused)
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",

@@ -9,7 +9,7 @@ import pytest
 from shuffle_api.errors import Unauthenticated
 from shuffle_server.master.auth import principal_of
 from shuffle_server.observe import calls
-from shuffle_server.observe.calls import LINES, CallObserver, LineLimit
+from shuffle_server.observe.calls import LINES, CallObserver, LineLimit, StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.logs import TextFormatter
 from shuffle_transport.security import Admission
@@ -31,6 +31,18 @@ def test_the_refusals_of_a_host_make_few_lines_and_those_left_out_are_counted(
     assert caplog.messages[-2] == f"{1000 - LINES} more calls of ipv4:10.0.0.1 were refused"
 
 
+def test_calls_that_the_data_endpoint_refuses_by_their_headers_share_few_lines(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observer = StrangersObserver(Instruments())
+    for _ in range(1000):
+        observer.refused(Unauthenticated("no token"))
+    assert len(caplog.messages) == LINES
+    monkeypatch.setattr(calls, "SECONDS", 0.0)
+    observer.refused(Unauthenticated("no token"))
+    assert caplog.messages[-2] == f"{1000 - LINES} more calls to the data endpoint were refused"
+
+
 def test_of_many_hosts_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "HOSTS", 10)
     limit = LineLimit()
@@ -44,7 +56,13 @@ def test_a_strangers_text_is_quoted_and_short(caplog: pytest.LogCaptureFixture) 
     with pytest.raises(Unauthenticated) as caught:
         principal_of(Admission((b"s" * 32,)).authenticate, [("authorization", "Bearer x"), ("flight-shuffle-app", app)])
     CallObserver(Instruments()).refused(PEER, "unknown", caught.value)
-    [record] = caplog.records
+    StrangersObserver(Instruments()).refused(caught.value)
+    assert len(caplog.records) == 2
+    for record in caplog.records:
+        check_line(record)
+
+
+def check_line(record: logging.LogRecord) -> None:
     line = TextFormatter().format(record)
     assert record.levelno == logging.WARNING
     assert "FAKE" not in line
