@@ -16,7 +16,6 @@ from bench.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.expansion import POOL, PREFIX, TIER_BOUND
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.store.ranges import OutputRange
@@ -26,7 +25,6 @@ from shuffle_server.worker.part import WorkerPart
 from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.processes import run_apart
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, room, write_map
 from tests.shuffle_server.test_directories import read
 
@@ -370,27 +368,6 @@ def test_readers_and_the_mover_at_the_same_time(tier: Tier, tmp_path: Path) -> N
         end.set()
         mover.join(DEADLINE)
     assert not mover.is_alive()
-
-
-UPLOAD = """
-from pathlib import Path
-from shuffle_server import expansion
-from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.tier import Tier
-expansion.keep_apart()
-assert expansion.is_bounded()
-tier, file, output = Tier({uri!r}, "w-1"), Path({file!r}), (ShuffleId("app", 3, 1), MapAttempt(0, 0))
-with file.open("wb") as written:
-    written.truncate({size})
-tier.put(*output, file)
-assert tier.get(*output, file.with_suffix(".back"))
-assert file.with_suffix(".back").stat().st_size == {size}
-"""
-
-
-def test_an_output_larger_than_the_memory_that_uploads_have_moves_and_comes_back(s3: str, tmp_path: Path) -> None:
-    program = UPLOAD.format(uri=s3, file=str(tmp_path / "file"), size=64 << 20)
-    run_apart(program, POOL, PREFIX, **{**TIER_BOUND, "MIMALLOC_RESERVE_OS_MEMORY": "32MiB"})
 
 
 def test_a_wrong_uri_is_refused_without_showing_it() -> None:

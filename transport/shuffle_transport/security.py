@@ -129,7 +129,7 @@ def the_token(tokens: Sequence[str], apps: Sequence[str]) -> str:
     """The one token among the headers of a call; "" if what is there is none.
 
     :raises MissingToken: there is none, or one could not say whose it is.
-    :raises Unauthenticated: what names the application is no name, so that errors and the log repeat nothing else.
+    :raises Unauthenticated: the application's name is not valid: errors and the log repeat no other text.
     """
     if len(tokens) != 1 or len(apps) > 1:
         raise MissingToken(
