@@ -17,9 +17,9 @@ from google.protobuf.message import Message
 from bench.simulate.locks import Here
 from bench.simulate.scheduler import Crash, Process
 from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError
-from shuffle_server.worker import whole
 from shuffle_server.worker.actions import act
-from shuffle_server.worker.ingest import Ingest, PutOptions, Said
+from shuffle_server.worker.incoming import PushMessage
+from shuffle_server.worker.push_handler import PushHandler, PutOptions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch, table_rows
@@ -260,8 +260,8 @@ class Endpoint:
     """A worker's data endpoint: the product's handlers, without Flight around them."""
 
     def __init__(self, host: str, port: int, worker: Worker, options: PutOptions, *rest: Any) -> None:
-        self.worker, self._options = worker, options
-        self._whole = whole.WholePuts(worker, options, None)
+        self.worker = worker
+        self._pushes = PushHandler(worker, options, None)
         self._address = Here.network.listen(f"{host}:{port}", self)
         self.port = int(self._address.rpartition(":")[2])
 
@@ -269,11 +269,11 @@ class Endpoint:
         Here.network.silence(self._address, Here.scheduler.me().process)
 
     def put(self, body: bytes) -> pb.Committed:
-        return self._whole.put(body, Principal())
+        return self._pushes.inline(body, Principal())
 
-    def push(self, command: pb.PutCommand, said: Iterator[Said]) -> pb.PutReply:
+    def push(self, command: pb.PutCommand, said: Iterator[PushMessage]) -> pb.PutReply:
         replies: list[pb.PutReply] = []
-        Ingest(self.worker, command, self._options, replies.append).run(said)
+        self._pushes.attempt(command, said, replies.append)
         return replies[-1]
 
     def get(self, ticket: pb.GetTicket) -> list[tuple[Any, bytes]]:
@@ -302,7 +302,7 @@ class DataClient:
         command = put_command(target, first_block)
         batch = BlockBatch(table_rows(blocks), memoryview(b"".join(bytes(block.payload) for block in blocks)))
         last = pb.PutControl(end=messages.totals_message(end), commit=commit)
-        said: list[Said] = [(pb.PutControl(), batch), (last, None)] if blocks else [(last, None)]
+        said: list[PushMessage] = [(pb.PutControl(), batch), (last, None)] if blocks else [(last, None)]
         return self.call(lambda endpoint: endpoint.push(command, iter(said)))
 
     def call(self, run: Callable[[Endpoint], Answer]) -> Answer:

@@ -12,8 +12,6 @@ import bench.simulate.client
 import shuffle_api.registry.snapshot
 import shuffle_server.master.commit_control
 import shuffle_server.master.recovery
-import shuffle_server.worker.ingest
-import shuffle_server.worker.whole
 from shuffle_api.clock import ServingClock
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event
@@ -26,6 +24,7 @@ from shuffle_server.master.log import OperationLog, Place, _Switch
 from shuffle_server.master.master import Master
 from shuffle_server.store.catalog import Catalog
 from shuffle_server.store.staged import StagedOutput
+from shuffle_server.worker.attempt_sink import AttemptSink
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.frames import _FRAME, FRAME_SIZE, Frame, FrameFile
 from shuffle_transport.resume import HeldBlocks
@@ -135,8 +134,7 @@ def _receive_one_less(self: HeldBlocks, count: int) -> tuple[int, HeldBlocks]:
 def _unchecked_totals(receive: Callable[..., Any]) -> Callable[[], None]:
     def plant() -> None:
         HeldBlocks.receive = receive  # type: ignore[method-assign]
-        shuffle_server.worker.ingest.check_stated = _nothing
-        shuffle_server.worker.whole.check_stated = _nothing  # type: ignore[attr-defined]
+        AttemptSink.end = _nothing  # type: ignore[method-assign]
 
     return plant
 

@@ -10,8 +10,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.store.store import Store
-from shuffle_server.worker.ingest import Ingest, PutOptions
-from shuffle_server.worker.whole import WholePuts
+from shuffle_server.worker.push_handler import PushHandler, PutOptions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of
@@ -68,7 +67,7 @@ class Stage:
         self._outputs = Outputs()
         pool = BufferPool(1 << 24)
         self.worker = Worker(WorkerInfo("w", "localhost", 1), self._store, self._outputs, pool, Instruments())
-        self._whole = WholePuts(self.worker, OPTIONS, None)
+        self._pushes = PushHandler(self.worker, OPTIONS, None)
         for number in range(2):
             self.put_whole(whole_put(number).SerializeToString())
 
@@ -84,12 +83,12 @@ class Stage:
         content = batch(BLOCKS)
         end = pb.PutControl(end=messages.totals_message(totals_of(content.rows)), commit=True)
         replies: list[pb.PutReply] = []
-        Ingest(self.worker, command, OPTIONS, replies.append).run([(pb.PutControl(), content), (end, None)])
+        self._pushes.attempt(command, [(pb.PutControl(), content), (end, None)], replies.append)
         assert replies
 
     def put_whole(self, data: bytes) -> None:
         self._count()
-        assert self._whole.put(data, ANYBODY).worker == "w"
+        assert self._pushes.inline(data, ANYBODY).worker == "w"
 
     def _count(self) -> None:
         self._asked += 1

@@ -16,10 +16,11 @@ from shuffle_api.errors import DeadlineExceeded, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
-from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.incoming import put_messages
 from shuffle_server.worker.part import WorkerPart
+from shuffle_server.worker.push_handler import PushHandler, PutOptions
 from shuffle_server.worker.relay import Relay
-from shuffle_server.worker.relay_push import RelayPush
+from shuffle_server.worker.relay_sink import RelaySink
 from shuffle_transport import messages
 from shuffle_transport.blocks import put_batch, table_rows
 from shuffle_transport.pool import BufferPool
@@ -59,11 +60,12 @@ def test_a_push_that_failed_holds_no_memory_while_it_waits_for_its_peer(goes_on:
     replies: list[pb.PutReply] = []
     raised: list[ShuffleError] = []
     command = pb.PutCommand(shuffle=messages.key_of(SPEC.id), output=pb.MapAttempt(map=0), relay=True)
-    push = RelayPush(worker, command, PutOptions(WINDOW, DEADLINE), replies.append, lambda: False)
+    handler = PushHandler(worker, PutOptions(WINDOW, DEADLINE), None)
 
     def run() -> None:
         try:
-            push.run(relay.shuffle(SPEC), chunks())
+            sink = RelaySink(worker, command, relay.shuffle(SPEC), lambda: False)
+            handler.stream(command, sink, put_messages(worker, chunks()), replies.append)
         except ShuffleError as error:
             raised.append(error)
 

@@ -24,14 +24,14 @@ from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
-from shuffle_server.worker import scrubbing, whole, whole_pull
+from shuffle_server.worker import scrubbing, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.handover import PREFIX, HandOver
-from shuffle_server.worker.incoming import Incoming
-from shuffle_server.worker.ingest import Ingest, PutOptions, drain, put_messages
+from shuffle_server.worker.incoming import Incoming, drain, put_messages
 from shuffle_server.worker.pull_room import PullRoom
+from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions
 from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -87,7 +87,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
         self._guard = guard or ConnectionGuard(Bounds())
-        self._whole = whole.WholePuts(worker, options, hand_over)
+        self._pushes = PushHandler(worker, options, hand_over)
 
     def do_put(
         self,
@@ -115,11 +115,11 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 else:
                     principal_of(context).check(command.shuffle.app)
                 add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
+                pushed = put_messages(self.worker, incoming)
                 if command.relay:
-                    self._relayed().push(command, incoming, reply, context.is_cancelled)
+                    self._pushes.stream(command, self._relayed().sink(command, context.is_cancelled), pushed, reply)
                 else:
-                    said = put_messages(self.worker, incoming)
-                    Ingest(self.worker, command, self._options, reply).run(said)
+                    self._pushes.attempt(command, pushed, reply)
                 push.completed()
             except ShuffleError as error:
                 push.refused()
@@ -168,8 +168,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     request = messages.parse(pb.ScrubRequest, body)
                     progress = scrubbing.scrub(self.worker, request, principal_of(context))
                     return self._results(kind, (message.SerializeToString() for message in progress))
-                if kind == whole.ACTION:
-                    results = [self._whole.put(body, principal_of(context)).SerializeToString()]
+                if kind == INLINE_ACTION:
+                    results = [self._pushes.inline(body, principal_of(context)).SerializeToString()]
                 elif kind == whole_pull.ACTION:
                     return self._get_whole(body, principal_of(context), peer)
                 elif self._hand_over is not None and kind.startswith(PREFIX):

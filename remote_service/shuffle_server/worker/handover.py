@@ -17,7 +17,6 @@ from pathlib import Path
 
 from shuffle_api.errors import (
     AttemptSuperseded,
-    CommitMismatch,
     InvalidArgument,
     MapOutputLost,
     PermissionDenied,
@@ -29,10 +28,10 @@ from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.ingest import check_partitions
+from shuffle_server.worker.attempt_sink import attempt_sink, check_partitions
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
-from shuffle_transport.blocks import MAX_SUM, parse_table, totals_of
+from shuffle_transport.blocks import MAX_SUM, parse_table
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal
 
@@ -121,26 +120,14 @@ class HandOver:
         if len(rows):
             check_partitions(rows, request.command.partitions)
         _check_no_copy(request.command)
-        target = self._worker.open_attempt(request.command)
-        if isinstance(target, MapOutput):
-            return messages.committed_message(target)
+        sink = attempt_sink(self._worker, request.command)
         try:
-            stated, held = messages.totals(request.end), totals_of(rows)
-            if stated != held:
-                raise CommitMismatch(
-                    f"the statement is about {stated}, its table about {held}",
-                    remedy="write this map again as a new attempt",
-                    shuffle=target.shuffle,
-                    output=target.output,
-                )
-            turn = target.take_turn()
-            target.adopt(turn, rows)
-            self._worker.instruments.traffic.adopted(held.blocks, held.bytes)
-            return messages.committed_message(self._worker.commit(target, turn))
+            sink.adopt(rows, request.end)
+            return sink.commit()
         except AttemptSuperseded:
             raise  # the same was said again, and that one goes on with it
         except ShuffleError:
-            self._worker.abort(target)
+            sink.abort()
             raise
 
     # ------------------------------------------------------------------ read

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ShuttingDown
 from shuffle_server.worker.connection_guard import Peer
+from shuffle_server.worker.worker import Worker
+from shuffle_transport import messages
+from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+PushMessage = tuple[pb.PutControl, BlockBatch | None]
+"""One message of a push: its control part, and its blocks if it has some."""
+
+_MESSAGE_COST = 1024  # bytes that a message counts for at least while a refused stream is read to its end
 
 LARGE_BYTES = 64 << 10
 """From this size on it is looked at whether a batch was expanded."""
@@ -71,3 +80,48 @@ def _expanded(batch: pa.RecordBatch) -> bool:
         for column in batch.columns
         for buffer in column.buffers()
     )
+
+
+def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[PushMessage]:
+    """Each message's control part and its blocks, None when it has none. Raises InvalidArgument, ShuttingDown."""
+    for chunk in _decoded(chunks):
+        if worker.stopping:
+            raise ShuttingDown(f"worker {worker.info.id} is stopping")
+        has_blocks = chunk.data is not None and chunk.data.num_rows
+        yield _control(chunk), parse_batch(chunk.data, PUT_SCHEMA) if has_blocks else None
+
+
+def drain(chunks: Iterable[Any], most: int) -> None:
+    """After a refusal: read on until the sender has heard of it, but no more than an honest one can have under way.
+
+    `most` bytes are that, its window, and the message that goes beyond. Raises what a broken stream raises.
+    """
+    try:
+        for chunk in chunks:
+            if most < 0:
+                return
+            # The buffers' sizes, as they are: nothing has checked what is in them.
+            most -= 0 if chunk.data is None else chunk.data.get_total_buffer_size()
+            most -= _MESSAGE_COST + (0 if chunk.app_metadata is None else chunk.app_metadata.size)
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError, InvalidArgument):
+        return  # neither is the rest of what it sends of any use
+
+
+def _decoded(chunks: Iterable[Any]) -> Iterator[Any]:
+    """The messages; what Arrow cannot decode is a malformed request like others. Broken streams stay Flight errors."""
+    try:
+        yield from chunks
+    except fl.FlightError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidArgument(
+            f"a message that is no Arrow record batch: {error}", remedy="send valid Arrow IPC messages"
+        ) from None
+
+
+def _control(chunk: Any) -> pb.PutControl:
+    if chunk.app_metadata is None or not chunk.app_metadata.size:
+        return pb.PutControl()
+    return messages.parse(pb.PutControl, chunk.app_metadata.to_pybytes())

@@ -31,7 +31,7 @@ from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint
 from shuffle_server.worker.handover import HandOver
-from shuffle_server.worker.ingest import PutOptions
+from shuffle_server.worker.push_handler import PutOptions
 from shuffle_server.worker.relay import Relay, RelayStreams
 from shuffle_server.worker.replication import Place, Replication
 from shuffle_server.worker.worker import Worker
@@ -95,7 +95,7 @@ class WorkerPart:
         put = PutOptions(options.window, options.overload_timeout)
         try:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
-            relay = RelayStreams(self.worker, self.relay, put)
+            relay = RelayStreams(self.worker, self.relay)
             self.guard = ConnectionGuard(
                 Bounds(security.tokens is not None, options.peer_max_connections, options.peer_max_unread)
             )

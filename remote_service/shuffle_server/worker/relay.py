@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from collections.abc import Callable, Generator
 
 import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown, UnknownShuffle
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
-from shuffle_server.worker.ingest import PutOptions
 from shuffle_server.worker.relay_pull import relay_messages
-from shuffle_server.worker.relay_push import RelayPush
+from shuffle_server.worker.relay_sink import RelaySink
 from shuffle_server.worker.relay_state import RelayedShuffle
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_server.worker.worker import Worker
@@ -73,17 +71,11 @@ class Relay:
 class RelayStreams:
     """What the Flight endpoint asks of the relay: requests become streams."""
 
-    def __init__(self, worker: Worker, relay: Relay, options: PutOptions) -> None:
-        self._worker, self._relay, self._options = worker, relay, options
+    def __init__(self, worker: Worker, relay: Relay) -> None:
+        self._worker, self._relay = worker, relay
 
-    def push(
-        self,
-        command: pb.PutCommand,
-        chunks: Iterable[Any],
-        reply: Callable[[pb.PutReply], None],
-        cancelled: Callable[[], bool],
-    ) -> None:
-        """Run a relayed push. Raises a typed error when it is refused; replies all else itself."""
+    def sink(self, command: pb.PutCommand, cancelled: Callable[[], bool]) -> RelaySink:
+        """Where the blocks of a relayed push go. Raises a typed error when it is refused."""
         spec, _ = self._worker.admit(command)
         if command.first_block:
             raise InvalidArgument(
@@ -91,7 +83,7 @@ class RelayStreams:
                 remedy="begin a new attempt: relayed blocks are not kept",
                 shuffle=spec.id,
             )
-        RelayPush(self._worker, command, self._options, reply, cancelled).run(self._open(spec), chunks)
+        return RelaySink(self._worker, command, self._open(spec), cancelled)
 
     def pull(
         self, ticket: pb.GetTicket, cancelled: Callable[[], bool], refused: Callable[[ShuffleError], None]

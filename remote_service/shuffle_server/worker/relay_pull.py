@@ -10,9 +10,8 @@ import pyarrow as pa
 from shuffle_api.errors import ShuffleError
 from shuffle_api.values import Totals
 from shuffle_server.worker.gather import MAX_BATCH_ROWS
-from shuffle_server.worker.relay_push import KEEPALIVE_SECONDS, TICK_SECONDS
 from shuffle_server.worker.relay_state import RelayedShuffle
-from shuffle_server.worker.relay_values import MapEnd, Piece, RelayReader
+from shuffle_server.worker.relay_values import KEEPALIVE_SECONDS, TICK_SECONDS, MapEnd, Piece, RelayReader
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, add_rows, back_to_back, get_batch
 from shuffle_transport.checksum import BLOCK_ROW

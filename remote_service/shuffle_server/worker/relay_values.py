@@ -13,6 +13,12 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.values import Totals
 from shuffle_transport.blocks import BlockBatch
 
+TICK_SECONDS = 0.5
+"""Between two looks of a stream that waits for its peer."""
+
+KEEPALIVE_SECONDS = 5.0
+"""After which a stream that has nothing to send sends an empty message."""
+
 
 class Sender(Protocol):
     """The writer's stream, told of what concerns it. Called by any thread, without the shuffle's lock."""
