@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.simulate.planted import PLANTS
+
+PROGRESS_EVERY = 1000  # schedules
 
 
 class Results:
@@ -24,17 +27,21 @@ class Results:
         self.done = 0
         self.failures: list[dict[str, Any]] = []
 
-    def take(self, line: str) -> None:
+    def take(self, line: str, seed: int) -> int:
+        """One line of a process that runs `seed`; the seed that it runs now."""
         with self._lock:
             try:
                 said = json.loads(line)
             except ValueError:
                 print(line, end="", file=sys.stderr)
-                return
-            self.done += said.get("done", 0)
+                return seed
             if "seed" in said:
                 self.failures.append(said)
                 print(f"seed {said['seed']}: {'; '.join(said['violations'])}", flush=True)
+            before, self.done = self.done, self.done + said.get("done", 0)
+            if before // PROGRESS_EVERY < self.done // PROGRESS_EVERY:
+                print(f"{self.done} schedules, {len(self.failures)} wrong", file=sys.stderr, flush=True)
+            return int(said.get("begun", seed))
 
 
 def main() -> int:
@@ -84,15 +91,17 @@ def run(first: int, seeds: int, seconds: float, processes: int, plant: str) -> R
 
     def follow(child: subprocess.Popen[str]) -> None:
         assert child.stdout is not None
+        seed = -1
         for line in child.stdout:
-            results.take(line)
+            seed = results.take(line, seed)
             if plant and results.failures:
                 break
         if plant:
             for each in children:
                 each.kill()
-        if child.wait() > 0:
-            results.take(json.dumps({"seed": -1, "violations": ["a process got stuck; its stacks are on stderr"]}))
+        if child.wait() not in (0, -signal.SIGKILL):
+            stuck = {"seed": seed, "violations": ["the schedule does not end; its stacks are on stderr"]}
+            results.take(json.dumps(stuck), seed)
 
     threads = [threading.Thread(target=follow, args=(child,)) for child in children]
     for thread in threads:

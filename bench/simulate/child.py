@@ -7,6 +7,7 @@ import faulthandler
 import itertools
 import json
 import os
+import signal
 import sys
 from dataclasses import asdict
 
@@ -19,7 +20,8 @@ from bench.simulate.run import Result, simulate  # noqa: E402
 from bench.simulate.schedule import Schedule, make  # noqa: E402
 from bench.simulate.shrink import shrink  # noqa: E402
 
-STUCK_SECONDS = 120.0  # of the real clock, for one schedule
+STUCK_SECONDS = 60.0  # of processor time, for one schedule
+ASLEEP_SECONDS = 1200.0  # of the real clock; a machine with much else to do is no fault
 TOLD_EVERY = 10  # schedules
 
 
@@ -51,7 +53,9 @@ def _many(arguments: argparse.Namespace) -> None:
     for at in range(arguments.seeds) if arguments.seeds else itertools.count():
         if arguments.seconds and patches.real_seconds() - begun > arguments.seconds:
             break
-        result = _run(make(arguments.first + at * arguments.step))
+        seed = arguments.first + at * arguments.step
+        _tell(begun=seed)
+        result = _run(make(seed))
         done += 1
         if arguments.hashes:
             _tell(hash=result.hash)
@@ -70,9 +74,13 @@ def _many(arguments: argparse.Namespace) -> None:
 
 
 def _run(schedule: Schedule, *, keep: bool = False) -> Result:
-    faulthandler.dump_traceback_later(STUCK_SECONDS, exit=True)
+    """Ends the process, after the stacks of its threads, when the schedule does not end."""
+    faulthandler.register(signal.SIGPROF, chain=True)
+    signal.setitimer(signal.ITIMER_PROF, STUCK_SECONDS)
+    faulthandler.dump_traceback_later(ASLEEP_SECONDS, exit=True)
     result = simulate(schedule, keep=keep)
     faulthandler.cancel_dump_traceback_later()
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
     return result
 
 
