@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from shuffle_api.errors import Overloaded, ShuffleError
 from shuffle_api.periodic import StreamThread, guarded
 
+IDLE_SECONDS = 5.0
+"""After which a thread ends that has had nothing to do, if there is another one that has not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -80,8 +83,7 @@ class Lane:
         """Whether it needs another thread."""
         self._count += 1
         self._waiting.setdefault(job.caller, deque()).append(job)
-        if self._idle:
-            self._idle -= 1  # the one that wakes is not idle any more
+        if self._count <= self._idle:  # as many wait for a job
             self._changed.notify()
             return False
         start = self._started < self._threads
@@ -138,7 +140,11 @@ class Lane:
                 if self._closed:
                     return None
                 self._idle += 1
-                self._changed.wait()
+                woken = self._changed.wait(IDLE_SECONDS)
+                self._idle -= 1
+                if not woken and self._idle and not self._count:  # one thread stays
+                    self._started -= 1
+                    return None
             return job
 
     def _turn(self) -> Job | None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bench.cluster import wait_until
 from shuffle_api.errors import Overloaded, ShuffleError
-from shuffle_server.master.bounds import Bound
+from shuffle_server.bounds import Bound
+from shuffle_server.master import lanes
 from shuffle_server.master.half_open import CROWD, PATIENCE_SECONDS, HalfOpen
 from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.liveness import AppLiveness
@@ -202,3 +203,24 @@ def test_every_second_counts_where_there_is_no_endpoint() -> None:
     served = ServedTime(clock)
     clock.now += 50.0
     assert served() == clock.now
+
+
+def test_threads_that_have_nothing_to_do_end_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.05)
+    work, lane = Work(), Lane("idle-test", 8, 1000, "full")
+    for number in range(8):
+        lane.offer(work.job(f"caller {number}"))
+    for _ in range(8):
+        assert work.running.acquire(timeout=SECONDS)
+    work.go.set()
+
+    def threads() -> int:
+        return sum(thread.name == "control-idle-test" for thread in threading.enumerate())
+
+    wait_until(lambda: threads() == 1, "one thread is left")
+    for round in range(2, 50):
+        for number in range(8):
+            lane.offer(work.job(f"caller {number}"))
+        wait_until(lambda done=8 * round: len(work.done) == done, "each job runs")  # type: ignore[misc]
+    lane.close()
+    wait_until(lambda: threads() == 0, "none is left")
