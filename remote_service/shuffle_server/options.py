@@ -62,6 +62,12 @@ class ServerOptions:
         help="most attempts of map tasks that one application may write at this worker at once, each with a file open;"
         " no more than the limit of open files leaves room for in any case",
     )
+    app_max_calls: int = option(
+        8192,
+        minimum=1,
+        help="most calls to this worker that one application may have under way, each of which has a thread; counted"
+        " where tokens are wanted",
+    )
     app_max_runs: int = option(
         1000, minimum=0, help="most runs that one application may have registered at once; 0: no limit"
     )
@@ -105,14 +111,20 @@ class ServerOptions:
         8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
     )
     peer_max_connections: int = option(
-        1000, minimum=1, help="most connections of one host to the data endpoint; more are cut"
+        1000, minimum=1, help="most connections of one host to an endpoint, control or data; more are cut"
+    )
+    peer_timeout: float = option(
+        60.0,
+        unit="seconds",
+        minimum=3.0,
+        help="a connection whose peer answers nothing for so long, not even the system's own probes, is cut",
     )
     peer_max_unread: int = option(
         512 << 20,
         unit="bytes",
         minimum=16 << 20,
         help="most that a connection to the data endpoint may have sent before a request takes it up, so the largest"
-        " message; with more it is cut",
+        " message; with more it is cut. All connections together may have sent as much as --memory, or 64 MiB",
     )
     overload_timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
@@ -210,13 +222,13 @@ FOR_WORKERS = frozenset(
         "free_floor",
         "app_max_bytes",
         "app_max_attempts",
+        "app_max_calls",
         "tier",
         "tier_file",
         "tier_after",
         "merge_below",
         "recycle",
         "window",
-        "peer_max_connections",
         "peer_max_unread",
         "overload_timeout",
         "staged_timeout",

@@ -34,7 +34,7 @@ class HalfOpenClient:
 
     def __post_init__(self) -> None:
         host, _, port = self.address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=60)
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=60)
         self._socket.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
         self._read = b""
 

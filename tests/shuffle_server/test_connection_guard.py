@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -15,12 +15,17 @@ import pytest
 from bench.fault_proxy import FaultProxy
 from bench.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.worker import connection_guard
-from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
+from shuffle_server import connection_guard
+from shuffle_server.connection_guard import Bounds, ConnectionGuard
+from shuffle_server.security import ServerSecurity
+from shuffle_server.tokens import SecretTokens
 from shuffle_transport import tcp_sockets
+from shuffle_transport.control_client import ControlClient
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_secret
+from tests.shuffle_server.half_open import HalfOpenClient
 from tests.shuffle_server.helpers import read_all, write_map
+from tests.shuffle_server.master.served import Scene as Master
 
 LONG = 60.0
 
@@ -37,10 +42,14 @@ class Scene:
         """The client's end, and the address that gRPC would show."""
         client = self._ends.enter_context(socket.create_connection(("127.0.0.1", self.port)))
         client.settimeout(LONG)
-        accepted = self._ends.enter_context(self._server.accept()[0])
+        accepted = self._accepted = self._ends.enter_context(self._server.accept()[0])
         reader = threading.Thread(target=_read, args=(accepted,), daemon=True)
         reader.start()
         return client, f"ipv4:127.0.0.1:{client.getsockname()[1]}"
+
+    def answer(self, data: bytes) -> None:
+        """On the last connection."""
+        self._accepted.sendall(data)
 
 
 def _read(connection: socket.socket) -> None:
@@ -71,6 +80,11 @@ def ended(client: socket.socket) -> bool:
         return client.recv(1) == b""
     except ConnectionResetError:
         return True
+
+
+def lost(client: HalfOpenClient) -> bool:
+    client.read(0.05)
+    return client.lost
 
 
 def send(client: socket.socket, size: int) -> None:
@@ -162,6 +176,92 @@ def test_connections_of_one_host_are_bounded(scene: Scene) -> None:
         assert guard.statistics().cut["connections"] == 1
 
 
+def test_connections_of_one_host_to_the_control_endpoint_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(Master(per_host=2)) as master, ExitStack() as ends:
+        first = [ends.enter_context(closing(HalfOpenClient(master.address))) for _ in range(2)]
+        until(lambda: master.server.connections().strangers == 2)
+        third = ends.enter_context(closing(HalfOpenClient(master.address)))
+        until(lambda: lost(third))
+        assert not any(map(lost, first))
+        assert master.server.connections().cut["connections"] == 1
+    assert "control connection of ipv4:127.0.0.1:" in caplog.text
+    assert "its host has 2 already, --peer-max-connections" in caplog.text
+
+
+def test_a_stranger_keeps_no_connection_to_the_control_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_guard, "STRANGER_SECONDS", 0.5)
+    secret = make_secret(tmp_path / "secret")
+    tokens = SecretTokens(str(secret))
+    credentials = load_keyring(secret_file=str(secret)).for_cluster()
+    with closing(Master(ServerSecurity(tokens=tokens))) as master, ExitStack() as ends:
+        known = ends.enter_context(
+            closing(ControlClient(master.address, client="test", timeout=LONG, credentials=credentials))
+        )
+        known.hello()
+        stranger = ends.enter_context(closing(HalfOpenClient(master.address)))
+        until(lambda: lost(stranger))
+        assert master.server.connections().cut["token"] == 1
+        assert master.server.connections().known == 1
+
+
+def test_what_no_request_takes_up_is_bounded_for_all_connections_together(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    with guarded(scene, Bounds(unread=8 << 20, together=3 << 20)) as guard:
+        clients = []
+        for size in (1, 2, 1):
+            client, address = scene.connect()
+            guard.called(address)
+            send(client, size << 20)
+            clients.append(client)
+        assert ended(clients[1])  # the one that has sent most
+        assert guard.statistics().cut["unread"] == 1
+    assert "of all more than --memory" in caplog.text
+
+
+def test_a_stranger_is_refused_so_often_and_then_cut(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_guard, "STRANGER_ANSWERS", 4096)
+    with guarded(scene, Bounds(tokens=True)) as guard:
+        stranger, _ = scene.connect()
+        send(stranger, 1)
+        until(lambda: guard.statistics().strangers == 1)
+        scene.answer(bytes(8192))
+        until(lambda: guard.statistics().cut["token"] == 1)
+    assert "bytes of refusals went out" in caplog.text
+
+
+def test_strangers_are_cut_when_the_process_grows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection_guard, "STRANGERS_GROWTH", 64 << 20)
+    with guarded(scene, Bounds(tokens=True)) as guard:
+        silent, _ = scene.connect()
+        stranger, _ = scene.connect()
+        send(stranger, 2 * connection_guard.STRANGER_LITTLE)
+        until(lambda: guard.statistics().strangers == 2)
+        block = b"x" * (128 << 20)
+        assert ended(stranger)
+        assert block
+        assert guard.statistics().cut["token"] == 1
+        silent.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            silent.recv(1)
+    assert "the process grew by" in caplog.text
+
+
+def test_a_process_that_grows_is_looked_at_at_once() -> None:
+    memory = connection_guard.Memory()
+    assert not memory.grown(16 << 20)
+    block = b"x" * (32 << 20)
+    assert memory.grown(16 << 20)
+    assert not memory.grown(16 << 20)
+    assert block
+
+
 def test_a_connection_that_has_ended_is_forgotten(scene: Scene) -> None:
     guard = ConnectionGuard(Bounds())
     with ExitStack() as ends:
@@ -190,8 +290,9 @@ def test_a_peer_that_answers_nothing_is_asked_and_given_up(scene: Scene, monkeyp
         (accepted,) = tcp_sockets.served_sockets(scene.port, {}).accepted
         with tcp_sockets._borrowed(accepted.fd) as connection:
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            idle = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-            assert idle + tcp_sockets.KEEPALIVE_INTERVAL * tcp_sockets.KEEPALIVE_COUNT <= 60
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            idle, interval, count = (connection.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+            assert 10 <= idle + interval * count <= 60
         gone.set()
         assert ended(client)
         assert guard.statistics().cut["silent"] == 1

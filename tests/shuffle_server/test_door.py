@@ -16,6 +16,7 @@ from bench.cluster import wait_until
 from bench.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, Overloaded, ShuffleError
 from shuffle_server.master import door
+from shuffle_server.master.serving import ServedTime
 from shuffle_server.security import ServerSecurity
 from shuffle_server.tokens import SecretTokens
 from shuffle_transport import messages
@@ -96,6 +97,26 @@ def test_a_call_that_is_refused_needs_no_message(tmp_path: Path) -> None:
             assert b"flight-shuffle-error-bin" in call.trailers
         call = hostile.begin("/flight_shuffle.registry.v1.ShuffleRegistry/Commits")
         hostile.wait_for(call)
+
+
+def test_silence_does_not_count_while_strangers_flood_the_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Served(ServedTime):
+        misses = 0
+
+        def miss(self) -> None:
+            self.misses += 1
+
+    served = Served()
+    tokens = SecretTokens(str(make_secret(tmp_path / "secret")))
+    with closing(Scene(ServerSecurity(tokens=tokens), served=served)) as scene:
+        with closing(HalfOpenClient(scene.address)) as hostile:
+            hostile.wait_for(*(hostile.begin(CONTROL + "Hello") for _ in range(10)))
+            assert served.misses == 0
+            monkeypatch.setattr(door, "STRANGE_CALLS", 0)
+            hostile.wait_for(hostile.begin(CONTROL + "Hello"))
+            wait_until(lambda: served.misses == 1, "the time of the flood is left out")
 
 
 def test_calls_that_have_waited_longest_make_room() -> None:

@@ -169,6 +169,11 @@ class BufferPool:
         """Somebody waits for memory: give back what can be spared."""
         return bool(self._queues) and self._next() is not None
 
+    @property
+    def used(self) -> int:
+        """Bytes that are reserved now."""
+        return self._used
+
     def statistics(self) -> PoolStatistics:
         with self._changed:
             self._settle()

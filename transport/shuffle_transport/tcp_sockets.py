@@ -15,10 +15,25 @@ from typing import NamedTuple
 
 _INFO = struct.Struct("=6B2x24I2Q2Q")
 """struct tcp_info of linux/tcp.h, up to tcpi_bytes_received."""
+_STATE, _CLOSED = 0, 7
 _PROBES, _UNACKED, _LAST_ACK_RECV, _BYTES_ACKED, _BYTES_RECEIVED = 3, 10, 18, 32, 33
 
-KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 20, 10, 3
-"""Seconds, seconds, probes: a connection on which nothing comes is found dead after 50 s."""
+PROBES = 3
+GONE = "gone"
+"""The host of connections that were closed before they were found."""
+
+
+class Keepalive(NamedTuple):
+    """When the system asks a peer that is silent whether it is there: seconds, and how many probes find it gone."""
+
+    idle: int
+    interval: int
+    probes: int = PROBES
+
+    @classmethod
+    def within(cls, seconds: float) -> Keepalive:
+        """A third of the time is for silence, and half of it for probes; at least a second each."""
+        return cls(max(1, int(seconds / 3)), max(1, int(seconds / 2 / PROBES)))
 
 
 class Accepted(NamedTuple):
@@ -31,13 +46,14 @@ class Accepted(NamedTuple):
 
 
 class TcpInfo(NamedTuple):
-    """What the system says of a connection. Bytes since its beginning; seconds."""
+    """What the system says of a connection. Bytes since its beginning; seconds; `closed`: by both its ends."""
 
     received: int
     acknowledged: int
     unacknowledged: int  # packets under way; 0 while the peer's window is shut
     probes: int  # of a shut window that were not answered
     last_answer: float
+    closed: bool = False
 
 
 class Sockets(NamedTuple):
@@ -70,17 +86,22 @@ def tcp_info(accepted: Accepted) -> TcpInfo | None:
         if len(data) == _INFO.size:
             info = _INFO.unpack(data)
             return TcpInfo(
-                info[_BYTES_RECEIVED], info[_BYTES_ACKED], info[_UNACKED], info[_PROBES], info[_LAST_ACK_RECV] / 1000
+                info[_BYTES_RECEIVED],
+                info[_BYTES_ACKED],
+                info[_UNACKED],
+                info[_PROBES],
+                info[_LAST_ACK_RECV] / 1000,
+                info[_STATE] == _CLOSED,
             )
     return None
 
 
-def keep_alive(accepted: Accepted) -> None:
+def keep_alive(accepted: Accepted, when: Keepalive) -> None:
     """Have the system ask a peer that says nothing whether it is there."""
     with contextlib.suppress(OSError), _borrowed(accepted.fd) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, when.idle)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, when.interval)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, when.probes)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
@@ -101,7 +122,10 @@ def _look(fd: int, inode: int, port: int, found: Sockets) -> None:
         if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             found.listening.append(fd)
             return
-        host, peer_port = connection.getpeername()[:2]
+        try:
+            host, peer_port = connection.getpeername()[:2]
+        except OSError:  # it is closed by both its ends, and its descriptor is still there
+            host, peer_port = GONE, inode
     # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
     host = host.removeprefix("::ffff:")
     peer = f"ipv6:[{host}]:{peer_port}" if ":" in host else f"ipv4:{host}:{peer_port}"

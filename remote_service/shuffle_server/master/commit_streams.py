@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shuffle_api.errors import ShuffleError, ShuttingDown
-from shuffle_server.master.bounds import Bound
+from shuffle_server.bounds import Bound
 from shuffle_server.master.committing import Asked, Committer
 from shuffle_server.master.door import Visit
 from shuffle_server.proto import registry_pb2 as pb

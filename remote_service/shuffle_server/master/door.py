@@ -26,8 +26,9 @@ from google.protobuf.message import DecodeError, Message
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, Overloaded, ShuffleError, StorageFailed
 from shuffle_api.periodic import guarded
+from shuffle_server.bounds import Bound, host_of
+from shuffle_server.connection_guard import ConnectionGuard
 from shuffle_server.master import auth
-from shuffle_server.master.bounds import Bound, host_of
 from shuffle_server.master.half_open import HalfOpen
 from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.refusal import refuse
@@ -37,6 +38,7 @@ from shuffle_server.observe.log_context import add_log_fields, log_context
 from shuffle_transport.security import ANYBODY, Authenticate, Principal
 
 MESSAGE_SECONDS = 5.0
+STRANGE_CALLS = 50  # between two ticks; a thousand a second keep heartbeats waiting in the network
 SMALL_BYTES = 32 << 10  # requests up to this size are counted as calls only
 EACH_BYTES = 32 << 20  # of larger ones of a host, or of an application, that are under way
 ALL_BYTES = 2 * EACH_BYTES
@@ -180,6 +182,8 @@ class Door:
     :param methods: by their paths.
     :param authenticate: says whom a call comes from; None: no tokens are wanted.
     :param calls: that a host, or an application, may have under way.
+    :param guard: of its connections, which sees from whom calls were let in.
+    :param flooded: called at a tick since the last of which more than STRANGE_CALLS calls came without a valid token.
     """
 
     def __init__(
@@ -191,7 +195,11 @@ class Door:
         calls: int,
         observer: CallObserver,
         ticks: tuple[Callable[[], object], ...] = (),
+        guard: ConnectionGuard,
+        flooded: Callable[[], object] = lambda: None,
     ) -> None:
+        self._guard, self._flooded = guard, flooded
+        self._strange = 0  # since the last tick
         self.methods, self._lanes, self._authenticate = methods, lanes, authenticate
         self.observer, self._ticks = observer, ticks
         remedy = "make fewer at once, or raise --control-calls"
@@ -209,7 +217,10 @@ class Door:
 
     def _enter(self, visit: Visit) -> None:
         if self._authenticate is not None:
+            self._strange += 1
             visit.principal = auth.principal_of(self._authenticate, visit.call.headers)
+            self._strange -= 1
+        self._guard.called(visit.peer)
         if visit.method is None:
             visit.call.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             return
@@ -253,6 +264,9 @@ class Door:
         visit.over()
 
     def tick(self) -> None:
+        if self._strange > STRANGE_CALLS:
+            self._flooded()
+        self._strange = 0
         now = time.monotonic()
         for visit in self.half_open.overdue(now):
             visit.refuse(

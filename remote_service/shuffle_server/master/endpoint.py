@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from shuffle_api.address import Address
 from shuffle_api.errors import Overloaded
+from shuffle_server.connection_guard import PEER_SECONDS, Bounds, ConnectionGuard
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.commit_streams import NAME as COMMITS
 from shuffle_server.master.commit_streams import CommitStreams
@@ -51,14 +52,19 @@ class Limits:
     :param threads: for changes, and as many for queries.
     :param calls: of a host, or of an application.
     :param connections: in all.
+    :param per_host: connections of one host.
+    :param seconds: after which a peer that answers nothing is taken for gone.
     """
 
     threads: int = 16
     calls: int = CALLS
     connections: int = CONNECTIONS
+    per_host: int = 1000
+    seconds: float = PEER_SECONDS
 
     def options(self) -> list[tuple[str, int]]:
         """gRPC's."""
+        third = int(1000 * self.seconds / 3)
         return [
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -68,9 +74,9 @@ class Limits:
             ("grpc.max_allowed_incoming_connections", min(self.connections, _room_for_connections())),
             # A connection whose peer says nothing, or has vanished, ends.
             ("grpc.server_handshake_timeout_ms", 10_000),
-            ("grpc.keepalive_time_ms", 20_000),
-            ("grpc.keepalive_timeout_ms", 20_000),
-            ("grpc.http2.ping_timeout_ms", 20_000),
+            ("grpc.keepalive_time_ms", third),
+            ("grpc.keepalive_timeout_ms", third),
+            ("grpc.http2.ping_timeout_ms", third),
             # Clients ping a master that is silent, to find out whether it was stopped.
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
@@ -130,9 +136,18 @@ class Lanes:
 class ControlServer:
     """A control endpoint that listens."""
 
-    def __init__(self, wire: Wire, door: Door, lanes: Lanes, streams: CommitStreams, watchers: Watchers) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        door: Door,
+        lanes: Lanes,
+        streams: CommitStreams,
+        watchers: Watchers,
+        guard: ConnectionGuard,
+    ) -> None:
         self._door, self._lanes, self._streams, self._watchers = door, lanes, streams, watchers
-        self._wire = wire
+        self._wire, self._guard = wire, guard
+        self.connections = guard.statistics
 
     def calls(self) -> dict[str, int]:
         """How many wait for their message, and how many are under way or in line in each lane."""
@@ -149,6 +164,7 @@ class ControlServer:
         self._streams.end()
         self._watchers.end()
         self._lanes.close()
+        self._guard.close()
         return stopped
 
 
@@ -171,8 +187,11 @@ def start_control(
     :param served: notes for how long heartbeats are received.
     """
     commits = CommitService(service.master, membership, sure)
-    lanes = Lanes(limits.threads, Committer(commits.commits), served or ServedTime())
+    served = served or ServedTime()
+    lanes = Lanes(limits.threads, Committer(commits.commits), served)
     streams = CommitStreams(lanes.committer)
+    bounds = Bounds(security.tokens is not None, limits.per_host, None, seconds=limits.seconds)
+    guard = ConnectionGuard(bounds, "control")
     door = Door(
         methods(service, commits, lanes, streams, Checks(sure)),
         lanes.all,
@@ -180,11 +199,14 @@ def start_control(
         calls=limits.calls,
         observer=observer or CallObserver(),
         ticks=(lanes.probe,),
+        guard=guard,
+        flooded=served.miss,
     )
     wire = Wire(door, limits.options())
     bound = wire.listen(str(Address(host, port)), None if security.tls is None else _credentials(security.tls))
     wire.start()
-    return ControlServer(wire, door, lanes, streams, service.watchers), bound
+    guard.start(bound)
+    return ControlServer(wire, door, lanes, streams, service.watchers, guard), bound
 
 
 def methods(

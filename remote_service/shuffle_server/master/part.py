@@ -16,6 +16,7 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.announced import announced_host
+from shuffle_server.connection_guard import ConnectionStatistics
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.endpoint import ControlServer, Limits, start_control
@@ -97,7 +98,13 @@ class MasterPart:
             self.membership,
             address.host,
             address.port,
-            Limits(options.control_threads, options.control_calls, options.control_connections),
+            Limits(
+                options.control_threads,
+                options.control_calls,
+                options.control_connections,
+                options.peer_max_connections,
+                options.peer_timeout,
+            ),
             security,
             observer=CallObserver(self._instruments),
             sure=self._storage.sure or (lambda: None),
@@ -115,6 +122,7 @@ class MasterPart:
             self._storage.leads,
             lambda: {} if self._server is None else self._server.calls(),
             lambda: {} if self._server is None else self._server.streams(),
+            lambda: ConnectionStatistics() if self._server is None else self._server.connections(),
         )
 
     def _no_answer(self, last: Writable) -> Writable:

@@ -42,7 +42,7 @@ class ServedTime:
             self._noted, self._missed = now, False
 
     def miss(self) -> None:
-        """A heartbeat was refused: somebody else has filled the line."""
+        """A heartbeat was refused, or waits in the network: somebody else has filled the line."""
         with self._lock:
             self._missed = True
 

@@ -13,7 +13,7 @@ from shuffle_api.errors import Overloaded, ShuffleError, ShuttingDown, UnknownSh
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event, LostOutput, OutputMoved, ShuffleRemoved, WorkerLost
 from shuffle_api.values import WorkerInfo
-from shuffle_server.master.bounds import Bound
+from shuffle_server.bounds import Bound
 from shuffle_server.master.door import Visit
 from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.master import Master

@@ -129,7 +129,9 @@ class Call:
         if event.batch_operations[0].cancelled():
             with self._wire.lock:
                 self._cancelled = True
-        self.on_over()
+        # Who waits for the end refers to this call, which keeps its connection's descriptor.
+        then, self.on_over = self.on_over, _nothing
+        then()
 
 
 class Wire:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from shuffle_api.errors import DeadlineExceeded
 from shuffle_api.periodic import TaskState, task_states
 from shuffle_server import __version__
+from shuffle_server.connection_guard import ConnectionStatistics
 from shuffle_server.expansion import is_bounded
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
@@ -26,7 +27,6 @@ from shuffle_server.observe.traffic import Traffic, TrafficTotals
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.worker.channel_relay import ChannelRelayStatistics
-from shuffle_server.worker.connection_guard import ConnectionStatistics
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
@@ -79,8 +79,11 @@ class ServerCollector(Collector):
             yield from _store(figures.worker.store)
             yield from _relay(figures.worker.relay)
             yield from _channels(figures.worker.channels)
-            yield from _connections(figures.worker.connections)
             yield _metric(f.EXPANSION_BOUNDED, is_bounded())
+            yield _metric(f.CALLS, figures.worker.calls)
+            yield _metric(f.MOST_CALLS, figures.worker.most_calls)
+            yield _metric(f.CONNECTIONS_UNREAD, figures.worker.connections.unread)
+            yield from _connections(figures.worker.connections, f.CONNECTIONS, f.CONNECTIONS_CUT)
         if figures is not None and figures.master is not None:
             yield from _registry(figures.master)
 
@@ -137,6 +140,7 @@ def _registry(figures: MasterFigures) -> Iterator[Metric]:
     yield _metric(f.JOURNAL_BYTES, figures.journal_bytes)
     yield _metric(f.CONTROL_CALLS, {(lane,): figures.calls.get(lane, 0) for lane in f.CONTROL_LANES})
     yield _metric(f.CONTROL_STREAMS, {(kind,): figures.streams.get(kind, 0) for kind in f.STREAM_KINDS})
+    yield from _connections(figures.connections, f.CONTROL_CONNECTIONS, f.CONTROL_CONNECTIONS_CUT)
 
 
 def _store(store: StoreStatistics) -> Iterator[Metric]:
@@ -168,10 +172,9 @@ def _channels(channels: ChannelRelayStatistics) -> Iterator[Metric]:
     yield _metric(f.RELAYED_CHANNEL_BYTES, channels.bytes)
 
 
-def _connections(connections: ConnectionStatistics) -> Iterator[Metric]:
-    yield _metric(f.CONNECTIONS, {("known",): connections.known, ("stranger",): connections.strangers})
-    yield _metric(f.CONNECTIONS_UNREAD, connections.unread)
-    yield _metric(f.CONNECTIONS_CUT, {(reason,): count for reason, count in connections.cut.items()})
+def _connections(connections: ConnectionStatistics, there: Family, cut: Family) -> Iterator[Metric]:
+    yield _metric(there, {("known",): connections.known, ("stranger",): connections.strangers})
+    yield _metric(cut, {(reason,): connections.cut.get(reason, 0) for reason in f.CUT_REASONS})
 
 
 def _questions(tokens: TokenStatistics) -> Iterator[Metric]:

@@ -219,17 +219,27 @@ RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Their messages that
 RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of theirs that were passed on.")
 RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
 
+CONNECTION_STATES = ("known", "stranger")
+CUT_REASONS = ("token", "unread", "connections", "silent")
 CONNECTIONS = _gauge(
     "data_connections",
     "Connections to the data endpoint: of which a call was let in (known), and of which none was yet (stranger).",
-    state=("known", "stranger"),
+    state=CONNECTION_STATES,
 )
+CONTROL_CONNECTIONS = _gauge(
+    "control_connections", "Connections to the control endpoint, likewise.", MASTER, state=CONNECTION_STATES
+)
+CALLS = _gauge("data_calls", "Calls to the data endpoint that are under way with the token of an application.")
+MOST_CALLS = _gauge("app_data_calls_most", "The most of them that one application has (--app-max-calls).")
 CONNECTIONS_UNREAD = _gauge("data_unread_bytes", "What they have sent and no request has taken up, estimated.")
 CONNECTIONS_CUT = _counter(
     "data_connections_cut",
     "Connections cut: no valid token, too much sent that no request took up (--peer-max-unread), too many connections"
-    " of one host (--peer-max-connections), no answer for a minute.",
-    reason=("token", "unread", "connections", "silent"),
+    " of one host (--peer-max-connections), no answer (--peer-timeout).",
+    reason=CUT_REASONS,
+)
+CONTROL_CONNECTIONS_CUT = _counter(
+    "control_connections_cut", "Connections to the control endpoint cut, likewise.", MASTER, reason=CUT_REASONS
 )
 TOKEN_CHECKS = _counter(
     "token_checks",

@@ -11,12 +11,13 @@ from pathlib import Path
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument
 from shuffle_api.registry.state import Figures as RegistryFigures
 from shuffle_api.registry.state import Registry
+from shuffle_server.bounds import Bound
+from shuffle_server.connection_guard import ConnectionGuard, ConnectionStatistics
 from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
 from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.worker.channel_relay import ChannelRelay, ChannelRelayStatistics
-from shuffle_server.worker.connection_guard import ConnectionGuard, ConnectionStatistics
 from shuffle_server.worker.relay import Relay
 from shuffle_server.worker.relay_values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
@@ -35,7 +36,7 @@ class Writable:
 @dataclass(frozen=True, slots=True)
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
-    calls and the streams of its endpoint, by kind."""
+    calls and the streams of its endpoint, by kind, and its connections."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -43,6 +44,7 @@ class MasterSources:
     leads: Callable[[], bool] = lambda: True
     calls: Callable[[], Mapping[str, int]] = dict
     streams: Callable[[], Mapping[str, int]] = dict
+    connections: Callable[[], ConnectionStatistics] = ConnectionStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class WorkerSources:
     channels: ChannelRelay
     absent: Callable[[], str]
     guard: ConnectionGuard
+    calls: Bound[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,14 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class MasterFigures:
-    """`journal_bytes` is the size of the registry's files; `calls` and `streams` are of the control endpoint."""
+    """`journal_bytes` is the size of the registry's files; `calls` and all behind it are of the control endpoint."""
 
     registry: RegistryFigures
     epoch: int
     journal_bytes: int
     calls: Mapping[str, int]
     streams: Mapping[str, int]
+    connections: ConnectionStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class WorkerFigures:
     relay: RelayStatistics
     channels: ChannelRelayStatistics
     connections: ConnectionStatistics
+    calls: int
+    most_calls: int  # of one application
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,14 @@ def gather(sources: Sources) -> Figures:
 def _of_master(sources: MasterSources) -> MasterFigures:
     with asking(sources.master) as registry:
         counted = registry.figures()
-    return MasterFigures(counted, sources.master.epoch, sources.journal_bytes(), sources.calls(), sources.streams())
+    return MasterFigures(
+        counted,
+        sources.master.epoch,
+        sources.journal_bytes(),
+        sources.calls(),
+        sources.streams(),
+        sources.connections(),
+    )
 
 
 def _of_worker(sources: WorkerSources) -> WorkerFigures:
@@ -119,6 +132,8 @@ def _of_worker(sources: WorkerSources) -> WorkerFigures:
         sources.relay.statistics(),
         sources.channels.statistics(),
         sources.guard.statistics(),
+        sources.calls.count,
+        sources.calls.largest,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import logging
+import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from shuffle_api.address import Address
 from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, ShuffleError
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.bounds import Bound
+from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
@@ -27,7 +30,6 @@ from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
 from shuffle_server.worker.pull_room import PullRoom
@@ -71,12 +73,16 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         relay: RelayStreams | None = None,
         channels: ChannelRelay | None = None,
         guard: ConnectionGuard | None = None,
+        calls: Bound[str] | None = None,
     ) -> None:
+        """:param calls: how many an application may have under way; None: any number."""
         keep_freed_memory()
+        self._guard = guard or ConnectionGuard(Bounds())
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
-        refused = StrangersObserver(worker.instruments).refused
-        doorman = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused)
+        refused = functools.partial(_note_refused_call, StrangersObserver(worker.instruments), self._guard)
+        enter = functools.partial(_enter, calls or calls_bound(sys.maxsize))
+        doorman = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused, enter)
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
@@ -86,7 +92,6 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         )
         self.worker, self._options, self._hand_over = worker, options, hand_over
         self._relay, self._channels = relay, channels
-        self._guard = guard or ConnectionGuard(Bounds())
         self._pushes = PushHandler(worker, options, hand_over)
 
     def do_put(
@@ -286,10 +291,31 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return kind(messages.status_text(error), extra_info=messages.error_message(error).SerializeToString())
 
 
+def calls_bound(most: int) -> Bound[str]:
+    """How many calls each application may have under way at the data endpoint, each of which has a thread."""
+    return Bound("calls are under way at this worker", most, remedy="make fewer at once, or raise --app-max-calls")
+
+
+def _enter(calls: Bound[str], principal: Principal) -> Callable[[], object]:
+    """Count a call; what is to be called at its end. Raises Overloaded."""
+    if not principal.app:
+        return _nothing
+    calls.enter(principal.app, f"application {principal.app}")
+    return functools.partial(calls.leave, principal.app)
+
+
+def _nothing() -> None: ...
+
+
 def _note_refusal(instruments: Instruments, what: str, error: ShuffleError) -> None:
     instruments.refused("data", error)
     with log_context(**fields_of_error(error)):
         log.warning("%s refused: %s", what, messages.status_text(error))
+
+
+def _note_refused_call(observer: StrangersObserver, guard: ConnectionGuard, error: ShuffleError) -> None:
+    guard.refused()
+    observer.refused(error)
 
 
 def _named(shuffle: pb.ShuffleKey) -> dict[str, str | int]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from shuffle_api.errors import InvalidArgument, ShuttingDown
-from shuffle_server.worker.connection_guard import Peer
+from shuffle_server.connection_guard import Peer
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch

@@ -16,6 +16,7 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_api.values import WorkerInfo
 from shuffle_server.announced import announced_host
+from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
@@ -26,10 +27,9 @@ from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
 from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
-from shuffle_server.worker.endpoint import FlightEndpoint
+from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
 from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.push_handler import PutOptions
 from shuffle_server.worker.relay import Relay, RelayStreams
@@ -44,6 +44,7 @@ HOUSEKEEPING_SECONDS = 5.0
 TIDY_SECONDS = 2.0  # for which housekeeping waits for the disks
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
 RECLAIM_SECONDS = 0.5  # between two looks for memory that is reserved and not used, while somebody waits for some
+LEAST_UNREAD = 64 << 20  # bytes that all connections may have sent and no call has taken up
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
@@ -73,6 +74,7 @@ class WorkerPart:
         )
         self.removals = Caretaker("removals")
         self.pool = BufferPool(options.memory)
+        self.calls = calls_bound(options.app_max_calls)
         self.relay = Relay(options.relay_timeout)
         self.channels = ChannelRelay(
             self.pool, options.relay_timeout, options.overload_timeout, functools.partial(_note_refused, instruments)
@@ -97,10 +99,26 @@ class WorkerPart:
             hand_over = HandOver(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay)
             self.guard = ConnectionGuard(
-                Bounds(security.tokens is not None, options.peer_max_connections, options.peer_max_unread)
+                Bounds(
+                    security.tokens is not None,
+                    options.peer_max_connections,
+                    options.peer_max_unread,
+                    max(options.memory, LEAST_UNREAD),
+                    options.peer_timeout,
+                ),
+                reserved=lambda: self.pool.used,
             )
             self._endpoint = FlightEndpoint(
-                listen.host, listen.port, self.worker, put, security, hand_over, relay, self.channels, self.guard
+                listen.host,
+                listen.port,
+                self.worker,
+                put,
+                security,
+                hand_over,
+                relay,
+                self.channels,
+                self.guard,
+                self.calls,
             )
         except (pa.ArrowException, OSError) as error:
             raise InvalidArgument(
@@ -145,7 +163,7 @@ class WorkerPart:
 
     def sources(self, absent: Callable[[], str]) -> WorkerSources:
         """What monitoring asks; the argument is that of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard)
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard, self.calls)
 
     @property
     def look_seconds(self) -> float:

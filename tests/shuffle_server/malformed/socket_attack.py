@@ -84,4 +84,4 @@ def _pieces(rng: Random) -> list[bytes]:
 
 def _connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout=60)

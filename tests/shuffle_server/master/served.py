@@ -11,6 +11,7 @@ from shuffle_server.master.endpoint import CALLS, Limits, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.recovery import recover
+from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.watching import MAX_WATCHES
 from shuffle_server.security import OPEN, ServerSecurity
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE
@@ -41,18 +42,29 @@ class Scene:
     """A master behind gRPC, and its directory, which is simulated."""
 
     def __init__(
-        self, security: ServerSecurity = OPEN, *, threads: int = 16, calls: int = CALLS, watches: int = MAX_WATCHES
+        self,
+        security: ServerSecurity = OPEN,
+        *,
+        threads: int = 16,
+        calls: int = CALLS,
+        watches: int = MAX_WATCHES,
+        per_host: int = 1000,
+        served: ServedTime | None = None,
     ) -> None:
+        self._served = served
         self.directory = SimulatedDirectory()
         self.master = Master(self.directory, sync=True)
         self.master.apply_all(BEGIN)
-        self._security, self._limits, self._watches = security, Limits(threads, calls), watches
+        self._security, self._watches = security, watches
+        self._limits = Limits(threads, calls, per_host=per_host)
         self._serve(0)
 
     def _serve(self, port: int) -> None:
         service = ControlService(self.master, NoWorkers(), "0", 1, max_watches=self._watches)
         membership = Membership(self.master, 60)
-        self.server, bound = start_control(service, membership, "127.0.0.1", port, self._limits, self._security)
+        self.server, bound = start_control(
+            service, membership, "127.0.0.1", port, self._limits, self._security, served=self._served
+        )
         self.port, self.address = bound, f"127.0.0.1:{bound}"
 
     def serve_again(self) -> None:

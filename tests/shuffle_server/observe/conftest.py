@@ -11,6 +11,8 @@ import pytest
 
 from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
+from shuffle_server.bounds import Bound
+from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.master.files import Directory
 from shuffle_server.master.master import Master
 from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources, absent_from, files_bytes
@@ -18,7 +20,6 @@ from shuffle_server.observe.health import WriteProbe
 from shuffle_server.observe.observation import Observation
 from shuffle_server.store.store import Store
 from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.worker.relay import Relay
 from shuffle_transport.pool import BufferPool
 
@@ -54,6 +55,7 @@ def parts_in(root: Path, log: Directory | None = None) -> Iterator[Parts]:
             channels,
             lambda: absent_from(master, WORKER.id),
             ConnectionGuard(Bounds()),
+            Bound("calls", 1),
         )
         journal = root / "master"
         in_files = MasterSources(master, WriteProbe(journal).look, lambda: files_bytes(journal))

@@ -51,6 +51,12 @@ class Bound(Generic[Owner]):
                 del self._of[owner]
 
     @property
+    def largest(self) -> int:
+        """The most that one owner has."""
+        with self._lock:
+            return max(self._of.values(), default=0)
+
+    @property
     def count(self) -> int:
         """How many there are."""
         return self._count
