@@ -86,7 +86,7 @@ class Bounds:
 
     :ivar tokens: calls need one.
     :ivar per_host: connections of one host.
-    :ivar unread: bytes that one connection may have sent and no call has taken up; None: the endpoint sees to that.
+    :ivar unread: bytes that one connection may have sent and no call has taken up; None: no bound.
     :ivar together: bytes that all connections may have sent and no call has taken up.
     :ivar seconds: for which a peer may leave everything unanswered.
     """
