@@ -77,7 +77,7 @@ def test_calls_without_their_message_cost_no_thread_and_end(server: ServerProces
         beat(victim)
         threads, files = held(server.pid)
         with closing(HalfOpenClient(server.control)) as hostile:
-            calls = [hostile.begin(CONTROL + "Hello", headers("evil") if with_token else ()) for _ in range(200)]
+            calls = [hostile.begin(CONTROL + "Hello", headers("evil") if with_token else ()) for _ in range(60)]
             while not all(call.over for call in calls):
                 beat(victim)
                 hostile.read(0.05)
