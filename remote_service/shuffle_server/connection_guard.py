@@ -212,7 +212,7 @@ class ConnectionGuard:
         now = time.monotonic()
         if self._port and now - self._looked >= OFTEN:
             self._looked = now
-            self._look(now, now - self._found >= max(2 * OFTEN, self._cost / SHARE_OF_TIME))
+            self._look(now, now - self._found >= max(2 * OFTEN, self._cost / SHARE_OF_TIME), own=False)
 
     def statistics(self) -> ConnectionStatistics:
         with self._lock:
@@ -229,7 +229,8 @@ class ConnectionGuard:
         self._look(time.monotonic(), came)
         return 0.0
 
-    def _look(self, now: float, came: bool) -> None:
+    def _look(self, now: float, came: bool, own: bool = True) -> None:
+        """`own`: by the guard's thread, which has the time to look at those that were cut, too."""
         if not self._looking.acquire(blocking=False):
             return
         try:
@@ -242,7 +243,7 @@ class ConnectionGuard:
             elif self._bounds.unread is not None and self._memory.grown(GROWTH):
                 self._judge(list(self._connections.values()), now)
             else:
-                self._judge(self._strangers(), now)
+                self._judge(self._strangers() if own else [each for each in self._strangers() if not each.cut], now)
         finally:
             self._looking.release()
 

@@ -30,12 +30,13 @@ class Kind:
 
 VANISHED_SECONDS = 75.0  # a minute for the server to miss its peer, and then some
 BY_GRPC = "gRPC expands a message before any code of this project sees it (docs/security.md)"
+BY_FLIGHT = "Flight gives a stream its thread before any code of this project sees its token (docs/security.md)"
 BY_ARROW = "Arrow expands a batch before any code of this project sees it (docs/security.md)"
 
 _ALL = (
     Kind("headers-control", strangers.headers_control),
     Kind("headers-data", strangers.headers_data),
-    Kind("streams-data", strangers.streams_data),
+    Kind("streams-data", strangers.streams_data, unbounded=BY_FLIGHT),
     Kind("connections", strangers.connections),
     Kind("bodies-control", strangers.bodies_control),
     Kind("bodies-data", strangers.bodies_data),
