@@ -42,7 +42,7 @@ _ALL = (
     Kind("bodies-control", strangers.bodies_control),
     Kind("bodies-data", strangers.bodies_data, unbounded=BY_LOOKS),
     Kind("bodies-whole", strangers.bodies_whole),
-    Kind("bodies-in-bytes", strangers.bodies_in_bytes),
+    Kind("bodies-in-bytes", strangers.bodies_in_bytes, unbounded=BY_LOOKS),
     Kind("http2", strangers.http2),
     Kind("resets", strangers.resets),
     Kind("pings", strangers.pings),
