@@ -25,7 +25,7 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.registry import LoseWorker, RegisterWorker, UnregisterShuffle
 from shuffle_api.values import LostMapOutput, MapOutput, ShuffleHandle, ShuffleSpec, WorkerInfo
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_plugins.remote.news import NewsDesk
+from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_plugins.remote.watch import LossWatch
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -224,7 +224,7 @@ class Hearing:
 
 def test_who_listens_is_told_each_time_from_when_on_it_hears_what_moves(scene: Scene) -> None:
     first, second = Hearing(), Hearing()
-    with closing(NewsDesk(ControlClient(scene.address, client="test", timeout=60), retry=20)) as desk:
+    with closing(ShuffleEvents(ControlClient(scene.address, client="test", timeout=60), retry=20)) as desk:
         desk.listen(SHUFFLE, first)
         wait_until(lambda: first.times == 1, "the master has answered")
         desk.listen(SHUFFLE, second)

@@ -85,7 +85,7 @@ class HybridShuffle(ShufflePlugin):
         spec.check_map(attempt.map)
         lanes = self._offer(spec, attempt, driver)
         try:
-            store = self._store.writer(stored, attempt, tap=lanes.offer if lanes is not None else None)
+            store = self._store.writer(stored, attempt, on_block=lanes.offer if lanes is not None else None)
         except BaseException as error:
             if lanes is not None:
                 self._live.remove(lanes, InvalidArgument(f"the writer could not be opened: {error}"))

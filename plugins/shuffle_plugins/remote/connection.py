@@ -12,9 +12,9 @@ from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
-from shuffle_plugins.remote.news import NewsDesk
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_plugins.remote.told import ReadsTold
+from shuffle_plugins.remote.read_metrics import ReadMetrics
+from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_plugins.remote.traffic import RemoteTraffic
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -27,7 +27,7 @@ T = TypeVar("T")
 CLIENT = "flight-shuffle-python/0.1.0"
 
 
-class Patience:
+class ProgressBackoff:
     """How long to go on with something that breaks: for `seconds` without progress, pausing before each new start."""
 
     def __init__(self, seconds: float) -> None:
@@ -60,10 +60,10 @@ class Connection:
         self._options, self._credentials = options, credentials
         self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
-        self.news = NewsDesk(self.control, options.retry)
+        self.events = ShuffleEvents(self.control, options.retry)
         self.hand_over = HandOver(app, allowed=options.hand_over == "auto")
         self.traffic = RemoteTraffic()
-        self.reads_told = ReadsTold(self.hand_over, self.data)
+        self.read_metrics = ReadMetrics(self.hand_over, self.data)
         self._workers: dict[str, WorkerInfo] = {}
         self._draining: set[str] = set()
         self._clients: dict[str, FlightClient] = {}
@@ -136,18 +136,18 @@ class Connection:
             time.sleep(pause)
             self.learn(self.control.hello().workers)
 
-    def patience(self) -> Patience:
+    def backoff(self) -> ProgressBackoff:
         """For an action that goes on where it broke off."""
-        return Patience(self._options.retry)
+        return ProgressBackoff(self._options.retry)
 
     def close(self) -> None:
         """Close everything; idempotent."""
-        self.reads_told.close()
+        self.read_metrics.close()
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())
             self._clients.clear()
-        self.news.close()
+        self.events.close()
         for client in clients:
             client.close()
         self.control.close()

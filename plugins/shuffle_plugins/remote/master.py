@@ -38,9 +38,9 @@ class RemoteMaster(ShuffleMaster):
         self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
         self._registering = threading.Lock()
         reply = self._register()
-        self._heart = PeriodicTask(f"heartbeat-{self.run}", self._beat, max(1, reply.heartbeat_seconds))
-        self._closed = self._heart.closing
-        self._heart.start()
+        self._heartbeats = PeriodicTask(f"heartbeat-{self.run}", self._heartbeat, max(1, reply.heartbeat_seconds))
+        self._closed = self._heartbeats.closing
+        self._heartbeats.start()
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         if self._closed.is_set():
@@ -71,7 +71,7 @@ class RemoteMaster(ShuffleMaster):
     def close(self) -> None:
         if self._closed.is_set():
             return
-        self._heart.close()
+        self._heartbeats.close()
         try:
             with self._registering:
                 self._connection.control.call("UnregisterApp", pb.UnregisterAppRequest(app=self.run))
@@ -101,7 +101,7 @@ class RemoteMaster(ShuffleMaster):
         with self._lock:
             return max(self._used, default=-1) + 1
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         try:
             self._connection.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers)
         except ShuffleError as error:

@@ -18,7 +18,7 @@ from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.reader import RemoteReader
 from shuffle_plugins.remote.traffic import RemoteStatistics
 from shuffle_plugins.remote.watch import LossWatch
-from shuffle_plugins.remote.writer import RemoteWriter, Tap
+from shuffle_plugins.remote.writer import OnBlock, RemoteWriter
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.credential_files import CLIENT_OPTIONS, load_keyring
 
@@ -53,11 +53,11 @@ class RemoteShuffle(ShufflePlugin):
         run = new_run(app)
         return self._track(RemoteMaster(run, self._connection(self._options.server, run), self._options))
 
-    def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, tap: Tap | None = None) -> RemoteWriter:
-        """See `ShufflePlugin.writer`; `tap` is told of each block."""
+    def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, on_block: OnBlock | None = None) -> RemoteWriter:
+        """See `ShufflePlugin.writer`; `on_block` is told of each block."""
         handle.spec.check_map(attempt.map)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
-        return self._track(RemoteWriter(handle.spec, attempt, connection, self._options, tap))
+        return self._track(RemoteWriter(handle.spec, attempt, connection, self._options, on_block))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> RemoteReader:
         wanted = handle.spec.check_ranges(partitions, maps)
@@ -66,7 +66,7 @@ class RemoteShuffle(ShufflePlugin):
 
     def watch(self, handle: ShuffleHandle) -> LossWatch:
         """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""
-        return LossWatch(self._connection(handle.endpoint, handle.spec.id.app).news, handle.spec.id)
+        return LossWatch(self._connection(handle.endpoint, handle.spec.id.app).events, handle.spec.id)
 
     def statistics(self) -> RemoteStatistics:
         """What this plugin's writers and readers have moved so far, over the wire and by file."""

@@ -25,13 +25,13 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import MapOutput, ShuffleSpec
-from shuffle_plugins.remote.attended import AttendedPull
 from shuffle_plugins.remote.blocks_reader import BlocksReader
-from shuffle_plugins.remote.connection import Connection, Patience
+from shuffle_plugins.remote.cancellable_fetch import CancellableFetch
+from shuffle_plugins.remote.connection import Connection, ProgressBackoff
+from shuffle_plugins.remote.fetch_progress import FetchProgress
 from shuffle_plugins.remote.locate import Located, locate, locate_all
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_plugins.remote.route import Route
-from shuffle_plugins.remote.served import Served
+from shuffle_plugins.remote.replica_selector import ReplicaSelector
 from shuffle_plugins.remote.traffic import CountedPull
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
@@ -80,7 +80,7 @@ class RemoteReader(BlocksReader):
         """
         self._check_open()
         seen: Counter[tuple[MapAttempt, int]] = Counter()
-        for block in self._read(Route(outputs)):
+        for block in self._read(ReplicaSelector(outputs)):
             self._check_open()
             if block.output in after:
                 place = block.output, block.partition
@@ -97,27 +97,27 @@ class RemoteReader(BlocksReader):
     def close(self) -> None:
         self._open = False
 
-    def _read(self, route: Route) -> Iterator[Pulled]:
+    def _read(self, replicas: ReplicaSelector) -> Iterator[Pulled]:
         """Blocks of these outputs, each once, whatever happens to workers and connections on the way."""
         whole = self._partitions == range(self._spec.partitions)
-        patience = self._connection.patience()
+        backoff = self._connection.backoff()
         corrupt = 0
-        while route.rest:
-            worker = route.worker()
+        while replicas.rest:
+            worker = replicas.worker()
             if worker is None:  # known since a pull in which it was not the first
-                raise route.why_nobody()
-            asked = route.at(worker)
-            served = Served(asked, self._partitions, whole=whole, handed=route.handed)
+                raise replicas.why_nobody()
+            asked = replicas.at(worker)
+            progress = FetchProgress(asked, self._partitions, whole=whole, handed=replicas.handed)
             failure: ShuffleError | None = None
             try:
                 for item in self._pull(worker, asked):
                     if isinstance(item, ShuffleError):
                         failure = item
                         break
-                    if served.accept(item.output, item.partition):
+                    if progress.accept(item.output, item.partition):
                         yield item
                 else:
-                    served.finish()
+                    progress.finish()
             except (StreamBroken, ServerUnreachable, ShuttingDown, DeadlineExceeded) as error:
                 failure = error
             except BlockCorrupt as error:
@@ -128,42 +128,42 @@ class RemoteReader(BlocksReader):
                 failure = error if corrupt % CORRUPT_READS == 0 else None
             else:
                 if failure is None:
-                    route.advance(asked, len(asked), 0)
+                    replicas.advance(asked, len(asked), 0)
                     continue
-            route.advance(asked, *served.place)
+            replicas.advance(asked, *progress.place)
             if failure is not None:
-                self._go_on(route, worker, failure, patience)
+                self._go_on(replicas, worker, failure, backoff)
 
-    def _go_on(self, route: Route, worker: str, failure: ShuffleError, patience: Patience) -> None:
+    def _go_on(self, replicas: ReplicaSelector, worker: str, failure: ShuffleError, backoff: ProgressBackoff) -> None:
         """After a failure of a pull: return when there is somebody to ask for the rest.
 
         Raises the failure when there is not, or nothing came any more for as long as the options say.
         """
         if isinstance(failure, StreamBroken | ServerUnreachable | ShuttingDown | DeadlineExceeded):
-            route.failed(worker)
-            if not route.tried():
+            replicas.failed(worker)
+            if not replicas.tried():
                 return
-            if isinstance(failure, DeadlineExceeded) or not patience.more(route.place):
+            if isinstance(failure, DeadlineExceeded) or not backoff.more(replicas.place):
                 raise failure
-            self._locate_again(route)
+            self._locate_again(replicas)
             return
         self._give_up(failure)
         if failure.output is None:
             raise failure
-        route.unfit(failure.output, worker, failure)
+        replicas.unfit(failure.output, worker, failure)
         try:
-            self._locate_again(route)
+            self._locate_again(replicas)
         except MapOutputLost:  # as the failure says, which says more
             raise failure from None
 
-    def _locate_again(self, route: Route) -> None:
+    def _locate_again(self, replicas: ReplicaSelector) -> None:
         """Where the rest lies now. A master that is away costs no reader anything: then it is where it was."""
         try:
-            located = self._located([output.output for output in route.rest])
+            located = self._located([output.output for output in replicas.rest])
         except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
             return
-        route.draining = self._connection.draining()
-        route.update(self._spec.id, {output.output.map: output for output in located.outputs})
+        replicas.draining = self._connection.draining()
+        replicas.update(self._spec.id, {output.output.map: output for output in located.outputs})
 
     def _pull(self, worker: str, asked: Sequence[MapOutput]) -> Iterator[Pulled | ShuffleError]:
         outputs = [output.output for output in asked]
@@ -179,18 +179,18 @@ class RemoteReader(BlocksReader):
                 client = connection.data(worker)
                 blocks = locate_blocks(connection.hand_over, worker, client, ticket, self._spec.partitions)
                 if blocks is not None:
-                    return LocatedPull(outputs, self._partitions, blocks, pull, served)
+                    return LocatedPull(outputs, self._partitions, blocks, pull, progress)
             return pull(outputs)
 
-        def served(index: OutputIndex, count: int, size: int) -> None:
+        def progress(index: OutputIndex, count: int, size: int) -> None:
             traffic.located(size)
             if index.file is not None:  # the worker was not asked
-                connection.reads_told.add(worker, self._spec.id, count, size)
+                connection.read_metrics.add(worker, self._spec.id, count, size)
 
         def located() -> list[MapOutput]:
             return self._located(outputs).outputs
 
-        return iter(AttendedPull(connection.news, self._spec.id, worker, outputs, start, located))
+        return iter(CancellableFetch(connection.events, self._spec.id, worker, outputs, start, located))
 
     def _ticket(self, outputs: Sequence[MapAttempt]) -> pb.GetTicket:
         return pb.GetTicket(

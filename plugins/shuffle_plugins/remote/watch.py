@@ -10,7 +10,7 @@ from typing import Self
 from shuffle_api.errors import DeadlineExceeded, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import LostMapOutput, MapOutput
-from shuffle_plugins.remote.news import NewsDesk
+from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 
 
 class LossWatch:
@@ -22,13 +22,13 @@ class LossWatch:
     the master stays away for longer than the plugin's `retry` seconds, InvalidArgument when the plugin is closed.
     """
 
-    def __init__(self, desk: NewsDesk, shuffle: ShuffleId) -> None:
-        self._desk, self._shuffle = desk, shuffle
+    def __init__(self, events: ShuffleEvents, shuffle: ShuffleId) -> None:
+        self._events, self._shuffle = events, shuffle
         self._changed = threading.Condition()
         self._waiting: deque[LostMapOutput] = deque()
         self._error: ShuffleError | None = None
         self._closed = False
-        desk.listen(shuffle, self)
+        events.listen(shuffle, self)
 
     def next(self, timeout: float) -> LostMapOutput:
         """The next one.
@@ -66,7 +66,7 @@ class LossWatch:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._desk.leave(self._shuffle, self)
+        self._events.leave(self._shuffle, self)
 
     def __enter__(self) -> Self:
         return self

@@ -17,21 +17,21 @@ from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, frame
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.remote.connection import Connection
+from shuffle_plugins.remote.data_pusher import DataPusher
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_plugins.remote.outgoing import Outgoing
 from shuffle_transport.blocks import Block, back_to_back
 from shuffle_transport.checksum import crc32c, crc32c_of
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
 
-Tap: TypeAlias = Callable[[int, memoryview, int, bool], None]
+OnBlock: TypeAlias = Callable[[int, memoryview, int, bool], None]
 """Told of each block as it is made: partition, bytes before compression, records, and whether the bytes are the
 caller's, who may change them later. In the order in which readers get the blocks of a partition."""
 
 AT_ONCE_BYTES = 64 << 10  # a block that lies elsewhere is written to a file from there rather than copied
 
 
-class _Gathering:
+class _RecordBuffer:
     """The records of one partition that are not in a block yet."""
 
     __slots__ = ("data", "records")
@@ -46,10 +46,10 @@ class RemoteWriter(ShuffleWriter):
 
     Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
     Blocks that were pushed stay in memory until the worker says that it holds them, so a broken connection costs
-    nothing: the same blocks are sent again, and the worker skips those it has. Where they go to a file (outgoing.py),
-    little waits for it.
+    nothing: the same blocks are sent again, and the worker skips those it has. Where they go to a file
+    (data_pusher.py), little waits for it.
 
-    :param tap: see `Tap`; must not wait.
+    :param on_block: see `OnBlock`; must not wait.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class RemoteWriter(ShuffleWriter):
         attempt: MapAttempt,
         connection: Connection,
         options: RemoteOptions,
-        tap: Tap | None = None,
+        on_block: OnBlock | None = None,
     ) -> None:
-        self._spec, self._options, self._tap = spec, options, tap
+        self._spec, self._options, self._on_block = spec, options, on_block
         self._codec = get_codec(spec.codec)
         target = PushTarget(spec.id, attempt, spec.partitions, self._codec.name)
-        self._out = Outgoing(target, connection, options)
-        self._gathering: dict[int, _Gathering] = {}
+        self._out = DataPusher(target, connection, options)
+        self._buffers: dict[int, _RecordBuffer] = {}
         self._gathered = 0
         self._batches: SliceGatherer | None = None
         self._encoder: PieceEncoder | None = None
@@ -81,13 +81,13 @@ class RemoteWriter(ShuffleWriter):
         self._check(partition)
         check_records(self._spec, "write_batch() or write_block()")
         framed = frame(record)
-        gathering = self._gathering.get(partition)
-        if gathering is None:
-            gathering = self._gathering[partition] = _Gathering()
-        gathering.data += framed
-        gathering.records += 1
+        buffer = self._buffers.get(partition)
+        if buffer is None:
+            buffer = self._buffers[partition] = _RecordBuffer()
+        buffer.data += framed
+        buffer.records += 1
         self._gathered += len(framed)
-        if len(gathering.data) >= self._options.block_bytes:
+        if len(buffer.data) >= self._options.block_bytes:
             self._finish(partition)
         elif self._gathered >= self._options.buffer_bytes:
             self._finish_all()
@@ -105,7 +105,7 @@ class RemoteWriter(ShuffleWriter):
                 f"{records} records in a block of {data.nbytes} bytes",
                 remedy="frame them with shuffle_api.records.pack_records",
             )
-        if partition in self._gathering:
+        if partition in self._buffers:
             self._finish(partition)
         self._add(partition, data, records, copy=True)
 
@@ -125,7 +125,7 @@ class RemoteWriter(ShuffleWriter):
 
         Returns whether nothing is left that is in no block.
         """
-        for partition in [partition for partition in self._gathering if partition in partitions]:
+        for partition in [partition for partition in self._buffers if partition in partitions]:
             self._finish(partition, push=False)
         if self._batches is not None:
             self._push_batches = False
@@ -133,7 +133,7 @@ class RemoteWriter(ShuffleWriter):
                 self._batches.flush()
             finally:
                 self._push_batches = True
-        return not self._gathering
+        return not self._buffers
 
     def commit(self) -> MapOutput:
         if self._result is None:
@@ -152,7 +152,7 @@ class RemoteWriter(ShuffleWriter):
         if not self._open:
             return
         self._open = False
-        self._gathering.clear()
+        self._buffers.clear()
         self._batches = None
         self._waiting.clear()
         self._blocks.clear()
@@ -167,20 +167,20 @@ class RemoteWriter(ShuffleWriter):
             raise InvalidArgument("the writer has committed or aborted", remedy="write the map again as a new attempt")
 
     def _finish_all(self, push: bool = True) -> None:
-        for partition in sorted(self._gathering):
+        for partition in sorted(self._buffers):
             self._finish(partition, push)
 
     def _finish(self, partition: int, push: bool = True) -> None:
-        gathering = self._gathering.pop(partition)
-        self._gathered -= len(gathering.data)
-        self._add(partition, memoryview(gathering.data), gathering.records, push)
+        buffer = self._buffers.pop(partition)
+        self._gathered -= len(buffer.data)
+        self._add(partition, memoryview(buffer.data), buffer.records, push)
 
     def _add_slices(self, partition: int, slices: list[Slice]) -> None:
         if self._encoder is None:
             self._encoder = PieceEncoder(slices[0].chunk.batch.schema)
         pieces, records = self._encoder.encode(slices), sum(part.rows for part in slices)
         size = sum(map(len, pieces))
-        as_they_are = self._out.by_file and self._options.hand_over_codec == "none" and self._tap is None
+        as_they_are = self._out.by_file and self._options.hand_over_codec == "none" and self._on_block is None
         if as_they_are and self._push_batches and size >= AT_ONCE_BYTES:
             # Written from where the rows were brought into order: nothing of them stays behind.
             self._blocks.append(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]))
@@ -190,8 +190,8 @@ class RemoteWriter(ShuffleWriter):
 
     def _add(self, partition: int, raw: memoryview, records: int, push: bool = True, *, copy: bool = False) -> None:
         """Make a block of `raw`; with `copy` that is somebody else's, who may change it later."""
-        if self._tap is not None:
-            self._tap(partition, raw, records, copy)
+        if self._on_block is not None:
+            self._on_block(partition, raw, records, copy)
         if not self._chosen:
             self._waiting.append((partition, bytes(raw) if copy else raw, records))
             self._waiting_bytes += raw.nbytes

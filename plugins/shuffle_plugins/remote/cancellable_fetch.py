@@ -21,16 +21,16 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.values import LostMapOutput, MapOutput
-from shuffle_plugins.remote.news import NewsDesk
+from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_transport.flight_client import Pulled
 from shuffle_transport.hand_over import Stream
 
 log = logging.getLogger(__name__)
 
-LISTEN_SECONDS = 2.0  # most pulls are over by then, and cost the master nothing
+SUBSCRIBE_SECONDS = 2.0  # most pulls are over by then, and cost the master nothing
 
 
-class AttendedPull:
+class CancellableFetch:
     """The items of one pull of `outputs` from `worker`, once.
 
     :param start: begins it; may block for as long as a call may take.
@@ -39,57 +39,57 @@ class AttendedPull:
 
     def __init__(
         self,
-        desk: NewsDesk,
+        events: ShuffleEvents,
         shuffle: ShuffleId,
         worker: str,
         outputs: Collection[MapAttempt],
         start: Callable[[], Stream],
         located: Callable[[], Iterable[MapOutput]],
     ) -> None:
-        self._desk, self._shuffle, self._worker, self._start = desk, shuffle, worker, start
+        self._events, self._shuffle, self._worker, self._start = events, shuffle, worker, start
         self._outputs, self._located = frozenset(outputs), located
         self._changed = threading.Condition()
         self._stream: Stream | None = None
         self._failure: ShuffleError | None = None  # of the start
         self._began = False
-        self._news: ShuffleError | None = None
+        self._reason: ShuffleError | None = None
         self._over = threading.Event()
 
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:
         """Raises what the pull raises; MapOutputLost when an output of it is lost, StreamBroken when one has moved."""
         # Not joined: nothing ends a call to a worker that does not answer before its deadline does.
-        StreamThread(f"pull-{self._worker}", self._attend, self._failed).start()
+        StreamThread(f"pull-{self._worker}", self._fetch, self._failed).start()
         try:
             yield from self._started()
         except (StreamBroken, DeadlineExceeded) as error:
-            if self._news is not None:
-                raise self._news from error
+            if self._reason is not None:
+                raise self._reason from error
             raise
         finally:
             self._over.set()
-            self._desk.leave(self._shuffle, self)
+            self._events.leave(self._shuffle, self)
             if self._stream is not None:
                 self._stream.cancel()
 
     def _started(self) -> Stream:
         with self._changed:
-            began = self._changed.wait_for(lambda: self._began, LISTEN_SECONDS)
+            began = self._changed.wait_for(lambda: self._began, SUBSCRIBE_SECONDS)
         if not began:
             self._listen()
         with self._changed:
-            self._changed.wait_for(lambda: self._began or self._news is not None)
+            self._changed.wait_for(lambda: self._began or self._reason is not None)
             if self._stream is not None:
                 return self._stream
-            raise self._failure or self._news or InternalError(f"the pull from worker {self._worker} did not begin")
+            raise self._failure or self._reason or InternalError(f"the pull from worker {self._worker} did not begin")
 
-    def _attend(self) -> None:
+    def _fetch(self) -> None:
         self._stream = self._start()
         with self._changed:
             self._began = True
             self._changed.notify()
         if self._over.is_set():  # nobody waits any more
             self._stream.cancel()
-        elif not self._over.wait(LISTEN_SECONDS):
+        elif not self._over.wait(SUBSCRIBE_SECONDS):
             self._listen()
 
     def _failed(self, error: ShuffleError) -> None:
@@ -99,15 +99,15 @@ class AttendedPull:
 
     def _listen(self) -> None:
         try:
-            self._desk.listen(self._shuffle, self)
+            self._events.listen(self._shuffle, self)
         except InvalidArgument:  # the plugin was closed: so is the reader
             return
         if self._over.is_set():
-            self._desk.leave(self._shuffle, self)
+            self._events.leave(self._shuffle, self)
 
     def _break(self, error: ShuffleError) -> None:
         with self._changed:
-            self._news = self._news or error
+            self._reason = self._reason or error
             self._changed.notify()
             if self._stream is not None:
                 self._stream.cancel()

@@ -13,7 +13,7 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.values import MapOutput
 
 
-class Served:
+class FetchProgress:
     """The place in the sequence of blocks of `outputs`, of which the blocks of `partitions` are wanted.
 
     Blocks come output by output in this order (docs/protocol.md, Pull). With `whole`, `partitions` are all of the

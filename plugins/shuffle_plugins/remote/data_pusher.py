@@ -35,7 +35,7 @@ FILE_BYTES = 256 << 10  # blocks that are worth a write
 _FINAL = (StorageFull, QuotaExceeded, UnknownShuffle, UnknownApp, AppExpired)
 
 
-class Outgoing:
+class DataPusher:
     """Blocks of one attempt, in the order in which they are sent. For one thread.
 
     A file is asked for once, before anything is sent. Whatever goes wrong with it later, but for want of room, all of
@@ -84,7 +84,7 @@ class Outgoing:
     def commit(self, blocks: Sequence[Block]) -> MapOutput:
         """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`."""
         if self._append(blocks):
-            winner = self._handed_over()
+            winner = self._finalized()
             if winner is not None:
                 return winner
             blocks = ()  # they were pushed with the others
@@ -121,7 +121,7 @@ class Outgoing:
         self._connection.traffic.add(RemoteStatistics(handed_over_bytes=self._file.written - before))
         return True
 
-    def _handed_over(self) -> MapOutput | None:
+    def _finalized(self) -> MapOutput | None:
         """The winner of the map; None when the file could not be handed over, and all of it has been pushed."""
         assert self._file is not None
         again = True

@@ -12,7 +12,7 @@ from shuffle_api.values import MapOutput, name_numbers
 MAPS_PER_PULL = 4096  # bounds a ticket to about 100 KB
 
 
-class Route:
+class ReplicaSelector:
     """The outputs that are yet to be read, in the order in which they are.
 
     Each is asked of the holder that has failed least often; of those, of one that stays before one that drains.

@@ -25,7 +25,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded)
 
 
-class Listener(Protocol):
+class EventListener(Protocol):
     """Who wants to know. Called in a thread of the news; must not wait."""
 
     def lost(self, output: LostMapOutput) -> None:
@@ -45,7 +45,7 @@ class Listener(Protocol):
         ...
 
 
-class NewsDesk:
+class ShuffleEvents:
     """Where one listens. Thread-safe; close it at the end.
 
     :param retry: seconds for which a master that is away is waited for.
@@ -54,20 +54,20 @@ class NewsDesk:
     def __init__(self, control: ControlClient, retry: float) -> None:
         self._control, self._retry = control, retry
         self._lock = threading.Lock()
-        self._open: dict[ShuffleId, _News] = {}
+        self._open: dict[ShuffleId, _EventSubscription] = {}
         self._closed = False
 
-    def listen(self, shuffle: ShuffleId, listener: Listener) -> None:
+    def listen(self, shuffle: ShuffleId, listener: EventListener) -> None:
         """Have `listener` told of the news of a shuffle until it leaves."""
         with self._lock:
             if self._closed:
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
             news = self._open.get(shuffle)
             if news is None or news.over:
-                news = self._open[shuffle] = _News(shuffle, self._control, self._retry)
+                news = self._open[shuffle] = _EventSubscription(shuffle, self._control, self._retry)
             news.add(listener)
 
-    def leave(self, shuffle: ShuffleId, listener: Listener) -> None:
+    def leave(self, shuffle: ShuffleId, listener: EventListener) -> None:
         """Idempotent. When the last one leaves, the call ends."""
         with self._lock:
             news = self._open.get(shuffle)
@@ -87,26 +87,26 @@ class NewsDesk:
             each.close()
 
 
-class _News:
+class _EventSubscription:
     """The news of one shuffle. A thread reads them until `close`."""
 
     def __init__(self, shuffle: ShuffleId, control: ControlClient, retry: float) -> None:
         self._shuffle, self._control, self._retry = shuffle, control, retry
         self._lock = threading.Lock()
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventListener] = []
         self._lost: dict[MapAttempt, LostMapOutput] = {}
         self._error: ShuffleError | None = None
         self._begun = False  # the master tells what moves
         self._stream: ControlStream | None = None
         self._closing = threading.Event()
-        self._thread = StreamThread(f"news-{shuffle.app}-{shuffle.shuffle}", self._run, self.end)
+        self._thread = StreamThread(f"events-{shuffle.app}-{shuffle.shuffle}", self._run, self.end)
         self._thread.start()
 
     @property
     def over(self) -> bool:
         return self._error is not None
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: EventListener) -> None:
         with self._lock:
             self._listeners.append(listener)
             for lost in self._lost.values():
@@ -116,7 +116,7 @@ class _News:
             if self._error is not None:
                 listener.ended(self._error)
 
-    def remove(self, listener: Listener) -> bool:
+    def remove(self, listener: EventListener) -> bool:
         """Whether somebody goes on listening."""
         with self._lock:
             if listener in self._listeners:

@@ -18,12 +18,12 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-TELL_SECONDS = 5.0
+REPORT_SECONDS = 5.0
 LAST_SECONDS = 2.0  # that a worker may take when nothing is waited for any more
 
 
-class ReadsTold:
-    """Counts, and tells every `TELL_SECONDS`. Thread-safe.
+class ReadMetrics:
+    """Counts, and tells every `REPORT_SECONDS`. Thread-safe.
 
     :param client: the client of a worker. Raises ShuffleError.
     """
@@ -32,7 +32,7 @@ class ReadsTold:
         self._hand_over, self._client = hand_over, client
         self._lock = threading.Lock()
         self._counts: dict[str, dict[ShuffleId, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
-        self._task = PeriodicTask("reads-told", self._tell, TELL_SECONDS)
+        self._task = PeriodicTask("read-metrics", self._report, REPORT_SECONDS)
 
     def add(self, worker: str, shuffle: ShuffleId, blocks: int, size: int) -> None:
         """So many blocks and bytes were read."""
@@ -45,9 +45,9 @@ class ReadsTold:
     def close(self) -> None:
         """Tell the last of it."""
         self._task.close()
-        self._tell(LAST_SECONDS)
+        self._report(LAST_SECONDS)
 
-    def _tell(self, timeout: float = ACTION_SECONDS) -> None:
+    def _report(self, timeout: float = ACTION_SECONDS) -> None:
         with self._lock:
             counts = dict(self._counts)
             self._counts.clear()
