@@ -46,11 +46,11 @@ def skip_crc() -> None:
 def replay_unverified() -> None:
     """What is read from an in-flight log is not compared with the checksum made at the write, and gets a new one."""
 
-    def read(self: payload_file.Place, size: int, checksum: int, block: str) -> memoryview:
+    def read(self: payload_file.PayloadRange, size: int, checksum: int, block: str) -> memoryview:
         return memoryview(os.pread(self.file.fd, size, self.offset).ljust(size, b"\0"))
 
-    _put(payload_file.Place, "read", read)
-    _put(entries.Block, "crc32c", property(lambda self: crc32c(self.payload)))
+    _put(payload_file.PayloadRange, "read", read)
+    _put(entries.SequencedBlock, "crc32c", property(lambda self: crc32c(self.payload)))
 
 
 def acknowledge_before_durable() -> None:

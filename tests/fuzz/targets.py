@@ -24,7 +24,7 @@ from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.state import Registry
 from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.log_entries import Base, decode_entry, encode_entry
 from shuffle_plugins.pipelined.log_files import read_logs
 from shuffle_server.master.files import LocalDirectory
@@ -204,11 +204,12 @@ def begin_output_tail(directory: Path) -> Read:
 
 
 def entries() -> list[bytes]:
-    whole = Block(1, 0, 2, 1, b"payload", 7, crc32c(b"payload"))
+    whole = SequencedBlock(1, 0, 2, 1, b"payload", 7, crc32c(b"payload"))
     marks = [
-        Mark(n, n, marker) for n, marker in enumerate[Marker]((Barrier(1, False), Watermark(5), EndOfPartition(0)))
+        SequencedMarker(n, n, marker)
+        for n, marker in enumerate[Marker]((Barrier(1, False), Watermark(5), EndOfPartition(0)))
     ]
-    found: list[Base | Block | Mark] = [Base("", Position({0: 1}, 2)), whole, *marks]
+    found: list[Base | SequencedBlock | SequencedMarker] = [Base("", Position({0: 1}, 2)), whole, *marks]
     return [b"".join(bytes(piece) for piece in encode_entry(entry)) for entry in found]
 
 
@@ -218,7 +219,7 @@ def segment_seeds(directory: Path) -> list[bytes]:
 
 def message_seeds(directory: Path) -> list[bytes]:
     marks = [
-        Mark(n, n, marker)
+        SequencedMarker(n, n, marker)
         for n, marker in enumerate[Marker]((Barrier(1, True), Watermark(5), EndOfPartition(0), Idle()))
     ]
     position = wire.position_fields(Position({0: 1, 3: 7}, 2))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from shuffle_api.errors import DeadlineExceeded
 from shuffle_api.periodic import StreamThread
-from shuffle_plugins.pipelined.directory import Bound
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_plugins.pipelined.source import Source
 
 if TYPE_CHECKING:
     from shuffle_plugins.hybrid.inbox import Inbox
 
-Open: TypeAlias = Callable[[Bound], Source]
+Open: TypeAlias = Callable[[ProducerLocation], Source]
 """Connects to an attempt. Raises ShuffleError."""
 
 _LOOK = 0.5  # seconds between looks whether the reader is closing, while nothing comes
@@ -25,7 +25,7 @@ _GOODBYE = 5.0  # seconds for the writer to hear that all was received
 class Feed:
     """Feeds one input of an inbox with what `bound` offers."""
 
-    def __init__(self, bound: Bound, inbox: Inbox, open: Open) -> None:
+    def __init__(self, bound: ProducerLocation, inbox: Inbox, open: Open) -> None:
         self.bound, self._inbox, self._open = bound, inbox, open
         self._lock = threading.Lock()
         self._source: Source | None = None

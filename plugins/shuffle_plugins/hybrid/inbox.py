@@ -16,7 +16,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_plugins.hybrid.feed import Feed
 from shuffle_plugins.hybrid.inputs import Held, Input
-from shuffle_plugins.pipelined.directory import Event, Removed
+from shuffle_plugins.pipelined.producer_registry import Event, ShuffleUnregistered
 from shuffle_plugins.pipelined.source import Received, Source
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Inbox:
     def heard(self, event: Event) -> None:
         """News of the directory. What is true the store knows: this says when to look."""
         with self.changed:
-            if not isinstance(event, Removed):
+            if not isinstance(event, ShuffleUnregistered):
                 input = self.inputs.get(event.output.map)
                 if input is None:
                     return

@@ -18,8 +18,8 @@ from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_plugins.hybrid.feed import Feed
-from shuffle_plugins.pipelined.directory import Bound, Failed
-from shuffle_plugins.pipelined.entries import Block
+from shuffle_plugins.pipelined.entries import SequencedBlock
+from shuffle_plugins.pipelined.producer_registry import ProducerFailed, ProducerLocation
 from shuffle_plugins.pipelined.source import Source
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -28,7 +28,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 class Held(NamedTuple):
     """A block that was received and not handed out; `stored` is what its source is told then."""
 
-    block: Block
+    block: SequencedBlock
     stored: int
     source: Source
 
@@ -51,7 +51,7 @@ class Input:
 
     def __init__(self, map: int, *, whole: bool) -> None:
         self.map, self._whole = map, whole
-        self.place: Bound | Failed | None = None
+        self.place: ProducerLocation | ProducerFailed | None = None
         self.reading: MapAttempt | None = None
         self.feed: Feed | None = None
         self.connected = False
@@ -143,9 +143,9 @@ class Input:
         if self.connected or not self.began:
             return ""
         cause = self.error.message if self.error is not None else "nothing came any more"
-        if isinstance(self.place, Failed):
+        if isinstance(self.place, ProducerFailed):
             return self.place.reason
-        if isinstance(self.place, Bound) and self.place.output != self.reading:
+        if isinstance(self.place, ProducerLocation) and self.place.output != self.reading:
             return f"{cause}, and {self.place.output} is written in its place"
         return ""
 

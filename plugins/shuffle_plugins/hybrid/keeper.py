@@ -22,7 +22,7 @@ _LONG = 3600.0  # while there is nothing to look after; what is added wakes the 
 
 
 class _Kept(NamedTuple):
-    lanes: Lanes
+    subpartitions: Lanes
     writer: ReferenceType[HybridWriter]
     leave: Callable[[], None]
 
@@ -38,10 +38,10 @@ class Keeper:
         self._kept: list[_Kept] = []
         self._task = PeriodicTask("hybrid-keeper", self._look, max(_LEAST, pause))
 
-    def add(self, lanes: Lanes, writer: HybridWriter, leave: Callable[[], None]) -> None:
+    def add(self, subpartitions: Lanes, writer: HybridWriter, leave: Callable[[], None]) -> None:
         """Look after the lanes of `writer` until they are over, then call `leave`."""
         with self._lock:
-            self._kept.append(_Kept(lanes, ref(writer), leave))
+            self._kept.append(_Kept(subpartitions, ref(writer), leave))
         self._task.start()
         self._task.wake()
 
@@ -54,9 +54,9 @@ class Keeper:
             kept = list(self._kept)
         now = time.monotonic()
         for each in kept:
-            name = f"the flush of {each.lanes.attempt} of {each.lanes.spec.id}"
+            name = f"the flush of {each.subpartitions.attempt} of {each.subpartitions.spec.id}"
             guarded(name, partial(_look, each, now), partial(_fail, each))
-        over = [each for each in kept if each.lanes.over]
+        over = [each for each in kept if each.subpartitions.over]
         with self._lock:
             self._kept = [each for each in self._kept if each not in over]
         for each in over:
@@ -65,7 +65,7 @@ class Keeper:
 
 
 def _look(kept: _Kept, now: float) -> None:
-    kept.lanes.cut_late(now)
+    kept.subpartitions.cut_late(now)
     writer = kept.writer()
     if writer is not None:
         writer.flush_late(now)

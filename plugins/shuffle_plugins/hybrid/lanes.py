@@ -19,9 +19,9 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.hybrid.statistics import WriterStatistics
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.lane import Lane
-from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.subpartition import Subpartition
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
 STEP = 256 << 10
@@ -46,11 +46,12 @@ class Lanes:
         self._pool, self._limit, self._wait = pool, limit, wait
         self._reservation = pool.reserve(0, 0.0)
         # Until a reader says which partitions it reads, each has a lane of its own, once it has a block.
-        self._of: dict[int, Lane] = {}
+        self._of: dict[int, Subpartition] = {}
         self._cut: set[int] = set()
-        self._readers: dict[Lane, Subscription] = {}
-        self._since: dict[Lane, float] = {}  # lanes with blocks: when something was taken last, or the first one put
-        self._end: Mark | None = None
+        self._readers: dict[Subpartition, SubpartitionView] = {}
+        # lanes with blocks: when something was taken last, or the first one put
+        self._since: dict[Subpartition, float] = {}
+        self._end: SequencedMarker | None = None
         self._order = self._queued = 0
         self._live = [0, 0]  # blocks and bytes
         self._spilled = [0, 0]
@@ -69,11 +70,13 @@ class Lanes:
             if not self._make_room(partition, size):
                 _add(self._spilled, 1, size)
                 return
-            lane = self._of.get(partition)
-            if lane is None:
-                lane = self._of[partition] = _lane(range(partition, partition + 1))
-            self._since.setdefault(lane, time.monotonic())
-            lane.put(Block(self._next(), partition, number, records, bytes(data) if foreign else data, size))
+            subpartition = self._of.get(partition)
+            if subpartition is None:
+                subpartition = self._of[partition] = _subpartition(range(partition, partition + 1))
+            self._since.setdefault(subpartition, time.monotonic())
+            subpartition.put(
+                SequencedBlock(self._next(), partition, number, records, bytes(data) if foreign else data, size)
+            )
             self._queued += size
             self.changed.notify_all()
 
@@ -83,33 +86,35 @@ class Lanes:
             if self.error is not None:
                 return
             self.committed = True
-            self._end = Mark(self._next(), 0, EndOfPartition(self.attempt.map))
-            for lane in set(self._of.values()) - self._readers.keys():
-                self._cut_lane(lane)
-            for lane in self._readers:
-                lane.put(self._end)
+            self._end = SequencedMarker(self._next(), 0, EndOfPartition(self.attempt.map))
+            for subpartition in set(self._of.values()) - self._readers.keys():
+                self._cut_lane(subpartition)
+            for subpartition in self._readers:
+                subpartition.put(self._end)
             self.changed.notify_all()
 
     def fail(self, error: ShuffleError) -> None:
         """Readers get `error` from now on; frees everything. Idempotent."""
         with self.changed:
             self.error = self.error or error
-            for lane in {*self._of.values(), *self._readers}:
-                self._cut_lane(lane)
+            for subpartition in {*self._of.values(), *self._readers}:
+                self._cut_lane(subpartition)
             self._reservation.close()
             self.changed.notify_all()
 
     def cut_late(self, now: float) -> None:
         """Cut the lanes of which nothing was taken for too long."""
         with self.changed:
-            for lane in [lane for lane, since in self._since.items() if now - since >= self._wait]:
-                self._cut_lane(lane)
+            for subpartition in [
+                subpartition for subpartition, since in self._since.items() if now - since >= self._wait
+            ]:
+                self._cut_lane(subpartition)
 
     @property
     def wanted(self) -> frozenset[int]:
         """Partitions that a reader gets live."""
         with self.changed:
-            return frozenset(p for p, lane in self._of.items() if lane in self._readers) - self._cut
+            return frozenset(p for p, subpartition in self._of.items() if subpartition in self._readers) - self._cut
 
     @property
     def over(self) -> bool:
@@ -119,7 +124,11 @@ class Lanes:
     def statistics(self) -> WriterStatistics:
         """What became of the blocks, and who is there."""
         with self.changed:
-            waiting = sum(isinstance(entry, Block) for lane in set(self._of.values()) for entry in lane.unsent)
+            waiting = sum(
+                isinstance(entry, SequencedBlock)
+                for subpartition in set(self._of.values())
+                for entry in subpartition.unsent
+            )
             return WriterStatistics(
                 live_blocks=self._live[0],
                 live_bytes=self._live[1],
@@ -134,7 +143,7 @@ class Lanes:
 
     # ------------------------------------------------------------------------------------- the readers
 
-    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> SubpartitionView:
         """Begin to read `partitions`. What cannot be had from its first block on does not come at all.
 
         :raises MapOutputLost: the attempt has committed: the store has it.
@@ -151,12 +160,12 @@ class Lanes:
                     output=self.attempt,
                 )
             touched = {self._of[partition] for partition in partitions if partition in self._of}
-            lane = _lane(partitions)
+            subpartition = _subpartition(partitions)
             if not any(other in self._readers for other in touched):  # else it carries the end, and no blocks
-                self._join(touched, lane)
-            subscription = self._readers[lane] = Subscription(self, lane, reader, epoch)
+                self._join(touched, subpartition)
+            view = self._readers[subpartition] = SubpartitionView(self, subpartition, reader, epoch)
             self.changed.notify_all()
-            return subscription
+            return view
 
     @property
     def connected(self) -> int:
@@ -166,39 +175,39 @@ class Lanes:
     def consumed(self) -> bool:
         return self.committed and not self._readers
 
-    def locked_taken(self, lane: Lane) -> None:
-        size = sum(block.size for block in lane.in_hand)
-        _add(self._live, len(lane.in_hand), size)
+    def locked_taken(self, subpartition: Subpartition) -> None:
+        size = sum(block.size for block in subpartition.in_hand)
+        _add(self._live, len(subpartition.in_hand), size)
         self._queued -= size
-        self._since.pop(lane, None)
-        if lane.unsent_bytes:
-            self._since[lane] = time.monotonic()
+        self._since.pop(subpartition, None)
+        if subpartition.unsent_bytes:
+            self._since[subpartition] = time.monotonic()
         self._settle()
         self.changed.notify_all()
 
-    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
+    def locked_acknowledged(self, subpartition: Subpartition, position: Position) -> None:
         """Nothing is kept for that: the store has it."""
 
     def locked_resize(self) -> None:
         """How much waits here depends on memory alone."""
 
-    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
-        if self._readers.get(subscription.lane) is subscription:
-            del self._readers[subscription.lane]
-            self._cut_lane(subscription.lane)  # whoever comes next cannot begin at its beginning
+    def locked_left(self, view: SubpartitionView, *, finished: bool) -> None:
+        if self._readers.get(view.subpartition) is view:
+            del self._readers[view.subpartition]
+            self._cut_lane(view.subpartition)  # whoever comes next cannot begin at its beginning
         self.changed.notify_all()
 
     # --------------------------------------------------------------------------------- within, with the lock held
 
-    def _join(self, touched: set[Lane], lane: Lane) -> None:
-        """`lane` takes the place of these, which are of its partitions and have no reader."""
+    def _join(self, touched: set[Subpartition], subpartition: Subpartition) -> None:
+        """`subpartition` takes the place of these, which are of its partitions and have no reader."""
         blocks = [entry for old in touched for entry in old.unsent]
         for block in sorted(blocks, key=lambda entry: entry.order):
-            lane.put(block)
+            subpartition.put(block)
         since = [self._since.pop(old) for old in touched if old in self._since]
         if since:
-            self._since[lane] = min(since)
-        self._of.update(dict.fromkeys(lane.start, lane))
+            self._since[subpartition] = min(since)
+        self._of.update(dict.fromkeys(subpartition.start, subpartition))
 
     def _make_room(self, partition: int, size: int) -> bool:
         """Whether a block of the partition may be queued; lanes are cut for it, those without a reader first."""
@@ -208,8 +217,12 @@ class Lanes:
             if size > self._limit:
                 self._drop_partition(partition)
                 break
-            waiting = [lane for lane in self._since if lane.unsent_bytes]
-            least = max(waiting, key=lambda lane: (lane not in self._readers, lane.unsent_bytes), default=None)
+            waiting = [subpartition for subpartition in self._since if subpartition.unsent_bytes]
+            least = max(
+                waiting,
+                key=lambda subpartition: (subpartition not in self._readers, subpartition.unsent_bytes),
+                default=None,
+            )
             if least is None:  # others hold the memory
                 self._drop_partition(partition)
             else:
@@ -225,20 +238,23 @@ class Lanes:
             return True
         return not self._pool.pressed and self._reservation.try_resize(-(-need // STEP) * STEP)
 
-    def _cut_lane(self, lane: Lane) -> None:
-        self._drop(lane)
+    def _cut_lane(self, subpartition: Subpartition) -> None:
+        self._drop(subpartition)
         self._settle()
 
-    def _drop(self, lane: Lane) -> None:
+    def _drop(self, subpartition: Subpartition) -> None:
         """Nothing more is offered of its partitions (of which one that only carries the end has none)."""
-        blocks, size = sum(isinstance(entry, Block) for entry in lane.unsent), lane.unsent_bytes
-        lane.clear()
-        if self._end is not None and lane in self._readers:
-            lane.put(self._end)
-        self._since.pop(lane, None)
-        for partition in [partition for partition in lane.start if self._of.get(partition) is lane]:
+        blocks, size = (
+            sum(isinstance(entry, SequencedBlock) for entry in subpartition.unsent),
+            subpartition.unsent_bytes,
+        )
+        subpartition.clear()
+        if self._end is not None and subpartition in self._readers:
+            subpartition.put(self._end)
+        self._since.pop(subpartition, None)
+        for partition in [partition for partition in subpartition.start if self._of.get(partition) is subpartition]:
             self._cut.add(partition)
-            if lane not in self._readers:
+            if subpartition not in self._readers:
                 del self._of[partition]
         self._queued -= size
         _add(self._spilled, blocks, size)
@@ -260,8 +276,8 @@ class Lanes:
         return self._order
 
 
-def _lane(partitions: range) -> Lane:
-    return Lane(partitions, dict.fromkeys(partitions, 0), keep=False)
+def _subpartition(partitions: range) -> Subpartition:
+    return Subpartition(partitions, dict.fromkeys(partitions, 0), keep=False)
 
 
 def _add(sums: list[int], blocks: int, size: int) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shuffle_api.ids import ShuffleId
-from shuffle_plugins.pipelined.directory import Directory, Watcher
 from shuffle_plugins.pipelined.endpoint import Endpoint
+from shuffle_plugins.pipelined.producer_registry import ProducerRegistry, Watcher
 
 
 class DriverPlaces:
@@ -12,17 +12,17 @@ class DriverPlaces:
 
     def __init__(self, endpoint: Endpoint, address: str, shuffle: ShuffleId) -> None:
         self._endpoint, self._address, self._shuffle = endpoint, address, shuffle
-        self._directory: Directory | None = None
+        self._registry: ProducerRegistry | None = None
 
     def watch(self, watcher: Watcher) -> None:
         """Be told how things are, and every change.
 
         :raises ShuffleError: the driver is not to be had.
         """
-        self._directory = self._endpoint.directory(self._address, self._shuffle.app)
-        self._directory.watch(self._shuffle, watcher)
+        self._registry = self._endpoint.registry(self._address, self._shuffle.app)
+        self._registry.watch(self._shuffle, watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         """Be told no more."""
-        if self._directory is not None:
-            self._directory.unwatch(self._shuffle, watcher)
+        if self._registry is not None:
+            self._registry.unwatch(self._shuffle, watcher)

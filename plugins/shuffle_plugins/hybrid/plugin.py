@@ -34,8 +34,8 @@ from shuffle_plugins.hybrid.places import DriverPlaces
 from shuffle_plugins.hybrid.reader import HybridReader
 from shuffle_plugins.hybrid.writer import HybridWriter
 from shuffle_plugins.pipelined.closing import close_all
-from shuffle_plugins.pipelined.directory import Bound
 from shuffle_plugins.pipelined.endpoint import Endpoint
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.remote.plugin import RemoteShuffle
 from shuffle_plugins.remote.watch import LossWatch
@@ -72,7 +72,7 @@ class HybridShuffle(ShufflePlugin):
         store = self._store.master(app)
         try:
             address = self._live.address(store.run)
-            return self._track(HybridMaster(store, self._live.coordinator, address))
+            return self._track(HybridMaster(store, self._live.driver_registry, address))
         except BaseException:
             store.close()
             raise
@@ -83,23 +83,25 @@ class HybridShuffle(ShufflePlugin):
         stored, driver = split_handle(handle)
         spec = handle.spec
         spec.check_map(attempt.map)
-        lanes = self._offer(spec, attempt, driver)
+        subpartitions = self._offer(spec, attempt, driver)
         try:
-            store = self._store.writer(stored, attempt, on_block=lanes.offer if lanes is not None else None)
+            store = self._store.writer(
+                stored, attempt, on_block=subpartitions.offer if subpartitions is not None else None
+            )
         except BaseException as error:
-            if lanes is not None:
-                self._live.remove(lanes, InvalidArgument(f"the writer could not be opened: {error}"))
+            if subpartitions is not None:
+                self._live.remove(subpartitions, InvalidArgument(f"the writer could not be opened: {error}"))
             raise
 
         def leave(error: ShuffleError) -> None:
-            if lanes is not None:
-                self._live.remove(lanes, error)
-                self._live.directory(driver, spec.id.app).fail(spec.id, attempt, error.message)
+            if subpartitions is not None:
+                self._live.remove(subpartitions, error)
+                self._live.registry(driver, spec.id.app).fail(spec.id, attempt, error.message)
 
-        writer = self._track(HybridWriter(spec, attempt, store, lanes, leave, self._options.flush_timeout))
-        if lanes is not None:
+        writer = self._track(HybridWriter(spec, attempt, store, subpartitions, leave, self._options.flush_timeout))
+        if subpartitions is not None:
             over = MapOutputLost("it is no longer offered", remedy="read it from the store", output=attempt)
-            self._keeper.add(lanes, writer, partial(self._live.remove, lanes, over))
+            self._keeper.add(subpartitions, writer, partial(self._live.remove, subpartitions, over))
         return writer
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> HybridReader:
@@ -110,7 +112,7 @@ class HybridShuffle(ShufflePlugin):
         wanted = spec.check_ranges(partitions, maps)
         name = uuid.uuid4().hex
 
-        def connect(bound: Bound) -> Source:
+        def connect(bound: ProducerLocation) -> Source:
             return self._live.connect(spec.id, bound, name, 0, partitions, None)
 
         store = self._store.reader(stored, partitions, wanted)
@@ -144,16 +146,16 @@ class HybridShuffle(ShufflePlugin):
         :raises UnknownShuffle: the shuffle is not registered.
         """
         chosen, pool = self._options, self._live.pool
-        lanes: Lanes | None = None
+        subpartitions: Lanes | None = None
         try:
-            directory = self._live.directory(driver, spec.id.app)
-            lanes = Lanes(spec, attempt, pool=pool, limit=chosen.lane_bytes, wait=chosen.wait)
-            self._live.add(lanes)
-            directory.bind(spec.id, attempt, self._live.address(spec.id.app))
-            return lanes
+            registry = self._live.registry(driver, spec.id.app)
+            subpartitions = Lanes(spec, attempt, pool=pool, limit=chosen.lane_bytes, wait=chosen.wait)
+            self._live.add(subpartitions)
+            registry.bind(spec.id, attempt, self._live.address(spec.id.app))
+            return subpartitions
         except BaseException as error:
-            if lanes is not None:
-                self._live.remove(lanes, InvalidArgument(f"the writer could not be opened: {error}"))
+            if subpartitions is not None:
+                self._live.remove(subpartitions, InvalidArgument(f"the writer could not be opened: {error}"))
             if not isinstance(error, _AWAY):
                 raise
             known = logging.DEBUG if isinstance(error, AttemptSuperseded) else logging.WARNING

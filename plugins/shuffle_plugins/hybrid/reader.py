@@ -21,7 +21,7 @@ from shuffle_plugins.hybrid.inbox import Inbox
 from shuffle_plugins.hybrid.inputs import Input
 from shuffle_plugins.hybrid.statistics import ReaderStatistics
 from shuffle_plugins.pipelined.closing import close_all
-from shuffle_plugins.pipelined.directory import Bound, Watcher
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation, Watcher
 from shuffle_plugins.remote.blocks_reader import BlocksReader
 from shuffle_plugins.remote.locate import lost_error
 from shuffle_plugins.remote.reader import RemoteReader
@@ -163,7 +163,9 @@ class HybridReader(BlocksReader):
             self._pause = min(2 * self._pause, LONGEST_LOOK)
             return
         self._join(unsettled, now)
-        times = [input.join_at for input in unsettled if isinstance(input.place, Bound) and input.feed is None]
+        times = [
+            input.join_at for input in unsettled if isinstance(input.place, ProducerLocation) and input.feed is None
+        ]
         until = min([now + LONGEST_WAIT, *([self._look_at] if unsettled else []), *times])
         if self._inbox.wait(until - now):
             self._look_at, self._pause = 0.0, FIRST_LOOK
@@ -213,7 +215,7 @@ class HybridReader(BlocksReader):
             if input.feed is not None or input.totals is not None:
                 continue
             place = input.place
-            if isinstance(place, Bound):
+            if isinstance(place, ProducerLocation):
                 input.alone_since = None
                 if now >= input.join_at and not (input.began and place.output != input.reading):
                     feed = Feed(place, self._inbox, self._connect)
@@ -242,4 +244,4 @@ class _Nowhere:
 
 def _again(input: Input, lost: MapOutput) -> bool:
     """A later attempt of the map is being written."""
-    return isinstance(input.place, Bound) and input.place.output.attempt > lost.output.attempt
+    return isinstance(input.place, ProducerLocation) and input.place.output.attempt > lost.output.attempt

@@ -23,7 +23,7 @@ class HybridWriter(ShuffleWriter):
     """One attempt of one map. It waits for the store, as the remote plugin's writer does, and for no reader.
 
     :param store: its tap is the lanes' `offer`.
-    :param lanes: None: readers get it from the store alone.
+    :param subpartitions: None: readers get it from the store alone.
     :param leave: tells the driver that the attempt is not to be had any more, and why; may raise ShuffleError.
     :param flush_timeout: seconds that a record may wait for its block while a live reader waits for it.
     """
@@ -33,11 +33,11 @@ class HybridWriter(ShuffleWriter):
         spec: ShuffleSpec,
         attempt: MapAttempt,
         store: RemoteWriter,
-        lanes: Lanes | None,
+        subpartitions: Lanes | None,
         leave: Callable[[ShuffleError], None],
         flush_timeout: float,
     ) -> None:
-        self._spec, self._attempt, self._store, self._lanes, self._leave = spec, attempt, store, lanes, leave
+        self._spec, self._attempt, self._store, self._lanes, self._leave = spec, attempt, store, subpartitions, leave
         self._flush_timeout = flush_timeout
         self._write = store.write
         self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the keeper's

@@ -2,7 +2,7 @@
 
 from shuffle_plugins.pipelined.plugin import PipelinedShuffle
 from shuffle_plugins.pipelined.reader import DataBlock, PipelinedReader
-from shuffle_plugins.pipelined.statistics import ReaderStatistics, WriterStatistics
+from shuffle_plugins.pipelined.statistics import PipelinedReaderStatistics, PipelinedWriterStatistics
 from shuffle_plugins.pipelined.writer import PipelinedWriter
 
 __all__ = [
@@ -10,6 +10,6 @@ __all__ = [
     "PipelinedReader",
     "PipelinedShuffle",
     "PipelinedWriter",
-    "ReaderStatistics",
-    "WriterStatistics",
+    "PipelinedReaderStatistics",
+    "PipelinedWriterStatistics",
 ]

@@ -16,16 +16,22 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.closing import close_all
-from shuffle_plugins.pipelined.coordinator import Coordinator
-from shuffle_plugins.pipelined.directory import Bound, Directory
-from shuffle_plugins.pipelined.directory_channel import DirectoryChannel, serve_directory
-from shuffle_plugins.pipelined.disk_log import delete_logs
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry
+from shuffle_plugins.pipelined.in_flight_log import delete_logs
+from shuffle_plugins.pipelined.listener import (
+    RELAY_BACK_WITHIN,
+    DirectListener,
+    RelayedListener,
+    TaskListener,
+    until_reachable,
+)
 from shuffle_plugins.pipelined.options import PipelinedOptions
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation, ProducerRegistry
+from shuffle_plugins.pipelined.producer_registry_channel import ProducerRegistryChannel, serve_producer_registry
 from shuffle_plugins.pipelined.pump import pump
-from shuffle_plugins.pipelined.reach import RELAY_BACK_WITHIN, OwnPort, Reach, ThroughRelay, patiently
 from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
-from shuffle_plugins.pipelined.subscription import Subscribed, Subscription
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView, SubscribablePartition
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
 from shuffle_transport.exiting import closed, opened
@@ -49,14 +55,14 @@ class Endpoint:
     """One per plugin. Thread-safe; close it.
 
     :ivar pool: of everything that this plugin holds.
-    :ivar coordinator: of the shuffles that this process registered.
+    :ivar driver_registry: of the shuffles that this process registered.
     """
 
     def __init__(self, options: PipelinedOptions) -> None:
         get_codec(options.codec)
         self._security = load_peer_security(options)
         self.pool = BufferPool(options.memory)
-        self.coordinator = Coordinator(partial(delete_logs, options.log_dir))
+        self.driver_registry = DriverRegistry(partial(delete_logs, options.log_dir))
         self._options = options
         self._channels = ChannelOptions(
             window=options.window,
@@ -64,28 +70,28 @@ class Endpoint:
             keepalive=options.keepalive,
             resume_timeout=DRIVER_BACK_WITHIN if options.relay else TASK_BACK_WITHIN,
         )
-        reach = ThroughRelay if options.relay else OwnPort
-        self._reach: Reach = reach(self._serve, self.pool, options, self._channels, self._security)
+        listener = RelayedListener if options.relay else DirectListener
+        self._listener: TaskListener = listener(self._serve, self.pool, options, self._channels, self._security)
         self._lock = threading.Lock()
-        self._outputs: dict[tuple[ShuffleId, MapAttempt], Subscribed] = {}
+        self._outputs: dict[tuple[ShuffleId, MapAttempt], SubscribablePartition] = {}
         # By address and credentials: those of one application open nothing of another.
         self._clients: dict[Peer, ExchangeClient] = {}
-        self._directories: dict[Peer, DirectoryChannel] = {}
+        self._registries: dict[Peer, ProducerRegistryChannel] = {}
         self._closed = False
 
     def address(self, app: str) -> str:
         """Where this process is reached by the tasks of `app`; it is from the first time that somebody asks.
 
-        :raises ShuffleError: see `Reach.address`.
+        :raises ShuffleError: see `TaskListener.address`.
         """
         with self._lock:
             self._check_open()
         opened(self)
-        address = self._reach.address(app)
+        address = self._listener.address(app)
         _ENDPOINTS[address] = self
         return address
 
-    def directory(self, address: str, app: str) -> Directory:
+    def registry(self, address: str, app: str) -> ProducerRegistry:
         """The directory of the process at `address`, for the shuffles of `app`.
 
         :raises ServerUnreachable: it is not there.
@@ -93,36 +99,42 @@ class Endpoint:
         """
         there = _ENDPOINTS.get(address)
         if there is not None and (there is self or self._options.local):
-            return there.coordinator
-        patience = min(RELAY_BACK_WITHIN, self._options.timeout) if "/" in address else 0.0
-        return patiently(partial(self._directory, address, app, patience), patience)
+            return there.driver_registry
+        wait = min(RELAY_BACK_WITHIN, self._options.timeout) if "/" in address else 0.0
+        return until_reachable(partial(self._registry, address, app, wait), wait)
 
-    def add(self, output: Subscribed) -> None:
+    def add(self, output: SubscribablePartition) -> None:
         """Serve it from now on."""
         with self._lock:
             self._check_open()
             self._outputs[output.spec.id, output.attempt] = output
 
-    def remove(self, output: Subscribed, error: ShuffleError) -> None:
+    def remove(self, output: SubscribablePartition, error: ShuffleError) -> None:
         """Its readers get `error`; its memory is free."""
         with self._lock:
             self._outputs.pop((output.spec.id, output.attempt), None)
         output.fail(error)
 
     def connect(
-        self, shuffle: ShuffleId, bound: Bound, reader: str, epoch: int, partitions: range, position: Position | None
+        self,
+        shuffle: ShuffleId,
+        location: ProducerLocation,
+        reader: str,
+        epoch: int,
+        partitions: range,
+        position: Position | None,
     ) -> Source:
         """Where a map's output comes from.
 
         :raises ShuffleError: it is not there, or refuses.
         """
-        there = _ENDPOINTS.get(bound.address)
+        there = _ENDPOINTS.get(location.address)
         if there is not None and self._options.local:
-            subscription = there.subscribe(shuffle, bound.output, reader, epoch, partitions, position)
-            return LocalSource(subscription, self._options.window)
+            view = there.subscribe(shuffle, location.output, reader, epoch, partitions, position)
+            return LocalSource(view, self._options.window)
         metadata = wire.encode(
             shuffle=wire.shuffle_fields(shuffle),
-            output=[bound.output.map, bound.output.attempt],
+            output=[location.output.map, location.output.attempt],
             partitions=[partitions.start, partitions.stop],
             reader=reader,
             epoch=epoch,
@@ -130,7 +142,7 @@ class Endpoint:
         )
         with self._lock:
             self._check_open()
-            client = self._client((bound.address, self._security.keys.for_app(shuffle.app)))
+            client = self._client((location.address, self._security.keys.for_app(shuffle.app)))
         channel = client.open(OUTPUT, metadata=metadata)
         try:
             return ChannelSource(channel, self._options.timeout)
@@ -146,11 +158,11 @@ class Endpoint:
         epoch: int,
         partitions: range,
         position: Position | None,
-    ) -> Subscription:
+    ) -> SubpartitionView:
         """A reader of an output of this process.
 
         :raises MapOutputLost: there is no such output.
-        :raises ShuffleError: see `Subscribed.subscribe`.
+        :raises ShuffleError: see `SubscribablePartition.subscribe`.
         """
         with self._lock:
             found = self._outputs.get((shuffle, output))
@@ -168,7 +180,7 @@ class Endpoint:
 
     def cut(self) -> None:
         """Shut down the connections of those that were served."""
-        self._reach.cut()
+        self._listener.cut()
 
     def close(self, linger: float, reason: ShuffleError | None = None) -> None:
         """Serve nobody any more; waits `linger` seconds for connected readers of what was committed. Idempotent.
@@ -182,23 +194,23 @@ class Endpoint:
         with self._lock:
             self._closed = True
             clients = list(self._clients.values())
-            directories, outputs = list(self._directories.values()), list(self._outputs.values())
+            registries, outputs = list(self._registries.values()), list(self._outputs.values())
             self._outputs.clear()
         for address, endpoint in list(_ENDPOINTS.items()):
             if endpoint is self:
                 _ENDPOINTS.pop(address, None)
         left = reason or ShuttingDown("the producer has left")
         steps: list[Callable[[], object]] = [partial(output.fail, left) for output in outputs]
-        steps += [directory.close for directory in directories]
+        steps += [registry.close for registry in registries]
         steps += [client.close for client in clients]
-        close_all([*steps, partial(self._reach.close, reason), self.pool.close, partial(closed, self)])
+        close_all([*steps, partial(self._listener.close, reason), self.pool.close, partial(closed, self)])
 
     # ------------------------------------------------------------------------------------------ within
 
     def _serve(self, name: str, metadata: bytes, channel: BlockChannel) -> None:
         """A channel that another process opened."""
         if name == DIRECTORY:
-            serve_directory(self.coordinator, channel, self._options.timeout)
+            serve_producer_registry(self.driver_registry, channel, self._options.timeout)
         elif name == OUTPUT:
             fields = wire.decode(metadata)
 
@@ -209,23 +221,23 @@ class Endpoint:
             position = wire.parse_position(fields.get("position"))
             wanted = wire.checked(request, fields)
             channel.principal.check(wanted[0].app)
-            subscription = self.subscribe(*wanted, position)
-            pump(subscription, channel, self._options.timeout)
+            view = self.subscribe(*wanted, position)
+            pump(view, channel, self._options.timeout)
         else:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 
-    def _directory(self, address: str, app: str, patience: float) -> Directory:
+    def _registry(self, address: str, app: str, wait: float) -> ProducerRegistry:
         with self._lock:
             self._check_open()
             peer = address, self._security.keys.for_app(app)
-            known = self._directories.get(peer)
+            known = self._registries.get(peer)
             if known is None or known.broken:
                 if known is not None:
                     known.close()
                 # A driver is not gone when its process is stopped for a while, or its relay: the channel outlives that.
-                options = replace(self._channels, resume=True, resume_timeout=DRIVER_BACK_WITHIN, relay_wait=patience)
+                options = replace(self._channels, resume=True, resume_timeout=DRIVER_BACK_WITHIN, relay_wait=wait)
                 channel = self._client(peer).open(DIRECTORY, options=options)
-                known = self._directories[peer] = DirectoryChannel(channel, self._options.timeout)
+                known = self._registries[peer] = ProducerRegistryChannel(channel, self._options.timeout)
             return known
 
     def _client(self, peer: Peer) -> ExchangeClient:
@@ -239,7 +251,7 @@ class Endpoint:
             self._clients[peer] = client
         return client
 
-    def _all(self) -> list[Subscribed]:
+    def _all(self) -> list[SubscribablePartition]:
         with self._lock:
             return list(self._outputs.values())
 
@@ -249,7 +261,7 @@ class Endpoint:
             raise InvalidArgument("the plugin is closed", remedy="open a new one")
 
 
-def _left(output: Subscribed) -> bool:
+def _left(output: SubscribablePartition) -> bool:
     """Nobody is still to get what was committed, as far as one can see."""
     return not output.committed or not output.connected or output.consumed or output.error is not None
 

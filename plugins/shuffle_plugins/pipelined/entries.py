@@ -6,11 +6,11 @@ from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.streaming import InFlight, Marker
-from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_plugins.pipelined.payload_file import PayloadRange
 from shuffle_transport.checksum import crc32c
 
 
-class Block(NamedTuple):
+class SequencedBlock(NamedTuple):
     """Records of one partition.
 
     :ivar number: counts the blocks of this writer and partition.
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     payload: Buffer
     size: int
     checksum: int | None = None
-    place: Place | None = None
+    place: PayloadRange | None = None
 
     @property
     def crc32c(self) -> int:
@@ -39,7 +39,7 @@ class Block(NamedTuple):
         """The payload lies in a file."""
         return self.place is not None
 
-    def loaded(self) -> Block:
+    def loaded(self) -> SequencedBlock:
         """The block with its payload in memory.
 
         :raises StorageFailed, BlockCorrupt: it cannot be read, or is not what was written.
@@ -54,7 +54,7 @@ class Block(NamedTuple):
         return InFlight(map, self.partition, self.number, self.records, bytes(self.loaded().payload))
 
 
-class Mark(NamedTuple):
+class SequencedMarker(NamedTuple):
     """A marker; it stands in every partition's queue.
 
     :ivar number: counts this writer's markers.
@@ -65,4 +65,4 @@ class Mark(NamedTuple):
     marker: Marker
 
 
-Entry: TypeAlias = Block | Mark
+Entry: TypeAlias = SequencedBlock | SequencedMarker

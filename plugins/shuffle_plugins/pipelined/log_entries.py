@@ -14,7 +14,7 @@ from typing import TypeAlias
 from shuffle_api.buffer import Buffer
 from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 
 _BLOCK, _MARK, _BASE = 4, 2, 3
 _HEAD = struct.Struct("<BIQQI")
@@ -30,9 +30,9 @@ class Base:
     parent: str
     begin: Position
 
-    def follows(self, entry: Stored | Mark) -> bool:
+    def follows(self, entry: Stored | SequencedMarker) -> bool:
         """The entry is before it."""
-        if isinstance(entry, Mark):
+        if isinstance(entry, SequencedMarker):
             return entry.number < self.begin.markers
         return entry.number < self.begin.blocks.get(entry.partition, 0)
 
@@ -49,14 +49,14 @@ class Stored:
     skip: int = _HEAD.size
 
 
-Found: TypeAlias = Stored | Mark | Base
+Found: TypeAlias = Stored | SequencedMarker | Base
 
 
-def encode_entry(entry: Block | Mark | Base) -> tuple[Buffer, ...]:
+def encode_entry(entry: SequencedBlock | SequencedMarker | Base) -> tuple[Buffer, ...]:
     """The payload of its frame, in pieces; a block's own is not copied."""
-    if isinstance(entry, Block):
+    if isinstance(entry, SequencedBlock):
         return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records, entry.crc32c), entry.payload
-    if isinstance(entry, Mark):
+    if isinstance(entry, SequencedMarker):
         return (bytes([_MARK]) + wire.encode_marks([entry], dict),)
     fields = wire.encode(parent=entry.parent, begin=wire.position_fields(entry.begin))
     return (bytes([_BASE]) + fields,)

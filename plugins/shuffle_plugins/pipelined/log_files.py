@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import ShuffleError
-from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.log_entries import Base, Stored, decode_entry
 from shuffle_plugins.pipelined.payload_file import PayloadFile
 from shuffle_transport.frames import HEAD_SIZE, IN_FLIGHT, FileHeader, Frame, FrameFile
@@ -66,9 +66,9 @@ class Segment:
             at += whole
         self.end = at
 
-    def contains(self, entry: Block | Stored | Mark) -> None:
+    def contains(self, entry: SequencedBlock | Stored | SequencedMarker) -> None:
         """Note that it is in here."""
-        if isinstance(entry, Mark):
+        if isinstance(entry, SequencedMarker):
             self.last_mark = max(self.last_mark, entry.number)
         else:
             self.last[entry.partition] = max(self.last.get(entry.partition, -1), entry.number)
@@ -93,7 +93,7 @@ class Row(NamedTuple):
 
     segment: Segment
     offset: int
-    entry: Stored | Mark
+    entry: Stored | SequencedMarker
 
 
 class Gap(NamedTuple):

@@ -8,8 +8,8 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.interfaces import ShuffleMaster
 from shuffle_api.values import MapOutput, ShuffleHandle, ShuffleSpec
-from shuffle_plugins.pipelined.coordinator import Coordinator
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 NAME = "pipelined"
 
@@ -21,13 +21,13 @@ class PipelinedMaster(ShuffleMaster):
     """
 
     def __init__(
-        self, coordinator: Coordinator, run: str, terms: Terms, codec: str, content: str, endpoint: str
+        self, driver_registry: DriverRegistry, run: str, config: StreamConfig, codec: str, content: str, endpoint: str
     ) -> None:
-        self._coordinator, self._run, self._terms = coordinator, run, terms
+        self._coordinator, self._run, self._config = driver_registry, run, config
         self._codec, self._content, self._endpoint = codec, content, endpoint
         self._lock = threading.Lock()
         self._next, self._closed = 0, False
-        coordinator.register_app(self._run)
+        driver_registry.register_app(self._run)
 
     def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
         with self._lock:
@@ -36,7 +36,7 @@ class PipelinedMaster(ShuffleMaster):
             number = self._next if shuffle is None else shuffle
             id = ShuffleId(self._run, number).anew()
             spec = ShuffleSpec(id, partitions, maps, self._codec, self._content)
-            spec = self._coordinator.register_shuffle(spec, self._terms)
+            spec = self._coordinator.register_shuffle(spec, self._config)
             self._next = max(self._next, number + 1)
         return ShuffleHandle(NAME, spec, self._endpoint)
 

@@ -26,7 +26,7 @@ class PayloadFile:
         weakref.finalize(self, os.close, fd)
 
 
-class Place(NamedTuple):
+class PayloadRange(NamedTuple):
     """Where the payload of a block lies."""
 
     file: PayloadFile

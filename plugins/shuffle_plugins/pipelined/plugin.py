@@ -15,22 +15,22 @@ from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
 from shuffle_api.options import parse_options
 from shuffle_api.streaming import Alignment, Guarantee, Position, ReaderState, WriterState
 from shuffle_api.values import PIPELINED, ShuffleHandle
+from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from shuffle_plugins.pipelined.closing import close_all
-from shuffle_plugins.pipelined.coordinator import removed_error
-from shuffle_plugins.pipelined.debloat import Debloater
-from shuffle_plugins.pipelined.directory import Bound, Event, Removed
-from shuffle_plugins.pipelined.disk_log import open_log
+from shuffle_plugins.pipelined.driver_registry import removed_error
 from shuffle_plugins.pipelined.endpoint import Endpoint
-from shuffle_plugins.pipelined.feed import Feed
-from shuffle_plugins.pipelined.inbox import Inbox
+from shuffle_plugins.pipelined.in_flight_log import open_log
+from shuffle_plugins.pipelined.input_gate import InputGate
+from shuffle_plugins.pipelined.input_receiver import InputReceiver
+from shuffle_plugins.pipelined.listener import worker_name
 from shuffle_plugins.pipelined.master import NAME, PipelinedMaster
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.output import Output
-from shuffle_plugins.pipelined.reach import worker_name
+from shuffle_plugins.pipelined.output_flusher import OutputFlusher
+from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered
 from shuffle_plugins.pipelined.reader import PipelinedReader
+from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.terms import Terms
-from shuffle_plugins.pipelined.ticker import Ticker
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.writer import PipelinedWriter
 from shuffle_transport.pool import PoolStatistics
 
@@ -52,18 +52,18 @@ class PipelinedShuffle(ShufflePlugin):
     def __init__(self, options: Options = NO_OPTIONS) -> None:
         self._options = parse_options(PipelinedOptions, options, os.environ)
         self._endpoint = Endpoint(self._options)
-        self._ticker = Ticker(self._options.flush_timeout)
+        self._flusher = OutputFlusher(self._options.flush_timeout)
         self._lock = threading.Lock()
         self._users: weakref.WeakSet[PipelinedMaster | PipelinedWriter | PipelinedReader] = weakref.WeakSet()
         self._closed = False
 
     def master(self, app: str) -> PipelinedMaster:
         chosen = self._options
-        terms = Terms(Guarantee(chosen.guarantee), Alignment(chosen.alignment), chosen.alignment_timeout)
+        config = StreamConfig(Guarantee(chosen.guarantee), Alignment(chosen.alignment), chosen.alignment_timeout)
         run = new_run(app)
         address = self._endpoint.address(run)
         return self._track(
-            PipelinedMaster(self._endpoint.coordinator, run, terms, chosen.codec, chosen.content, address)
+            PipelinedMaster(self._endpoint.driver_registry, run, config, chosen.codec, chosen.content, address)
         )
 
     def writer(
@@ -78,21 +78,21 @@ class PipelinedShuffle(ShufflePlugin):
         self._check_open()
         spec, chosen = handle.spec, self._options
         spec.check_map(attempt.map)
-        directory = self._endpoint.directory(handle.endpoint, spec.id.app)
-        terms = directory.terms(spec.id)
+        registry = self._endpoint.registry(handle.endpoint, spec.id.app)
+        config = registry.config(spec.id)
         begin = restore.begin if restore is not None else Position(dict.fromkeys(range(spec.partitions), 0))
         disk = open_log(
-            chosen.log_dir if terms.keeps else "",
+            chosen.log_dir if config.keeps else "",
             chosen.log_disk_bytes,
             spec.id,
             attempt,
             restore.log if restore is not None else "",
             begin,
         )
-        output = Output(
+        output = ResultPartition(
             spec,
             attempt,
-            terms,
+            config,
             pool=self._endpoint.pool,
             timeout=chosen.timeout,
             limit=chosen.queue_bytes,
@@ -102,14 +102,14 @@ class PipelinedShuffle(ShufflePlugin):
         )
 
         def removed(event: Event) -> None:
-            if isinstance(event, Removed):
+            if isinstance(event, ShuffleUnregistered):
                 self._endpoint.remove(output, removed_error(spec.id, event))
 
         try:
             address = self._endpoint.address(spec.id.app)
             self._endpoint.add(output)
-            directory.watch(spec.id, removed)
-            directory.bind(spec.id, attempt, address)
+            registry.watch(spec.id, removed)
+            registry.bind(spec.id, attempt, address)
             output.start_log()
         except BaseException as error:
             self._endpoint.remove(output, InvalidArgument(f"the writer could not be opened: {error}"))
@@ -117,10 +117,10 @@ class PipelinedShuffle(ShufflePlugin):
 
         def leave(error: ShuffleError) -> None:
             self._endpoint.remove(output, error)
-            directory.unwatch(spec.id, removed)
+            registry.unwatch(spec.id, removed)
 
-        writer = self._track(PipelinedWriter(output, directory, worker_name(address), chosen, leave))
-        self._ticker.add(writer, terms.alignment_timeout if terms.overtakes_late else None)
+        writer = self._track(PipelinedWriter(output, registry, worker_name(address), chosen, leave))
+        self._flusher.add(writer, config.alignment_timeout if config.overtakes_late else None)
         return writer
 
     def reader(
@@ -140,35 +140,36 @@ class PipelinedShuffle(ShufflePlugin):
         self._check_open()
         spec, chosen = handle.spec, self._options
         wanted = spec.check_ranges(partitions, maps)
-        directory = self._endpoint.directory(handle.endpoint, spec.id.app)
-        terms = directory.terms(spec.id)
-        inbox = Inbox(spec.id, wanted if len(partitions) else range(0), terms, restore)
+        registry = self._endpoint.registry(handle.endpoint, spec.id.app)
+        config = registry.config(spec.id)
+        gate = InputGate(spec.id, wanted if len(partitions) else range(0), config, restore)
         name = uuid.uuid4().hex
 
-        def connect(bound: Bound, position: Position | None) -> Source:
+        def connect(bound: ProducerLocation, position: Position | None) -> Source:
             return self._endpoint.connect(spec.id, bound, name, attempt, partitions, position)
 
-        feeds = {
-            map: Feed(spec.id, input, inbox, connect, terms, chosen.timeout) for map, input in inbox.inputs.items()
+        receivers = {
+            map: InputReceiver(spec.id, input, gate, connect, config, chosen.timeout)
+            for map, input in gate.inputs.items()
         }
 
-        def heard(event: Event) -> None:
-            if isinstance(event, Removed):
-                inbox.fail(removed_error(spec.id, event))
-                for feed in feeds.values():
-                    feed.heard(event)
-            elif event.output.map in feeds:
-                feeds[event.output.map].heard(event)
+        def on_event(event: Event) -> None:
+            if isinstance(event, ShuffleUnregistered):
+                gate.fail(removed_error(spec.id, event))
+                for receiver in receivers.values():
+                    receiver.on_event(event)
+            elif event.output.map in receivers:
+                receivers[event.output.map].on_event(event)
 
-        directory.watch(spec.id, heard)
-        leave = partial(directory.unwatch, spec.id, heard)
-        window = Debloater(
-            chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(feeds)), chosen.window * len(feeds)
+        registry.watch(spec.id, on_event)
+        leave = partial(registry.unwatch, spec.id, on_event)
+        window = BufferDebloater(
+            chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(receivers)), chosen.window * len(receivers)
         )
-        reader = PipelinedReader(spec, inbox, list(feeds.values()), window, chosen.timeout, leave)
+        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave)
         self._track(reader)
-        for feed in feeds.values():
-            feed.start()
+        for receiver in receivers.values():
+            receiver.start()
         return reader
 
     def memory(self) -> PoolStatistics:
@@ -184,7 +185,7 @@ class PipelinedShuffle(ShufflePlugin):
             users = list(self._users)
         users.sort(key=lambda user: isinstance(user, PipelinedMaster))  # masters last: the others still need them
         steps = [user.abort if isinstance(user, PipelinedWriter) else user.close for user in users]
-        close_all([*steps, self._ticker.close, partial(self._endpoint.close, self._options.linger)])
+        close_all([*steps, self._flusher.close, partial(self._endpoint.close, self._options.linger)])
 
     def _track(self, user: User) -> User:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The producer's end of a reader's channel: what its lane has goes out, what it acknowledges comes in.
+"""The producer's end of a reader's channel: what its subpartition has goes out, what it acknowledges comes in.
 
 One thread does both: it looks for acknowledgements whenever it has sent something, and while nothing comes.
 """
@@ -10,8 +10,8 @@ import numpy as np
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.blocks import back_to_back
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.exchange import BlockChannel, Control
@@ -23,50 +23,50 @@ _LOOK = 0.05  # seconds between looks for acknowledgements while nothing is writ
 _URGENT_WITHIN = 5.0
 
 
-def pump(subscription: Subscription, channel: BlockChannel, timeout: float) -> None:
+def pump(view: SubpartitionView, channel: BlockChannel, timeout: float) -> None:
     """Serve one reader until it has the end and says so, or leaves.
 
     :raises ShuffleError: why that ended early; the channel's other end gets it.
     """
     finished = False
     try:
-        position = subscription.position()
+        position = view.position()
         channel.send_control(wire.encode(hello=wire.position_fields(position)), timeout)
 
-        def urgent(mark: Mark) -> None:
+        def urgent(mark: SequencedMarker) -> None:
             channel.send_control(wire.encode_marks([mark], dict), _URGENT_WITHIN)
 
-        subscription.urgent = urgent
+        view.urgent = urgent
         ended = False
         while not ended:
-            blocks, marks = subscription.take(BATCH_BYTES, _LOOK)
+            blocks, marks = view.take(BATCH_BYTES, _LOOK)
             if blocks:
-                _send(subscription, channel, blocks, timeout)
+                _send(view, channel, blocks, timeout)
             if marks:
-                channel.send_control(wire.encode_marks(marks, subscription.numbers), timeout)
+                channel.send_control(wire.encode_marks(marks, view.numbers), timeout)
                 ended = isinstance(marks[-1].marker, EndOfPartition)
             while not ended and channel.ready:  # a reader that has the end may leave at once
-                if not _hear(subscription, channel, 0.0):
+                if not _receive(view, channel, 0.0):
                     raise StreamBroken("the reader left before the end")
-        _hear_out(subscription, channel)
+        _drain(view, channel)
         finished = True
     finally:
-        subscription.close(finished=finished)
+        view.close(finished=finished)
 
 
-def _hear_out(subscription: Subscription, channel: BlockChannel) -> None:
+def _drain(view: SubpartitionView, channel: BlockChannel) -> None:
     """After the end: until the reader leaves, however long that takes. (A dead one breaks the channel.)"""
-    with subscription.output.changed:
-        subscription.settle()
+    with view.output.changed:
+        view.settle()
     while True:
         try:
-            if not _hear(subscription, channel, _LOOK):
+            if not _receive(view, channel, _LOOK):
                 return
         except DeadlineExceeded:
-            subscription.check()
+            view.check()
 
 
-def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block], timeout: float) -> None:
+def _send(view: SubpartitionView, channel: BlockChannel, blocks: list[SequencedBlock], timeout: float) -> None:
     """Waits for credit for as long as the output lives: how long a writer may wait is the writer's business."""
     rows = np.empty(len(blocks), BLOCK_ROW)
     for i, block in enumerate(blocks):
@@ -77,12 +77,12 @@ def _send(subscription: Subscription, channel: BlockChannel, blocks: list[Block]
             channel.send(rows, payload, timeout, credit_timeout=_LOOK)
             return
         except DeadlineExceeded:
-            subscription.check()
+            view.check()
             while channel.ready:
-                _hear(subscription, channel, 0.0)
+                _receive(view, channel, 0.0)
 
 
-def _hear(subscription: Subscription, channel: BlockChannel, timeout: float) -> bool:
+def _receive(view: SubpartitionView, channel: BlockChannel, timeout: float) -> bool:
     """Take one message of the reader's; False: it has left, as it should."""
     item = channel.receive(timeout)
     if item is None:
@@ -92,7 +92,7 @@ def _hear(subscription: Subscription, channel: BlockChannel, timeout: float) -> 
     fields = wire.decode(item.message)
     position = wire.parse_position(fields.get("ack"))
     if position is not None:
-        subscription.acknowledge(position)
+        view.acknowledge(position)
     if "window" in fields:
-        subscription.resize(wire.checked(lambda: int(fields["window"]), fields))
+        view.resize(wire.checked(lambda: int(fields["window"]), fields))
     return True

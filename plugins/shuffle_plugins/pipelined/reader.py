@@ -15,13 +15,13 @@ from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
 from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from shuffle_plugins.pipelined.closing import close_all
-from shuffle_plugins.pipelined.debloat import Debloater
-from shuffle_plugins.pipelined.feed import Feed
-from shuffle_plugins.pipelined.inbox import Inbox
-from shuffle_plugins.pipelined.input import Input, Item
+from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock
+from shuffle_plugins.pipelined.input_gate import InputGate
+from shuffle_plugins.pipelined.input_receiver import InputReceiver
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.statistics import ReaderStatistics
+from shuffle_plugins.pipelined.statistics import PipelinedReaderStatistics
 
 MEASURE_EVERY = 0.2
 """Seconds between looks at how fast the task is."""
@@ -58,16 +58,16 @@ class PipelinedReader(ShuffleReader):
     def __init__(
         self,
         spec: ShuffleSpec,
-        inbox: Inbox,
-        feeds: list[Feed],
-        window: Debloater,
+        gate: InputGate,
+        receivers: list[InputReceiver],
+        window: BufferDebloater,
         timeout: float,
         leave: Callable[[], None],
     ) -> None:
-        self._spec, self._inbox, self._feeds = spec, inbox, feeds
+        self._spec, self._gate, self._receivers = spec, gate, receivers
         self._window, self._timeout, self._leave = window, timeout, leave
         self._measured_at, self._measured = time.monotonic(), (0, 0.0)  # bytes processed and starved seconds by then
-        self._handed: Item | None = None
+        self._handed: QueuedBlock | None = None
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
         self._captured: dict[int, dict[int, Position]] = {}
@@ -125,7 +125,7 @@ class PipelinedReader(ShuffleReader):
         self._check_open()
         if self._window.target and time.monotonic() - self._measured_at >= MEASURE_EVERY:
             self._measure()
-        found = self._inbox.take(timeout)
+        found = self._gate.take(timeout)
         if found is None:
             self._ended = True
             return None
@@ -145,28 +145,28 @@ class PipelinedReader(ShuffleReader):
         :raises InvalidArgument: no such checkpoint was captured, or it or a later one was acknowledged before.
         """
         if checkpoint is None:
-            done = self._inbox.done()
+            done = self._gate.done()
         elif checkpoint in self._captured:
-            done = self._inbox.done_before(checkpoint, self._captured[checkpoint])
+            done = self._gate.done_before(checkpoint, self._captured[checkpoint])
             self._captured = {later: found for later, found in self._captured.items() if later > checkpoint}
         else:
             raise InvalidArgument(f"checkpoint {checkpoint} was not captured here, or a later one was acknowledged")
         for source, position in done:
             self._acknowledge(source, position)
 
-    def statistics(self) -> ReaderStatistics:
+    def statistics(self) -> PipelinedReaderStatistics:
         """What is held, and waits."""
-        held = {map: max(0, input.held) for map, input in self._inbox.inputs.items()}
-        return ReaderStatistics(
+        held = {map: max(0, input.held) for map, input in self._gate.inputs.items()}
+        return PipelinedReaderStatistics(
             held_bytes=sum(held.values()),
             held_by_map=held,
             window=self._window.window,
             blocks=self._blocks,
             bytes=self._bytes,
             records=self._records,
-            starved_seconds=self._inbox.starved,
-            blocked=self._inbox.blocked,
-            reconnects=sum(max(0, feed.reconnects) for feed in self._feeds),
+            starved_seconds=self._gate.starved,
+            blocked=self._gate.blocked,
+            reconnects=sum(max(0, receiver.reconnects) for receiver in self._receivers),
         )
 
     def __exit__(
@@ -184,8 +184,8 @@ class PipelinedReader(ShuffleReader):
         self._handed = None
         if self._ended:
             self._finish()
-        self._inbox.fail(InvalidArgument("the reader is closed", shuffle=self._spec.id))
-        close_all([*(feed.close for feed in self._feeds), self._leave])
+        self._gate.fail(InvalidArgument("the reader is closed", shuffle=self._spec.id))
+        close_all([*(receiver.close for receiver in self._receivers), self._leave])
 
     # ------------------------------------------------------------------------------------------ within
 
@@ -193,13 +193,13 @@ class PipelinedReader(ShuffleReader):
         try:
             return self.poll(self._timeout)
         except DeadlineExceeded as error:
-            raise self._inbox.lost(self._timeout) or error from None
+            raise self._gate.lost(self._timeout) or error from None
 
     def _data(self) -> Iterator[DataBlock]:
         while (event := self._await()) is not None:
             for map in [map for map, size in self._unacknowledged.items() if size >= ACK_BYTES]:
                 self._unacknowledged[map] = 0
-                self._acknowledge(*self._before(self._inbox.inputs[map], event))
+                self._acknowledge(*self._before(self._gate.inputs[map], event))
             if isinstance(event, DataBlock):
                 self._unacknowledged[event.map] = (
                     self._unacknowledged.get(event.map, 0) + memoryview(event.payload).nbytes
@@ -210,13 +210,13 @@ class PipelinedReader(ShuffleReader):
 
     def _measure(self) -> None:
         now, (size, starved) = time.monotonic(), self._measured
-        busy = (now - self._measured_at) - (self._inbox.starved - starved)
+        busy = (now - self._measured_at) - (self._gate.starved - starved)
         window = self._window.measured(self._bytes - size, busy)
-        self._measured_at, self._measured = now, (self._bytes, self._inbox.starved)
+        self._measured_at, self._measured = now, (self._bytes, self._gate.starved)
         changed, self._window = window.window != self._window.window, window
         if not changed:
             return
-        open_inputs = [input for input in self._inbox.inputs.values() if input.source is not None and not input.ended]
+        open_inputs = [input for input in self._gate.inputs.values() if input.source is not None and not input.ended]
         for input in open_inputs:
             try:
                 assert input.source is not None
@@ -224,17 +224,17 @@ class PipelinedReader(ShuffleReader):
             except ShuffleError:
                 pass  # whoever receives from it meets the same
 
-    def _before(self, input: Input, event: Event) -> tuple[Source | None, Position]:
+    def _before(self, input: InputChannel, event: Event) -> tuple[Source | None, Position]:
         """Where the input stands, without the block that was just taken."""
         item = self._handed
-        with self._inbox.changed:
+        with self._gate.changed:
             source, position = input.source, input.position()
             same = item is not None and item.numbering == input.numbering
         if item is not None and same and isinstance(event, DataBlock) and event.map == input.map:
             position = Position({**position.blocks, event.partition: item.block.number}, position.markers)
         return source, position
 
-    def _hand_out(self, input: Input, item: Item) -> DataBlock:
+    def _hand_out(self, input: InputChannel, item: QueuedBlock) -> DataBlock:
         self._handed = item
         block = item.block
         self._blocks += 1
@@ -259,7 +259,7 @@ class PipelinedReader(ShuffleReader):
 
     def _finish(self) -> None:
         deadline = time.monotonic() + self._timeout
-        for input in self._inbox.inputs.values():
+        for input in self._gate.inputs.values():
             if input.source is not None:
                 try:
                     input.source.finish(max(0.1, deadline - time.monotonic()))
@@ -268,7 +268,7 @@ class PipelinedReader(ShuffleReader):
                 input.source = None
 
     def _attempt(self, map: int) -> MapAttempt:
-        return self._inbox.inputs[map].attempt or MapAttempt(map, 0)
+        return self._gate.inputs[map].attempt or MapAttempt(map, 0)
 
     def _check_open(self) -> None:
         if self._closed:

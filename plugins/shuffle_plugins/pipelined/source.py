@@ -9,8 +9,8 @@ from typing import NamedTuple
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.exchange import BlockChannel, Control, ReceivedBatch
 
 
@@ -21,9 +21,9 @@ class Received(NamedTuple):
     :ivar totals: with an end, the number of blocks of each partition.
     """
 
-    blocks: list[Block]
+    blocks: list[SequencedBlock]
     stored: list[int]
-    marks: list[Mark]
+    marks: list[SequencedMarker]
     totals: dict[int, int]
 
 
@@ -98,7 +98,7 @@ class ChannelSource(Source):
             if number is None:
                 raise InvalidArgument(f"a block of partition {partition}, which was not asked for")
             self._next[partition] = number + 1
-            blocks.append(Block(0, partition, number, records, payload, raw_length))
+            blocks.append(SequencedBlock(0, partition, number, records, payload, raw_length))
             stored.append(length)
         return Received(blocks, stored, [], {})
 
@@ -128,42 +128,42 @@ class LocalSource(Source):
     :param window: bytes that are received and not released, from which on nothing more is taken.
     """
 
-    def __init__(self, subscription: Subscription, window: int) -> None:
-        self._subscription, self._window = subscription, window
+    def __init__(self, view: SubpartitionView, window: int) -> None:
+        self._view, self._window = view, window
         self._held = 0
-        self.first = subscription.position()
+        self.first = view.position()
 
     def receive(self, timeout: float) -> Received:
         deadline = time.monotonic() + timeout
-        with self._subscription.output.changed:  # notified by `release`
-            self._subscription.settle()
-            while self._held >= self._window and not self._subscription.at_mark:
-                self._subscription.check()
-                if not self._subscription.output.changed.wait(deadline - time.monotonic()):
+        with self._view.output.changed:  # notified by `release`
+            self._view.settle()
+            while self._held >= self._window and not self._view.at_mark:
+                self._view.check()
+                if not self._view.output.changed.wait(deadline - time.monotonic()):
                     raise DeadlineExceeded("the reader does not process what it has")
-        blocks, marks = self._subscription.take(self._window // 4, max(0.0, deadline - time.monotonic()))
+        blocks, marks = self._view.take(self._window // 4, max(0.0, deadline - time.monotonic()))
         if not blocks and not marks:
             raise DeadlineExceeded(f"nothing came within {timeout:g} s")
         sizes = [block.size for block in blocks]
-        with self._subscription.output.changed:
+        with self._view.output.changed:
             self._held += sum(sizes)
         ended = bool(marks) and isinstance(marks[-1].marker, EndOfPartition)
-        return Received(blocks, sizes, marks, self._subscription.numbers() if ended else {})
+        return Received(blocks, sizes, marks, self._view.numbers() if ended else {})
 
     def release(self, stored: int) -> None:
-        with self._subscription.output.changed:
+        with self._view.output.changed:
             self._held -= stored
-            self._subscription.output.changed.notify_all()
+            self._view.output.changed.notify_all()
 
     def resize(self, window: int, timeout: float) -> None:
         self._window = window
-        self._subscription.resize(window)
+        self._view.resize(window)
 
     def acknowledge(self, position: Position, timeout: float) -> None:
-        self._subscription.acknowledge(position)
+        self._view.acknowledge(position)
 
     def finish(self, timeout: float) -> None:
-        self._subscription.close(finished=True)
+        self._view.close(finished=True)
 
     def close(self) -> None:
-        self._subscription.close()
+        self._view.close()

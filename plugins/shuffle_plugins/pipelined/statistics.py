@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WriterStatistics:
+class PipelinedWriterStatistics:
     """A writer at one moment.
 
     The back-pressured milliseconds per second between two moments are 1000 times the difference of
@@ -27,7 +27,7 @@ class WriterStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderStatistics:
+class PipelinedReaderStatistics:
     """A reader at one moment."""
 
     held_bytes: int  # received, not processed

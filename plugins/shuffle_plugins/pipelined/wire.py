@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
-from shuffle_plugins.pipelined.entries import Mark
+from shuffle_plugins.pipelined.entries import SequencedMarker
 
 Fields: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
@@ -46,12 +46,12 @@ def checked(parse: Callable[[], T], message: object) -> T:
         ) from None
 
 
-def encode_marks(marks: list[Mark], numbers: Callable[[], dict[int, int]]) -> bytes:
+def encode_marks(marks: list[SequencedMarker], numbers: Callable[[], dict[int, int]]) -> bytes:
     """Markers, in order. An end carries how many blocks each partition had in all."""
     return encode(marks=[_mark(mark, numbers) for mark in marks])
 
 
-def _mark(mark: Mark, numbers: Callable[[], dict[int, int]]) -> list[Any]:
+def _mark(mark: SequencedMarker, numbers: Callable[[], dict[int, int]]) -> list[Any]:
     marker = mark.marker
     if isinstance(marker, Barrier):
         return [mark.number, "barrier", marker.checkpoint, marker.unaligned]
@@ -62,10 +62,10 @@ def _mark(mark: Mark, numbers: Callable[[], dict[int, int]]) -> list[Any]:
     return [mark.number, "idle"]
 
 
-def decode_mark(fields: list[Any]) -> tuple[Mark, dict[int, int]]:
+def decode_mark(fields: list[Any]) -> tuple[SequencedMarker, dict[int, int]]:
     """A marker, and with an end the number of blocks by partition."""
 
-    def parse() -> tuple[Mark, dict[int, int]]:
+    def parse() -> tuple[SequencedMarker, dict[int, int]]:
         number, kind, *rest = fields
         marker: Marker
         totals: dict[int, int] = {}
@@ -79,7 +79,7 @@ def decode_mark(fields: list[Any]) -> tuple[Mark, dict[int, int]]:
             marker = Idle()
         else:
             raise ValueError(f"no such marker: {kind}")
-        return Mark(0, int(number), marker), totals
+        return SequencedMarker(0, int(number), marker), totals
 
     return checked(parse, fields)
 

@@ -17,10 +17,10 @@ from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.records import LENGTH, MAX_RECORD
 from shuffle_api.streaming import Barrier, EndOfPartition, Marker, WriterState
 from shuffle_api.values import MapOutput
-from shuffle_plugins.pipelined.directory import Directory
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.output import Output
-from shuffle_plugins.pipelined.statistics import WriterStatistics
+from shuffle_plugins.pipelined.producer_registry import ProducerRegistry
+from shuffle_plugins.pipelined.result_partition import ResultPartition
+from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
 
 BATCHES = -1
 """Stands for rows of batches that are in no block yet, among partitions whose records are not."""
@@ -38,13 +38,13 @@ class PipelinedWriter(ShuffleWriter):
 
     def __init__(
         self,
-        output: Output,
-        directory: Directory,
+        output: ResultPartition,
+        registry: ProducerRegistry,
         worker: str,
         options: PipelinedOptions,
         leave: Callable[[ShuffleError], None],
     ) -> None:
-        self._output, self._directory, self._worker, self._leave = output, directory, worker, leave
+        self._output, self._registry, self._worker, self._leave = output, registry, worker, leave
         self._timeout, self._block_bytes = options.timeout, options.block_bytes
         self._piece_bytes = max(1, min(MOST_PIECE, options.queue_bytes // 2))
         self._batches: BatchGatherer | None = None
@@ -80,7 +80,7 @@ class PipelinedWriter(ShuffleWriter):
             buffer += record
             self._counts[partition] += 1
             if len(buffer) >= self._block_bytes or self._at_once:
-                self._cut(partition)
+                self._finish_block(partition)
 
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
         """Append many records at once, framed as `shuffle_api.records` says, as a block of its own.
@@ -100,9 +100,9 @@ class PipelinedWriter(ShuffleWriter):
             buffer = self._usable(partition)
             self._output.locked_wait_for_room(view.nbytes, time.monotonic() + self._timeout)
             if BATCHES in self._dirty:
-                self._cut(BATCHES)
+                self._finish_block(BATCHES)
             if buffer or self._buffers[partition]:
-                self._cut(partition)
+                self._finish_block(partition)
             self._check_open()
             self._output.locked_put(partition, payload, records)
 
@@ -127,7 +127,7 @@ class PipelinedWriter(ShuffleWriter):
                 if piece.num_rows:
                     self._gathers(BATCHES)
                 if self._at_once:
-                    self._cut_all()
+                    self._finish_blocks()
 
     def emit(self, marker: Marker) -> None:
         """Say `marker` to every reader, behind all that was written. Never waits for room or credit.
@@ -139,7 +139,7 @@ class PipelinedWriter(ShuffleWriter):
         """
         with self._changed:
             self._check_open()
-            self._cut_all()
+            self._finish_blocks()
             calls = self._output.locked_emit(marker)
             if isinstance(marker, Barrier):
                 self.barrier_waits_since = time.monotonic()
@@ -171,7 +171,7 @@ class PipelinedWriter(ShuffleWriter):
         """Let readers have all records written so far. Does not wait for them."""
         with self._changed:
             self._check_open()
-            self._cut_all()
+            self._finish_blocks()
 
     def flush_late(self) -> None:
         """The plugin's: the time of records that wait for their block is up. Leaves them while there is no room."""
@@ -179,7 +179,7 @@ class PipelinedWriter(ShuffleWriter):
             return
         try:
             if self._dirty and self.usable and not self._output.stalled:
-                self._cut_all()
+                self._finish_blocks()
         finally:
             self._changed.release()
 
@@ -204,7 +204,7 @@ class PipelinedWriter(ShuffleWriter):
             self.emit(EndOfPartition(self._output.attempt.map))
             self._closed = True
             output = MapOutput(self._output.attempt, self._worker, self._output.totals)
-            self._committed = self._directory.commit(self._output.spec.id, output)
+            self._committed = self._registry.commit(self._output.spec.id, output)
         return self._committed
 
     def drain(self, timeout: float) -> None:
@@ -234,7 +234,7 @@ class PipelinedWriter(ShuffleWriter):
         self._output.fail(error)  # readers hear why before they find that there is nothing here
         self._leave(error)
         try:
-            self._directory.fail(self._output.spec.id, self._output.attempt, error.message)
+            self._registry.fail(self._output.spec.id, self._output.attempt, error.message)
         except ShuffleError:
             pass  # whoever reads has heard it from the output
 
@@ -253,7 +253,7 @@ class PipelinedWriter(ShuffleWriter):
         """It is neither closed nor broken."""
         return not self._closed and self._failure is None and self._output.error is None
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> PipelinedWriterStatistics:
         """Queues, log and back-pressure."""
         return self._output.statistics()
 
@@ -284,7 +284,7 @@ class PipelinedWriter(ShuffleWriter):
     def _put_batch(self, partition: int, batch: Any) -> None:
         self._output.locked_put(partition, encode(batch), batch.num_rows)
 
-    def _cut(self, partition: int) -> None:
+    def _finish_block(self, partition: int) -> None:
         if partition == BATCHES:
             assert self._batches is not None
             self._batches.flush()
@@ -298,9 +298,9 @@ class PipelinedWriter(ShuffleWriter):
         if not self._dirty:
             self.dirty_since = None
 
-    def _cut_all(self) -> None:
+    def _finish_blocks(self) -> None:
         for partition in sorted(self._dirty):
-            self._cut(partition)
+            self._finish_block(partition)
         self.dirty_since = None
 
     def _check_open(self) -> None:

@@ -14,7 +14,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import EndOfPartition
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.hybrid.lanes import Lanes
-from shuffle_plugins.pipelined.subscription import Subscription
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
 PARTITIONS, SIZE = 4, 1000
@@ -25,18 +25,18 @@ class Offered:
 
     def __init__(self, *, limit: int = 1 << 20, budget: int = 16 << 20, wait: float = 3600.0) -> None:
         self.pool = BufferPool(budget)
-        self.lanes = Lanes(
+        self.subpartitions = Lanes(
             ShuffleSpec(ShuffleId("app", 0), PARTITIONS, 1), MapAttempt(0, 0), pool=self.pool, limit=limit, wait=wait
         )
         self.count = 0
 
     def offer(self, *partitions: int, size: int = SIZE) -> None:
         for partition in partitions:
-            self.lanes.offer(partition, memoryview(self.count.to_bytes(4) + bytes(size - 4)), 1, foreign=True)
+            self.subpartitions.offer(partition, memoryview(self.count.to_bytes(4) + bytes(size - 4)), 1, foreign=True)
             self.count += 1
 
-    def read(self, start: int, stop: int) -> Subscription:
-        return self.lanes.subscribe(f"{start}-{stop}", 0, range(start, stop), None)
+    def read(self, start: int, stop: int) -> SubpartitionView:
+        return self.subpartitions.subscribe(f"{start}-{stop}", 0, range(start, stop), None)
 
 
 Make: TypeAlias = Callable[..., Offered]
@@ -53,7 +53,7 @@ def offering() -> Iterator[Make]:
 
     yield make
     for scene in scenes:
-        scene.lanes.fail(StreamBroken("the test is over"))
+        scene.subpartitions.fail(StreamBroken("the test is over"))
         assert scene.pool.statistics().used == 0
 
 
@@ -62,11 +62,11 @@ def offered(offering: Make) -> Offered:
     return offering()
 
 
-def take(subscription: Subscription) -> tuple[list[tuple[int, int]], bool]:
+def take(view: SubpartitionView) -> tuple[list[tuple[int, int]], bool]:
     """Partition and number of all blocks that are there; whether the end is."""
     found: list[tuple[int, int]] = []
     while True:
-        blocks, marks = subscription.take(10 * SIZE, 0.0)
+        blocks, marks = view.take(10 * SIZE, 0.0)
         found += [(block.partition, block.number) for block in blocks]
         if not blocks or marks:
             return found, any(isinstance(mark.marker, EndOfPartition) for mark in marks)
@@ -77,7 +77,7 @@ def test_reader_gets_its_partitions_in_the_order_written(offered: Offered) -> No
     reader = offered.read(1, 3)
     offered.offer(2, 0, 1)
     assert take(reader) == ([(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)], False)
-    offered.lanes.commit()
+    offered.subpartitions.commit()
     assert take(reader) == ([], True)
     assert reader.numbers() == {1: 3, 2: 2}
 
@@ -88,7 +88,7 @@ def test_second_reader_of_a_partition_gets_the_end_and_no_blocks(offered: Offere
     second = offered.read(1, 3)
     offered.offer(0, 1, 2)
     assert take(first)[0] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    offered.lanes.commit()
+    offered.subpartitions.commit()
     assert take(second) == ([], True)
 
 
@@ -97,15 +97,15 @@ def test_full_lanes_are_cut_those_without_a_reader_first(offering: Make) -> None
     reader = scene.read(0, 1)
     scene.offer(*[0] * 5, *[1] * 2, *[2] * 3)
     scene.offer(0)  # for which lane 2 goes, the largest without a reader
-    assert scene.lanes.statistics().cuts == 1
+    assert scene.subpartitions.statistics().cuts == 1
     scene.offer(2)
-    assert scene.lanes.statistics().spilled_blocks == 4
+    assert scene.subpartitions.statistics().spilled_blocks == 4
     scene.offer(0, 0, 0)  # and then lane 1
-    assert scene.lanes.statistics().cuts == 2
+    assert scene.subpartitions.statistics().cuts == 2
     scene.offer(*[0] * 2)  # and then there is no other
     assert take(reader)[0] == []
-    assert scene.lanes.statistics().cuts == 3
-    scene.lanes.commit()
+    assert scene.subpartitions.statistics().cuts == 3
+    scene.subpartitions.commit()
     assert take(reader) == ([], True)
     assert reader.numbers() == {0: 11}
 
@@ -123,14 +123,14 @@ def test_lane_is_cut_after_its_time_however_much_there_is(offering: Make) -> Non
     scene = offering(wait=5.0)
     reader = scene.read(0, 1)
     scene.offer(0, 1)
-    scene.lanes.cut_late(time.monotonic())
+    scene.subpartitions.cut_late(time.monotonic())
     assert take(reader)[0] == [(0, 0)]
     scene.offer(0)
-    scene.lanes.cut_late(time.monotonic() + 6.0)
+    scene.subpartitions.cut_late(time.monotonic() + 6.0)
     assert take(reader) == ([], False)
-    assert scene.lanes.statistics().cuts == 2
+    assert scene.subpartitions.statistics().cuts == 2
     scene.offer(0)
-    assert scene.lanes.wanted == frozenset()
+    assert scene.subpartitions.wanted == frozenset()
 
 
 def test_pressed_pool_takes_no_more(offering: Make) -> None:
@@ -139,7 +139,7 @@ def test_pressed_pool_takes_no_more(offering: Make) -> None:
         scene.offer(*range(PARTITIONS), size=1 << 19)
         scene.offer(*range(PARTITIONS), size=1 << 19)
         assert scene.pool.statistics().used <= 4 << 20
-        assert 0 < scene.lanes.statistics().cuts < PARTITIONS
+        assert 0 < scene.subpartitions.statistics().cuts < PARTITIONS
 
 
 def test_reader_that_leaves_frees_its_lane_for_nobody(offered: Offered) -> None:
@@ -149,19 +149,19 @@ def test_reader_that_leaves_frees_its_lane_for_nobody(offered: Offered) -> None:
     offered.offer(0, 1)
     again = offered.read(0, 2)
     assert take(again) == ([], False)
-    offered.lanes.commit()
+    offered.subpartitions.commit()
     assert take(again) == ([], True)
-    assert offered.lanes.connected == 1
+    assert offered.subpartitions.connected == 1
     again.close(finished=True)
-    assert offered.lanes.over
+    assert offered.subpartitions.over
     assert offered.pool.statistics().used == 0
 
 
 def test_committed_output_takes_no_new_reader_and_keeps_nothing_for_nobody(offered: Offered) -> None:
     offered.offer(0, 1)
-    offered.lanes.commit()
-    assert offered.lanes.over
-    assert offered.lanes.statistics().queued_bytes == 0
+    offered.subpartitions.commit()
+    assert offered.subpartitions.over
+    assert offered.subpartitions.statistics().queued_bytes == 0
     with pytest.raises(MapOutputLost, match="store"):
         offered.read(0, 1)
 
@@ -169,7 +169,7 @@ def test_committed_output_takes_no_new_reader_and_keeps_nothing_for_nobody(offer
 def test_failed_output_tells_its_readers(offered: Offered) -> None:
     reader = offered.read(0, 1)
     offered.offer(0)
-    offered.lanes.fail(StreamBroken("gone"))
+    offered.subpartitions.fail(StreamBroken("gone"))
     with pytest.raises(StreamBroken, match="gone"):
         take(reader)
     offered.offer(0)  # which a writer may do that has not heard of it
@@ -181,7 +181,7 @@ def test_failed_output_tells_its_readers(offered: Offered) -> None:
 def test_whatever_happens_a_reader_has_the_first_so_many_blocks_of_each_partition(seed: int, offering: Make) -> None:
     chance = random.Random(seed)
     scene = offering(limit=chance.choice([3, 8, 1000]) * SIZE, wait=5.0)
-    readers: list[tuple[Subscription, dict[int, int]]] = []
+    readers: list[tuple[SubpartitionView, dict[int, int]]] = []
     now = time.monotonic()
     for _ in range(chance.randrange(5, 150)):
         step = chance.randrange(10)
@@ -195,21 +195,21 @@ def test_whatever_happens_a_reader_has_the_first_so_many_blocks_of_each_partitio
         elif step == 7 and readers and chance.randrange(4) == 0:
             readers.pop(chance.randrange(len(readers)))[0].close()
         elif step == 8 and chance.randrange(4) == 0:
-            scene.lanes.cut_late(now + 10.0)
+            scene.subpartitions.cut_late(now + 10.0)
         elif readers:
             collect(*chance.choice(readers))
-        found = scene.lanes.statistics()
+        found = scene.subpartitions.statistics()
         assert found.queued_bytes <= 1000 * SIZE
         assert found.live_blocks + found.queued_blocks + found.spilled_blocks == scene.count
         assert found.reserved_bytes == scene.pool.statistics().used
         assert found.queued_bytes <= found.reserved_bytes
-    scene.lanes.commit()
+    scene.subpartitions.commit()
     for reader, had in readers:
         assert collect(reader, had)
         assert all(had[partition] <= number for partition, number in reader.numbers().items())
 
 
-def collect(reader: Subscription, had: dict[int, int]) -> bool:
+def collect(reader: SubpartitionView, had: dict[int, int]) -> bool:
     """Take what is there, each block the next of its partition; whether the end came."""
     found, ended = take(reader)
     for partition, number in found:

@@ -18,20 +18,20 @@ def reach(request: pytest.FixtureRequest) -> str:
 
 def received(reader: PipelinedReader, blocks: int) -> None:
     """Wait until so many blocks of map 0 are there."""
-    inbox = reader._inbox
-    with inbox.changed:
-        assert inbox.changed.wait_for(lambda: inbox.inputs[0].received.get(0) == blocks, WAIT)
+    gate = reader._gate
+    with gate.changed:
+        assert gate.changed.wait_for(lambda: gate.inputs[0].received.get(0) == blocks, WAIT)
 
 
 def next_attempt_is_read(reader: PipelinedReader, attempt: int) -> None:
     """Wait until the reader has the next attempt's numbers."""
-    inbox = reader._inbox
+    gate = reader._gate
     while True:
-        with inbox.changed:
-            found = inbox.inputs[0].attempt
+        with gate.changed:
+            found = gate.inputs[0].attempt
             if found is not None and found.attempt == attempt:
                 return
-            inbox.changed.wait(0.05)
+            gate.changed.wait(0.05)
 
 
 def test_blocks_of_an_earlier_attempt_do_not_acknowledge_those_of_the_next(scene: Open) -> None:

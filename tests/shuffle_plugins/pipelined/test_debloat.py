@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shuffle_plugins.pipelined import DataBlock
-from shuffle_plugins.pipelined.debloat import Debloater
+from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, until
 
-START = Debloater(target=0.5, least=100, most=10_000, window=10_000)
+START = BufferDebloater(target=0.5, least=100, most=10_000, window=10_000)
 
 
 def test_window_is_what_is_processed_in_the_target_time() -> None:

@@ -13,10 +13,10 @@ import pytest
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, Watermark
-from shuffle_plugins.pipelined.disk_log import DiskLog, NoLog, open_log
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.kept import Kept
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.in_flight_log import DiskInFlightLog, NoInFlightLog, open_log
 from shuffle_plugins.pipelined.log_entries import Base, Stored, decode_entry, encode_entry
+from shuffle_plugins.pipelined.recovered_log import RecoveredLog
 from shuffle_transport.checksum import crc32c
 from tests.shuffle_plugins.pipelined.scene import WAIT
 
@@ -32,22 +32,22 @@ class Written:
     ):
         begin = begin or Position({0: 0, 1: 0})
         log = open_log(str(root), limit, SHUFFLE, MapAttempt(0, attempt), parent, begin)
-        assert isinstance(log, DiskLog)
-        self.log, self.start, self.markers = log, dict(log.kept.start), log.kept.markers
+        assert isinstance(log, DiskInFlightLog)
+        self.log, self.start, self.markers = log, dict(log.recovered.start), log.recovered.markers
         self.gone: dict[int, int] = {}
         self._numbers, self._marks, self._order = dict(begin.blocks), begin.markers, 0
         self._written = threading.Condition()
         log.start(self._step)
 
-    def put(self, partition: int, payload: bytes) -> Block:
+    def put(self, partition: int, payload: bytes) -> SequencedBlock:
         number = self._numbers[partition]
         self._numbers[partition] = number + 1
-        block = Block(self._next(), partition, number, 1, payload, len(payload), crc32c(payload))
+        block = SequencedBlock(self._next(), partition, number, 1, payload, len(payload), crc32c(payload))
         self.log.put(block)
         return block
 
     def mark(self, marker: Barrier | Watermark | EndOfPartition) -> None:
-        self.log.put(Mark(self._next(), self._marks, marker))
+        self.log.put(SequencedMarker(self._next(), self._marks, marker))
         self._marks += 1
 
     def flush(self) -> Position:
@@ -96,17 +96,19 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def kept(parent: str, begin: Position) -> Kept:
-    found = Kept(begin)
+def recovered(parent: str, begin: Position) -> RecoveredLog:
+    found = RecoveredLog(begin)
     found.read(parent)
     return found
 
 
-def entries(found: Kept) -> Found:
+def entries(found: RecoveredLog) -> Found:
     """Blocks with their payloads, and numbers of markers, in order."""
     assert [entry.order for entry in found.entries] == list(range(-len(found.entries), 0))
     return [
-        (entry.partition, entry.number, bytes(entry.loaded().payload)) if isinstance(entry, Block) else entry.number
+        (entry.partition, entry.number, bytes(entry.loaded().payload))
+        if isinstance(entry, SequencedBlock)
+        else entry.number
         for entry in found.entries
     ]
 
@@ -114,14 +116,14 @@ def entries(found: Kept) -> Found:
 @pytest.mark.parametrize(
     "entry",
     [
-        Mark(0, 7, Barrier(3, unaligned=True)),
-        Mark(0, 8, Watermark(-5)),
-        Mark(0, 9, EndOfPartition(2)),
+        SequencedMarker(0, 7, Barrier(3, unaligned=True)),
+        SequencedMarker(0, 8, Watermark(-5)),
+        SequencedMarker(0, 9, EndOfPartition(2)),
         Base("", Position()),
         Base("/some/where", Position({0: 3, 5: 2**40}, 4)),
     ],
 )
-def test_entries_are_decoded_as_they_were_encoded(entry: Mark | Base) -> None:
+def test_entries_are_decoded_as_they_were_encoded(entry: SequencedMarker | Base) -> None:
     assert decode_entry(b"".join(encode_entry(entry))) == entry
 
 
@@ -140,7 +142,7 @@ def test_directories_and_files_of_a_log_are_for_its_user_alone(tmp_path: Path) -
 
 
 def test_block_is_decoded_as_where_it_is() -> None:
-    payload = b"".join(encode_entry(Block(1, 2**31 - 1, 2**40, 2**33, b"payload", 7, 2**32 - 1)))
+    payload = b"".join(encode_entry(SequencedBlock(1, 2**31 - 1, 2**40, 2**33, b"payload", 7, 2**32 - 1)))
     found = decode_entry(payload)
     assert isinstance(found, Stored)
     assert (found.partition, found.number, found.records, found.checksum) == (2**31 - 1, 2**40, 2**33, 2**32 - 1)
@@ -163,7 +165,7 @@ def test_all_before_the_checkpoint_is_found_again_and_nothing_after_it(written: 
     one.put(0, b"later")
     one.mark(Watermark(1))
     one.flush()
-    found = kept(one.log.path, begin)
+    found = recovered(one.log.path, begin)
     assert entries(found) == [(0, 0, b"a"), 0, (1, 0, b""), (0, 1, b"c" * 100_000)]
     assert (found.start, found.markers) == ({0: 0, 1: 0}, 0)
 
@@ -177,9 +179,9 @@ def test_block_is_read_from_its_file_once_it_is_written(written: Open) -> None:
         assert stored is not None
         assert stored.stored
         assert stored.loaded().payload == block.payload
-    unwritten = Block(10**9, 0, 10**6, 1, b"x", 1)
+    unwritten = SequencedBlock(10**9, 0, 10**6, 1, b"x", 1)
     assert one.log.stored(unwritten) is unwritten
-    assert NoLog(Position()).stored(unwritten) is None
+    assert NoInFlightLog(Position()).stored(unwritten) is None
 
 
 def test_logs_go_on_from_each_other_and_nobody_hears_of_those_whose_time_was_over(written: Open) -> None:
@@ -190,15 +192,15 @@ def test_logs_go_on_from_each_other_and_nobody_hears_of_those_whose_time_was_ove
     one.put(0, b"lost with its attempt")
     one.flush()
     two = written(attempt=1, parent=one.log.path, begin=begin)
-    assert entries(two.log.kept) == [(0, 0, b"first"), 0]
+    assert entries(two.log.recovered) == [(0, 0, b"first"), 0]
     two.put(0, b"second")
     two.put(1, b"other")
     one.put(0, b"of one that does not know that it is dead")
     one.flush()
     middle = two.flush()
     three = written(attempt=2, parent=two.log.path, begin=middle)
-    assert entries(three.log.kept) == [(0, 0, b"first"), 0, (0, 1, b"second"), (1, 0, b"other")]
-    again = kept(one.log.path, begin)  # back to the first checkpoint after all
+    assert entries(three.log.recovered) == [(0, 0, b"first"), 0, (0, 1, b"second"), (1, 0, b"other")]
+    again = recovered(one.log.path, begin)  # back to the first checkpoint after all
     assert entries(again) == [(0, 0, b"first"), 0]
 
 
@@ -207,7 +209,7 @@ def test_end_is_not_repeated_and_leaves_no_gap(written: Open) -> None:
     one.mark(Barrier(1))
     one.put(0, b"a")
     one.mark(EndOfPartition(0))
-    found = kept(one.log.path, one.flush())
+    found = recovered(one.log.path, one.flush())
     assert entries(found) == [0, (0, 0, b"a")]
     assert found.markers == 0
 
@@ -220,7 +222,7 @@ def test_what_is_missing_ends_what_can_be_replayed(written: Open) -> None:
     files = sorted(Path(one.log.path).iterdir())
     assert len(files) == 8
     files[4].unlink()  # block 2 of partition 0
-    found = kept(one.log.path, begin)
+    found = recovered(one.log.path, begin)
     numbers = [entry[:2] for entry in entries(found) if not isinstance(entry, int)]
     assert numbers == [(1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]
     assert found.start == {0: 3, 1: 0}
@@ -237,7 +239,7 @@ def test_flipped_bit_is_named_and_what_it_harmed_is_not_replayed(
     data = bytearray(file.read_bytes())
     data[data.index(b"payload 2")] ^= 1
     file.write_bytes(data)
-    found = kept(one.log.path, begin)
+    found = recovered(one.log.path, begin)
     assert (entries(found), found.start) == ([], {0: 5, 1: 0})
     assert str(file) in caplog.text
     assert "damaged" in caplog.text
@@ -257,7 +259,7 @@ def test_log_may_end_anywhere(written: Open, tmp_path: Path) -> None:
         torn = tmp_path / "torn" / str(end)
         torn.mkdir(parents=True)
         (torn / file.name).write_bytes(data[:end] + bytes(min(size, len(data) + 64) - end))
-        whole = [kept(str(torn), Position({0: n, 1: 0})) for n in range(5)]
+        whole = [recovered(str(torn), Position({0: n, 1: 0})) for n in range(5)]
         count = max(n for n in range(5) if len(entries(whole[n])) == n)
         assert entries(whole[count]) == [(0, n, b"payload %d" % n) for n in range(count)]
         lengths.add(count)
@@ -280,7 +282,7 @@ def test_acknowledged_files_are_deleted_with_those_of_the_log_before(written: Op
     eventually(lambda: len(os.listdir(one.log.path)) == 2)
     two.acknowledge({0: 7, 1: 0}, 0, files=1)
     assert not Path(one.log.path).exists()
-    assert [entry[1] for entry in entries(kept(two.log.path, two.flush())) if not isinstance(entry, int)] == [7]
+    assert [entry[1] for entry in entries(recovered(two.log.path, two.flush())) if not isinstance(entry, int)] == [7]
 
 
 def test_oldest_files_go_when_there_is_too_much(written: Open) -> None:
@@ -330,13 +332,13 @@ def test_log_that_was_not_started_touches_nothing(written: Open, tmp_path: Path)
     log = open_log(str(tmp_path), 1 << 20, SHUFFLE, MapAttempt(0, 1), one.log.path, begin)
     log.close()
     log.delete(shuffle=True)
-    assert entries(kept(one.log.path, begin)) == [(0, 0, b"x")]
+    assert entries(recovered(one.log.path, begin)) == [(0, 0, b"x")]
 
 
 def test_log_that_was_closed_before_it_began_writes_nothing(tmp_path: Path) -> None:
     """Its shuffle has ended meanwhile: who would delete it?"""
     log = open_log(str(tmp_path), 1 << 20, SHUFFLE, MapAttempt(0, 0), "", Position({0: 0}))
-    log.put(Block(1, 0, 0, 1, b"x", 1))
+    log.put(SequencedBlock(1, 0, 0, 1, b"x", 1))
     log.close()
     log.start(lambda gone: ({}, 0))
     log.close()
@@ -353,7 +355,7 @@ def test_first_block_may_be_larger_than_a_file_and_its_log_still_goes_on_from_th
     two.log.look()
     last = two.flush()
     assert len(os.listdir(two.log.path)) == 3
-    assert [entry[:2] for entry in entries(kept(two.log.path, last)) if not isinstance(entry, int)] == [
+    assert [entry[:2] for entry in entries(recovered(two.log.path, last)) if not isinstance(entry, int)] == [
         (0, 0),
         (0, 1),
         (1, 0),

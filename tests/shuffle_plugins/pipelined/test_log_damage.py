@@ -16,11 +16,11 @@ import pytest
 from shuffle_api.errors import BlockCorrupt, ShuffleError, StorageFailed
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import Barrier, Position, Watermark
-from shuffle_plugins.pipelined import disk_log
-from shuffle_plugins.pipelined.entries import Block
-from shuffle_plugins.pipelined.kept import Kept
-from shuffle_plugins.pipelined.lane import Lane
-from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_plugins.pipelined import in_flight_log
+from shuffle_plugins.pipelined.entries import SequencedBlock
+from shuffle_plugins.pipelined.payload_file import PayloadRange
+from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.subpartition import Subpartition
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, until, write
 from tests.shuffle_plugins.pipelined.test_disk_log import Written, eventually
 
@@ -62,20 +62,24 @@ class Chain:
         log.mark(Barrier(first))
         self.said.append(marks + 1)
 
-    def kept(self) -> Kept:
-        kept = Kept(self.begin)
+    def kept(self) -> RecoveredLog:
+        kept = RecoveredLog(self.begin)
         kept.read(self.path)
         return kept
 
-    def replayed(self, kept: Kept, position: Position) -> list[Said]:
+    def replayed(self, kept: RecoveredLog, position: Position) -> list[Said]:
         """What a reader at `position` gets. Raises ShuffleError."""
-        lane = Lane(range(2), kept.start, keep=True, markers=kept.markers, begin=self.begin, damage=kept.damage)
+        subpartition = Subpartition(
+            range(2), kept.start, keep=True, markers=kept.markers, begin=self.begin, damage=kept.damage
+        )
         for entry in kept.entries:
-            lane.restore(entry)
-        lane.rewind(position)
+            subpartition.restore(entry)
+        subpartition.rewind(position)
         return [
-            (entry.partition, entry.number, bytes(entry.loaded().payload)) if isinstance(entry, Block) else entry.number
-            for entry in lane.unsent
+            (entry.partition, entry.number, bytes(entry.loaded().payload))
+            if isinstance(entry, SequencedBlock)
+            else entry.number
+            for entry in subpartition.unsent
         ]
 
     def wanted(self, position: Position) -> list[Said]:
@@ -85,7 +89,7 @@ class Chain:
             if (said >= position.markers if isinstance(said, int) else said[1] >= position.blocks[said[0]])
         ]
 
-    def refused(self, kept: Kept) -> list[int]:
+    def refused(self, kept: RecoveredLog) -> list[int]:
         """The positions at which a reader is refused; at all others it gets just what was written."""
         refused = []
         for i, position in enumerate(self.positions):
@@ -102,7 +106,7 @@ class Chain:
 
 @pytest.fixture
 def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
-    monkeypatch.setattr(disk_log, "_SMALLEST_SEGMENT", 512)
+    monkeypatch.setattr(in_flight_log, "_SMALLEST_SEGMENT", 512)
     return Chain(tmp_path)
 
 
@@ -161,7 +165,7 @@ def test_missing_file_is_named(chain: Chain) -> None:
         path.write_bytes(whole)
 
 
-def _refused(chain: Chain, kept: Kept) -> list[int]:
+def _refused(chain: Chain, kept: RecoveredLog) -> list[int]:
     """As `Chain.refused`, but a file that is missing at the beginning may have been deleted as it should be."""
     refused = []
     for i, position in enumerate(chain.positions):
@@ -247,10 +251,10 @@ def test_reader_in_another_process_verifies_the_checksum_that_was_made_at_the_wr
 ) -> None:
     """Whatever the producer does with what it has read from its file."""
 
-    def unverified(place: Place, size: int, checksum: int, block: str) -> bytes:
+    def unverified(place: PayloadRange, size: int, checksum: int, block: str) -> bytes:
         return bytes(size)
 
-    monkeypatch.setattr(Place, "read", unverified)
+    monkeypatch.setattr(PayloadRange, "read", unverified)
     options: dict[str, OptionValue] = {"log_dir": str(tmp_path), "log_bytes": 0, "local": False, "timeout": 120.0}
     with Scene(1, 1, {"guarantee": "at_least_once", **options}) as scene, scene.writer() as writer:
         write(writer, range(100))

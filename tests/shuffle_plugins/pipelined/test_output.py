@@ -16,67 +16,71 @@ from shuffle_api.errors import AttemptSuperseded, DeadlineExceeded, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Guarantee, WriterState
 from shuffle_api.values import ShuffleSpec
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.output import Output
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.pump import pump
+from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import LocalSource
-from shuffle_plugins.pipelined.subscription import Subscription
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.stream_config import StreamConfig
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.exchange import BlockChannel
 from shuffle_transport.pool import BufferPool
 
-Make = Callable[..., Output]
-UNALIGNED = Terms(Guarantee.EXACTLY_ONCE, Alignment.UNALIGNED)
-LATE = Terms(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT)
+Make = Callable[..., ResultPartition]
+UNALIGNED = StreamConfig(Guarantee.EXACTLY_ONCE, Alignment.UNALIGNED)
+LATE = StreamConfig(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT)
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Opens outputs: `make(terms, partitions, memory=...)`."""
+    """Opens outputs: `make(config, partitions, memory=...)`."""
     with ExitStack() as stack:
 
-        def make_output(terms: Terms, partitions: int = 1, *, memory: int = 64 << 20, limit: int = 1 << 20) -> Output:
+        def make_output(
+            config: StreamConfig, partitions: int = 1, *, memory: int = 64 << 20, limit: int = 1 << 20
+        ) -> ResultPartition:
             spec = ShuffleSpec(ShuffleId("output", 0), maps=1, partitions=partitions)
             pool = BufferPool(memory)
-            output = Output(spec, MapAttempt(0, 0), terms, pool=pool, timeout=1.0, limit=limit, log_limit=4 << 20)
+            output = ResultPartition(
+                spec, MapAttempt(0, 0), config, pool=pool, timeout=1.0, limit=limit, log_limit=4 << 20
+            )
             stack.callback(output.fail, StreamBroken("the test is over"))
             return output
 
         yield make_output
 
 
-def put(output: Output, size: int = 100, partition: int = 0) -> None:
+def put(output: ResultPartition, size: int = 100, partition: int = 0) -> None:
     with output.changed:
         output.locked_put(partition, bytes(size), 1)
 
 
-def emit(output: Output, barrier: Barrier) -> None:
+def emit(output: ResultPartition, barrier: Barrier) -> None:
     with output.changed:
         calls = output.locked_emit(barrier)
     for call in calls:
         call()
 
 
-def numbers(taken: tuple[list[Block], list[Mark]]) -> tuple[list[int], list[int]]:
+def numbers(taken: tuple[list[SequencedBlock], list[SequencedMarker]]) -> tuple[list[int], list[int]]:
     """Of the blocks and of the markers."""
     return [block.number for block in taken[0]], [mark.number for mark in taken[1]]
 
 
-def take(subscription: Subscription) -> tuple[list[int], list[int]]:
-    return numbers(subscription.take(1 << 20, 0))
+def take(view: SubpartitionView) -> tuple[list[int], list[int]]:
+    return numbers(view.take(1 << 20, 0))
 
 
 def test_nothing_written_after_an_overtaking_barrier_goes_out_before_it(make: Make) -> None:
     output = make(UNALIGNED)
-    subscription = output.subscribe("reader", 0, range(1), None)
-    urgent: list[Mark] = []
-    subscription.urgent = urgent.append
+    view = output.subscribe("reader", 0, range(1), None)
+    urgent: list[SequencedMarker] = []
+    view.urgent = urgent.append
     put(output)
     with output.changed:
         calls = output.locked_emit(Barrier(1))
     put(output)  # by another thread, before the emitter has come to its calls
-    assert take(subscription) == ([], [0])
-    assert take(subscription) == ([0, 1], [])
+    assert take(view) == ([], [0])
+    assert take(view) == ([0, 1], [])
     for call in calls:
         call()
     assert [mark.number for mark in urgent] == [0]
@@ -84,10 +88,10 @@ def test_nothing_written_after_an_overtaking_barrier_goes_out_before_it(make: Ma
 
 def test_barrier_that_has_overtaken_does_not_capture_again_when_its_time_is_up(make: Make) -> None:
     output = make(LATE)
-    subscription = output.subscribe("reader", 0, range(1), None)
-    subscription.urgent = lambda mark: None
+    view = output.subscribe("reader", 0, range(1), None)
+    view.urgent = lambda mark: None
     put(output)
-    subscription.take(1 << 20, 0)  # it is in the sender's hand
+    view.take(1 << 20, 0)  # it is in the sender's hand
     put(output)
     emit(output, Barrier(1))
     with output.changed:
@@ -99,10 +103,10 @@ def test_barrier_that_has_overtaken_does_not_capture_again_when_its_time_is_up(m
 
 
 def test_log_is_kept_while_memory_suffices_though_not_for_twice_as_much(make: Make) -> None:
-    output = make(Terms(), memory=3 << 20, limit=2 << 20)
-    subscription = output.subscribe("reader", 0, range(1), None)
+    output = make(StreamConfig(), memory=3 << 20, limit=2 << 20)
+    view = output.subscribe("reader", 0, range(1), None)
     put(output, 900 << 10)
-    subscription.take(2 << 20, 0)
+    view.take(2 << 20, 0)
     for _ in range(2):
         with output.changed:
             output.locked_wait_for_room(500 << 10, 0.0)
@@ -128,7 +132,7 @@ def test_state_that_was_handed_out_stays_though_its_barrier_is_sent_again(make: 
 
 
 def test_superseded_reader_that_has_come_to_its_end_consumes_nothing(make: Make) -> None:
-    output = make(Terms())
+    output = make(StreamConfig())
     first = output.subscribe("first", 0, range(1), None)
     put(output)
     with output.changed:
@@ -139,7 +143,7 @@ def test_superseded_reader_that_has_come_to_its_end_consumes_nothing(make: Make)
 
 
 def test_reader_that_is_refused_one_partition_has_taken_none(make: Make) -> None:
-    output = make(Terms(), partitions=2)
+    output = make(StreamConfig(), partitions=2)
     early = output.subscribe("early", 0, range(1), None)
     output.subscribe("late", 2, range(1, 2), None)
     with pytest.raises(AttemptSuperseded):
@@ -149,13 +153,13 @@ def test_reader_that_is_refused_one_partition_has_taken_none(make: Make) -> None
 
 
 def test_log_counts_while_nothing_waits_and_is_given_up_when_memory_is_short(make: Make) -> None:
-    output = make(Terms(), memory=2 << 20)
-    subscription = output.subscribe("reader", 0, range(1), None)
+    output = make(StreamConfig(), memory=2 << 20)
+    view = output.subscribe("reader", 0, range(1), None)
     for _ in range(3):
         with output.changed:
             output.locked_wait_for_room(900 << 10, 0.0)
         put(output, 900 << 10)
-        subscription.take(1 << 20, 0)
+        view.take(1 << 20, 0)
         found = output.statistics()
         assert found.logged_bytes <= found.reserved_bytes <= 2 << 20
     assert found.forgotten_blocks > 0
@@ -163,12 +167,12 @@ def test_log_counts_while_nothing_waits_and_is_given_up_when_memory_is_short(mak
 
 def test_failed_output_keeps_no_data(make: Make) -> None:
     output = make(LATE)
-    subscription = output.subscribe("reader", 0, range(1), None)
+    view = output.subscribe("reader", 0, range(1), None)
     payload = np.zeros(100, np.uint8)
     gone = weakref.ref(payload)
     with output.changed:
         output.locked_put(0, payload.data, 1)
-    subscription.take(100, 0)
+    view.take(100, 0)
     emit(output, Barrier(1, unaligned=True))
     del payload
     output.fail(StreamBroken("it gave up"))
@@ -177,7 +181,7 @@ def test_failed_output_keeps_no_data(make: Make) -> None:
 
 
 def test_queue_may_be_full_again_when_the_slow_reader_has_left(make: Make) -> None:
-    output = make(Terms())
+    output = make(StreamConfig())
     slow = output.subscribe("slow", 0, range(1), None)
     slow.resize(64 << 10)
     assert output.limit == 64 << 10
@@ -190,9 +194,9 @@ def test_queue_may_be_full_again_when_the_slow_reader_has_left(make: Make) -> No
 
 def test_who_waits_for_a_barrier_is_told_when_it_is_out(make: Make) -> None:
     output = make(LATE)
-    subscription = output.subscribe("reader", 0, range(1), None)
+    view = output.subscribe("reader", 0, range(1), None)
     emit(output, Barrier(1))
-    assert take(subscription) == ([], [0])
+    assert take(view) == ([], [0])
     found: list[WriterState | None] = []
 
     def wait() -> None:
@@ -206,7 +210,7 @@ def test_who_waits_for_a_barrier_is_told_when_it_is_out(make: Make) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     assert waiting.wait(30.0)
-    assert take(subscription) == ([], [])
+    assert take(view) == ([], [])
     thread.join()
     assert found[0] is not None
 
@@ -240,12 +244,12 @@ class Silent:
 
 
 def test_reader_may_take_long_over_what_it_has_after_the_end(make: Make) -> None:
-    output = make(Terms())
-    subscription = output.subscribe("reader", 0, range(1), None)
+    output = make(StreamConfig())
+    view = output.subscribe("reader", 0, range(1), None)
     with output.changed:
         output.locked_emit(EndOfPartition(0))
     channel = Silent()
-    pump(subscription, cast(BlockChannel, channel), 0.1)
+    pump(view, cast(BlockChannel, channel), 0.1)
     assert channel.looks == 5
     assert output.consumed
 
@@ -261,9 +265,9 @@ class Prompt(Silent):
 
 
 def test_reader_that_leaves_at_once_with_the_end_has_read_everything(make: Make) -> None:
-    output = make(Terms())
-    subscription = output.subscribe("reader", 0, range(1), None)
+    output = make(StreamConfig())
+    view = output.subscribe("reader", 0, range(1), None)
     with output.changed:
         output.locked_emit(EndOfPartition(0))
-    pump(subscription, cast(BlockChannel, Prompt()), 0.1)
+    pump(view, cast(BlockChannel, Prompt()), 0.1)
     assert output.consumed

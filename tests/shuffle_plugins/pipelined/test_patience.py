@@ -17,18 +17,18 @@ from shuffle_api.streaming import (
     Position,
     Watermark,
 )
-from shuffle_plugins.pipelined import feed as feeds
-from shuffle_plugins.pipelined.directory import Bound
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.inbox import Inbox
+from shuffle_plugins.pipelined import input_receiver as receivers
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.input_gate import InputGate
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_plugins.pipelined.source import Received, Source
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, write
 
 SHUFFLE = ShuffleId("inbox", 0)
-LATE = Terms(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT, alignment_timeout=100.0)
-END = Received([], [], [Mark(0, 0, EndOfPartition(0))], {0: 0})
+LATE = StreamConfig(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT, alignment_timeout=100.0)
+END = Received([], [], [SequencedMarker(0, 0, EndOfPartition(0))], {0: 0})
 
 
 class Scripted(Source):
@@ -58,43 +58,47 @@ class Scripted(Source):
 
 def test_connection_may_come_back_however_long_it_had_been_there(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(feeds, "ServingClock", lambda cap: lambda: clock[0])
-    inbox = Inbox(SHUFFLE, range(1), Terms(), None)
+    monkeypatch.setattr(receivers, "ServingClock", lambda cap: lambda: clock[0])
+    gate = InputGate(SHUFFLE, range(1), StreamConfig(), None)
     sources = [Scripted(clock, breaks=True), Scripted(clock, breaks=True), Scripted(clock, breaks=False)]
-    feed = feeds.Feed(SHUFFLE, inbox.inputs[0], inbox, lambda bound, position: sources.pop(0), Terms(), 30.0)
-    feed.heard(Bound(MapAttempt(0, 0), "there"))
-    feed.start()
+    receiver = receivers.InputReceiver(
+        SHUFFLE, gate.inputs[0], gate, lambda bound, position: sources.pop(0), StreamConfig(), 30.0
+    )
+    receiver.on_event(ProducerLocation(MapAttempt(0, 0), "there"))
+    receiver.start()
     try:
-        while inbox.take(WAIT) is not None:
+        while gate.take(WAIT) is not None:
             pass
     finally:
-        feed.close()
-    assert feed.reconnects == 2
+        receiver.close()
+    assert receiver.reconnects == 2
 
 
-def arrives(inbox: Inbox, map: int, number: int, marker: Marker) -> None:
-    inbox.put(inbox.inputs[map], Scripted([0.0], breaks=False), Received([], [], [Mark(0, number, marker)], {}))
+def arrives(gate: InputGate, map: int, number: int, marker: Marker) -> None:
+    gate.put(
+        gate.inputs[map], Scripted([0.0], breaks=False), Received([], [], [SequencedMarker(0, number, marker)], {})
+    )
 
 
 def test_time_of_an_alignment_ends_with_its_checkpoint() -> None:
-    inbox = Inbox(SHUFFLE, range(2), LATE, None)
-    arrives(inbox, 0, 0, Barrier(1))
-    assert inbox._overtake_at is not None
-    arrives(inbox, 1, 0, Barrier(1))
-    assert inbox.take(WAIT) == Barrier(1)
-    assert isinstance(inbox.take(WAIT), Captured)
-    assert inbox._overtake_at is None
+    gate = InputGate(SHUFFLE, range(2), LATE, None)
+    arrives(gate, 0, 0, Barrier(1))
+    assert gate._overtake_at is not None
+    arrives(gate, 1, 0, Barrier(1))
+    assert gate.take(WAIT) == Barrier(1)
+    assert isinstance(gate.take(WAIT), Captured)
+    assert gate._overtake_at is None
 
 
 def test_input_counts_again_when_its_data_is_handed_out() -> None:
-    inbox = Inbox(SHUFFLE, range(2), Terms(), None)
-    arrives(inbox, 0, 0, Idle())
-    block = Block(0, 0, 0, 1, b"block", 5)
-    inbox.put(inbox.inputs[0], Scripted([0.0], breaks=False), Received([block], [5], [], {}))
-    assert isinstance(inbox.take(WAIT), tuple)
-    arrives(inbox, 1, 0, Watermark(10))
+    gate = InputGate(SHUFFLE, range(2), StreamConfig(), None)
+    arrives(gate, 0, 0, Idle())
+    block = SequencedBlock(0, 0, 0, 1, b"block", 5)
+    gate.put(gate.inputs[0], Scripted([0.0], breaks=False), Received([block], [5], [], {}))
+    assert isinstance(gate.take(WAIT), tuple)
+    arrives(gate, 1, 0, Watermark(10))
     with pytest.raises(DeadlineExceeded):
-        inbox.take(0.0)
+        gate.take(0.0)
 
 
 def test_barrier_before_the_end_overtakes_when_its_time_is_up(scene: Open) -> None:

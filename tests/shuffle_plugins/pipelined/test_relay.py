@@ -13,7 +13,7 @@ from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, S
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.testing import ShufflePluginTests
-from shuffle_plugins.pipelined import PipelinedShuffle, endpoint, reach
+from shuffle_plugins.pipelined import PipelinedShuffle, endpoint, listener
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_party, make_secret
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, write
@@ -55,8 +55,8 @@ def test_task_listens_nowhere(relay: RelayProcess) -> None:
         committed = writer.commit()
         assert records_of(rest(reader)) == data(*range(10))
         assert committed.worker.startswith("relayed-")
-        assert scene.plugin._endpoint._reach.address("x") != scene.handle.endpoint
-        assert not hasattr(scene.plugin._endpoint._reach, "_server")
+        assert scene.plugin._endpoint._listener.address("x") != scene.handle.endpoint
+        assert not hasattr(scene.plugin._endpoint._listener, "_server")
 
 
 def test_reader_without_the_option_dials_out_to_the_relay_too(relay: RelayProcess) -> None:
@@ -113,7 +113,7 @@ def test_stream_goes_on_when_the_relay_was_killed_and_started_again(own_relay: R
 
 
 def test_tasks_may_start_while_the_relay_does(own_relay: RelayProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reach, endpoint):  # a start takes as long as it takes
+    for module in (listener, endpoint):  # a start takes as long as it takes
         monkeypatch.setattr(module, "RELAY_BACK_WITHIN", 2 * WAIT)
     with Scene(1, 1, through(own_relay)) as scene, PipelinedShuffle(through(own_relay, timeout=2 * WAIT)) as task:
         own_relay.strike()  # kill -9, and another start

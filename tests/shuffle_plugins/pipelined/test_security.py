@@ -26,8 +26,8 @@ from shuffle_api.interfaces import OptionValue
 from shuffle_api.testing import ShufflePluginTests
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.pipelined import PipelinedShuffle, PipelinedWriter, wire
-from shuffle_plugins.pipelined.directory import Bound
 from shuffle_plugins.pipelined.endpoint import DIRECTORY, OUTPUT, Endpoint
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_transport import messages
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.credential_files import load_keyring
@@ -258,10 +258,10 @@ def test_application_cannot_use_anothers_directory(run: Run, call: str) -> None:
     )
     with pytest.raises(PermissionDenied):
         ask(run["B"].endpoint, run.keys.for_app("A"), DIRECTORY, b"", message)
-    coordinator = run.plugin._endpoint.coordinator
-    assert coordinator.map_outputs(run["B"].spec.id) == []
-    [place] = coordinator._places[run["B"].spec.id].values()
-    assert place == Bound(MapAttempt(0, 0), run["B"].endpoint)
+    driver_registry = run.plugin._endpoint.driver_registry
+    assert driver_registry.map_outputs(run["B"].spec.id) == []
+    [place] = driver_registry._locations[run["B"].spec.id].values()
+    assert place == ProducerLocation(MapAttempt(0, 0), run["B"].endpoint)
 
 
 Verb = Callable[[Any, Any], object]

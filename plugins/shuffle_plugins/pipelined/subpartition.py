@@ -1,4 +1,4 @@
-"""A lane: what one reader gets of one writer, in one order. Pure; the writer's lock guards it.
+"""A subpartition: what one reader gets of one writer, in one order. Pure; the writer's lock guards it.
 
     spilled    log                        unsent
     [ likewise [ sent, not acknowledged ] [ waits for the reader ]
@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.streaming import EndOfPartition, Position
-from shuffle_plugins.pipelined.entries import Block, Entry, Mark
+from shuffle_plugins.pipelined.entries import Entry, SequencedBlock, SequencedMarker
 
 
-class Lane:
+class Subpartition:
     """The queue of some partitions.
 
     :param partitions: that it carries.
@@ -51,8 +51,8 @@ class Lane:
         self.unsent: deque[Entry] = deque()
         self.log: deque[Entry] = deque()
         self.spilled: deque[Entry] = deque()
-        self.in_hand: list[Block] = []
-        self.marks_in_hand: list[Mark] = []
+        self.in_hand: list[SequencedBlock] = []
+        self.markers_in_hand: list[SequencedMarker] = []
         self.epoch = -1
         self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
         self.forgotten = 0  # blocks dropped from the log before they were acknowledged
@@ -61,24 +61,24 @@ class Lane:
     def put(self, entry: Entry) -> None:
         """Append, behind everything."""
         self.unsent.append(entry)
-        if isinstance(entry, Block):
+        if isinstance(entry, SequencedBlock):
             self.unsent_bytes += entry.size
             self.memory_bytes += 0 if entry.stored else entry.size
 
     def restore(self, entry: Entry) -> None:
         """What a log on disk has kept, in order, before anything is put."""
-        if isinstance(entry, Mark) or entry.partition in self.start:
+        if isinstance(entry, SequencedMarker) or entry.partition in self.start:
             self.spilled.append(entry)
 
-    def take(self, limit: int) -> tuple[list[Block], list[Mark]]:
+    def take(self, limit: int) -> tuple[list[SequencedBlock], list[SequencedMarker]]:
         """What goes out next: blocks of up to `limit` bytes (at least one), and the markers right behind them.
 
         What was taken before is out by now.
         """
-        unsent, blocks, marks, size = self.unsent, list[Block](), list[Mark](), 0
+        unsent, blocks, marks, size = self.unsent, list[SequencedBlock](), list[SequencedMarker](), 0
         while unsent:
             entry = unsent[0]
-            if isinstance(entry, Mark):
+            if isinstance(entry, SequencedMarker):
                 marks.append(entry)
             elif marks or (blocks and size + entry.size > limit):
                 break
@@ -87,7 +87,7 @@ class Lane:
                 size += entry.size
             unsent.popleft()
             # The end is kept whatever was agreed: without it a reader that comes back would wait for ever.
-            if self._keep or (isinstance(entry, Mark) and isinstance(entry.marker, EndOfPartition)):
+            if self._keep or (isinstance(entry, SequencedMarker) and isinstance(entry.marker, EndOfPartition)):
                 self.log.append(entry)
         self.unsent_bytes -= size
         if self._keep:
@@ -96,23 +96,23 @@ class Lane:
             for block in blocks:
                 self.memory_bytes -= block.size
                 self.start[block.partition] = block.number + 1
-        self.in_hand, self.marks_in_hand = blocks, marks
+        self.in_hand, self.markers_in_hand = blocks, marks
         return blocks, marks
 
-    def waits(self, mark: Mark) -> bool:
+    def waits(self, mark: SequencedMarker) -> bool:
         """The marker is not out for certain."""
-        return mark in self.marks_in_hand or mark in self.unsent
+        return mark in self.markers_in_hand or mark in self.unsent
 
-    def overtake(self, mark: Mark) -> list[Block]:
+    def overtake(self, mark: SequencedMarker) -> list[SequencedBlock]:
         """Put a barrier, perhaps a queued one, before all that is not out for certain; returns what it overtakes.
 
         It goes first even if the caller sends it beside the queue: what is put after it must not go out before it.
         Who gets it twice knows it by its number.
         """
         overtaken = list(self.in_hand)
-        if not any(other.number == mark.number for other in self.marks_in_hand):
+        if not any(other.number == mark.number for other in self.markers_in_hand):
             for entry in self.unsent:
-                if isinstance(entry, Block):
+                if isinstance(entry, SequencedBlock):
                     overtaken.append(entry)
                 elif entry.number == mark.number:
                     self.unsent.remove(entry)
@@ -134,14 +134,14 @@ class Lane:
             while self.log and self._behind(self.log[0]):
                 self._drop()
 
-    def shed(self, limit: int, stored: Callable[[Block], Block | None]) -> None:
+    def shed(self, limit: int, stored: Callable[[SequencedBlock], SequencedBlock | None]) -> None:
         """Leave the oldest of the log to the files, until it has at most `limit` bytes in memory.
 
         :param stored: the block with its payload in a file, or itself if that is still to come; None: it has to go.
         """
         while self.log_bytes > limit:
             entry = self.log[0]
-            if isinstance(entry, Mark):
+            if isinstance(entry, SequencedMarker):
                 self.spilled.append(self.log.popleft())
                 continue
             found = stored(entry)
@@ -170,7 +170,7 @@ class Lane:
         entries = self.entries()
         self.clear()
         for entry in entries:
-            if isinstance(entry, Block):
+            if isinstance(entry, SequencedBlock):
                 again = entry.number >= want.blocks.get(entry.partition, 0)
             else:
                 again = entry.number >= want.markers or isinstance(entry.marker, EndOfPartition)
@@ -206,7 +206,7 @@ class Lane:
         """Nobody will read any of it."""
         for queue in (self.spilled, self.log, self.unsent):
             queue.clear()
-        self.in_hand, self.marks_in_hand = [], []
+        self.in_hand, self.markers_in_hand = [], []
         self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
 
     def entries(self) -> list[Entry]:
@@ -214,74 +214,77 @@ class Lane:
         return [*self.spilled, *self.log, *self.unsent]
 
     def _behind(self, entry: Entry) -> bool:
-        if isinstance(entry, Block):
+        if isinstance(entry, SequencedBlock):
             return entry.number < self.start[entry.partition]
         return entry.number < self.markers and not isinstance(entry.marker, EndOfPartition)
 
     def _log(self, entry: Entry) -> None:
         self.log.append(entry)
-        if isinstance(entry, Block):
+        if isinstance(entry, SequencedBlock):
             self.log_bytes += entry.size
             self.memory_bytes += 0 if entry.stored else entry.size
 
     def _drop(self) -> None:
         entry = self.log.popleft()
-        if isinstance(entry, Block):
+        if isinstance(entry, SequencedBlock):
             self.log_bytes -= entry.size
             self.memory_bytes -= 0 if entry.stored else entry.size
 
-    def _forget_spilled(self, gone: Callable[[Block], bool]) -> None:
+    def _forget_spilled(self, gone: Callable[[SequencedBlock], bool]) -> None:
         """Drop the oldest blocks in files, as long as they are gone, and the markers before them."""
         count = 0
         for i, entry in enumerate(self.spilled):
-            if isinstance(entry, Block):
+            if isinstance(entry, SequencedBlock):
                 if not gone(entry):
                     break
                 count = i + 1
         for _ in range(count):
             entry = self.spilled.popleft()
-            if isinstance(entry, Block):
+            if isinstance(entry, SequencedBlock):
                 self._forget(entry)
             else:
                 self.markers = max(self.markers, entry.number + 1)
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: SequencedBlock) -> None:
         self.start[block.partition] = max(self.start[block.partition], block.number + 1)
         self.forgotten += 1
 
 
-def first_blocks(lanes: Iterable[Lane]) -> dict[int, int]:
+def first_blocks(subpartitions: Iterable[Subpartition]) -> dict[int, int]:
     """By partition, the number of the first block that is kept."""
-    return {partition: number for lane in lanes for partition, number in lane.start.items()}
+    return {partition: number for subpartition in subpartitions for partition, number in subpartition.start.items()}
 
 
-def queued_bytes(lanes: Iterable[Lane], partitions: int) -> tuple[int, ...]:
+def queued_bytes(subpartitions: Iterable[Subpartition], partitions: int) -> tuple[int, ...]:
     """By partition, the payload that waits for its reader."""
     sizes = [0] * partitions
-    for lane in lanes:
-        for entry in lane.unsent:
-            if isinstance(entry, Block):
+    for subpartition in subpartitions:
+        for entry in subpartition.unsent:
+            if isinstance(entry, SequencedBlock):
                 sizes[entry.partition] += entry.size
     return tuple(sizes)
 
 
-def split(lanes: Iterable[Lane], partitions: Iterable[int], *, keep: bool) -> Lane:
-    """A lane of `partitions` with all that `lanes` hold for them, in the order written, none of it sent."""
-    lanes = list(lanes)
-    starts = {partition: number for lane in lanes for partition, number in lane.start.items()}
-    begin = {partition: number for lane in lanes for partition, number in lane.acknowledged.items()}
-    lane = Lane(
+def split(subpartitions: Iterable[Subpartition], partitions: Iterable[int], *, keep: bool) -> Subpartition:
+    """A subpartition of `partitions` with all that `subpartitions` hold for them, in the order written, none of it
+    sent."""
+    subpartitions = list(subpartitions)
+    starts = {partition: number for subpartition in subpartitions for partition, number in subpartition.start.items()}
+    begin = {
+        partition: number for subpartition in subpartitions for partition, number in subpartition.acknowledged.items()
+    }
+    subpartition = Subpartition(
         partitions,
         starts,
         keep=keep,
-        markers=min((lane.markers for lane in lanes), default=0),
-        begin=Position(begin, min((lane.first_marker for lane in lanes), default=0)),
-        damage=next((lane.damage for lane in lanes if lane.damage), ""),
+        markers=min((subpartition.markers for subpartition in subpartitions), default=0),
+        begin=Position(begin, min((subpartition.first_marker for subpartition in subpartitions), default=0)),
+        damage=next((subpartition.damage for subpartition in subpartitions if subpartition.damage), ""),
     )
-    lane.epoch = max((each.epoch for each in lanes), default=-1)
-    found = {entry.order: entry for each in lanes for entry in each.entries()}
+    subpartition.epoch = max((each.epoch for each in subpartitions), default=-1)
+    found = {entry.order: entry for each in subpartitions for entry in each.entries()}
     for order in sorted(found):
         entry = found[order]
-        if isinstance(entry, Mark) or entry.partition in lane.start:
-            lane.put(entry)
-    return lane
+        if isinstance(entry, SequencedMarker) or entry.partition in subpartition.start:
+            subpartition.put(entry)
+    return subpartition

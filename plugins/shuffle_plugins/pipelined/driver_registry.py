@@ -24,11 +24,17 @@ from shuffle_api.registry import (
     UnregisterShuffle,
 )
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
-from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed, Watcher
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.producer_registry import (
+    Event,
+    ProducerFailed,
+    ProducerLocation,
+    ShuffleUnregistered,
+    Watcher,
+)
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 
-class Coordinator:
+class DriverRegistry:
     """All shuffles that one driver's process registered. A `Directory`.
 
     :param ended: called with each shuffle that is over, after its tasks were told.
@@ -38,8 +44,8 @@ class Coordinator:
         self._ended = ended
         self._lock = threading.RLock()  # watchers are called within, so that they hear things in order
         self._registry = Registry()
-        self._terms: dict[ShuffleId, Terms] = {}
-        self._places: dict[ShuffleId, dict[int, Bound | Failed]] = defaultdict(dict)
+        self._configs: dict[ShuffleId, StreamConfig] = {}
+        self._locations: dict[ShuffleId, dict[int, ProducerLocation | ProducerFailed]] = defaultdict(dict)
         self._watchers: dict[ShuffleId, list[Watcher]] = defaultdict(list)
 
     def register_app(self, app: str) -> None:
@@ -50,7 +56,7 @@ class Coordinator:
         """The application is over, with all its shuffles."""
         self._apply(UnregisterApp(app))
 
-    def register_shuffle(self, spec: ShuffleSpec, terms: Terms) -> ShuffleSpec:
+    def register_shuffle(self, spec: ShuffleSpec, config: StreamConfig) -> ShuffleSpec:
         """What is registered: `spec`, or with another generation the shuffle that has the number.
 
         :raises ShuffleExists: the number is taken by a shuffle with other properties.
@@ -58,7 +64,7 @@ class Coordinator:
         with self._lock:
             self._apply(RegisterShuffle(spec))
             registered = self._registry.spec(spec.id.current())
-            self._terms.setdefault(registered.id, terms)
+            self._configs.setdefault(registered.id, config)
             return registered
 
     def unregister_shuffle(self, shuffle: ShuffleId) -> None:
@@ -74,15 +80,15 @@ class Coordinator:
 
     # ----------------------------------------------------------------------------------- a Directory
 
-    def terms(self, shuffle: ShuffleId) -> Terms:
+    def config(self, shuffle: ShuffleId) -> StreamConfig:
         with self._lock:
             self._registry.spec(shuffle)
-            return self._terms[shuffle]
+            return self._configs[shuffle]
 
     def bind(self, shuffle: ShuffleId, output: MapAttempt, address: str) -> None:
         with self._lock:
             self._registry.spec(shuffle)
-            present = self._places[shuffle].get(output.map)
+            present = self._locations[shuffle].get(output.map)
             if present is not None and present.output.attempt >= output.attempt:
                 raise AttemptSuperseded(
                     f"{present.output} has been bound already",
@@ -90,13 +96,13 @@ class Coordinator:
                     shuffle=shuffle,
                     output=present.output,
                 )
-            self._tell(shuffle, Bound(output, address))
+            self._tell(shuffle, ProducerLocation(output, address))
 
     def fail(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         with self._lock:
-            present = self._places[shuffle].get(output.map) if shuffle in self._terms else None
-            if present is not None and present.output == output and isinstance(present, Bound):
-                self._tell(shuffle, Failed(output, reason))
+            present = self._locations[shuffle].get(output.map) if shuffle in self._configs else None
+            if present is not None and present.output == output and isinstance(present, ProducerLocation):
+                self._tell(shuffle, ProducerFailed(output, reason))
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         with self._lock:
@@ -113,7 +119,7 @@ class Coordinator:
         with self._lock:
             self._registry.spec(shuffle)
             self._watchers[shuffle].append(watcher)
-            for event in self._places[shuffle].values():
+            for event in self._locations[shuffle].values():
                 watcher(event)
 
     def unwatch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
@@ -124,8 +130,8 @@ class Coordinator:
     # ----------------------------------------------------------------------------------------- within
 
     def _tell(self, shuffle: ShuffleId, event: Event) -> None:
-        if not isinstance(event, Removed):
-            self._places[shuffle][event.output.map] = event
+        if not isinstance(event, ShuffleUnregistered):
+            self._locations[shuffle][event.output.map] = event
         for watcher in list(self._watchers.get(shuffle, ())):
             watcher(event)
 
@@ -135,13 +141,13 @@ class Coordinator:
             for event in self._registry.apply(operation):
                 if isinstance(event, ShuffleRemoved):
                     over.append(event.id)
-                    self._tell(event.id, Removed("it was unregistered"))
-                    for table in (self._terms, self._places, self._watchers):
+                    self._tell(event.id, ShuffleUnregistered("it was unregistered"))
+                    for table in (self._configs, self._locations, self._watchers):
                         table.pop(event.id, None)
         for shuffle in over:
             self._ended(shuffle)
 
 
-def removed_error(shuffle: ShuffleId, event: Removed) -> UnknownShuffle:
+def removed_error(shuffle: ShuffleId, event: ShuffleUnregistered) -> UnknownShuffle:
     """What a task of a shuffle that is gone gets."""
     return UnknownShuffle(f"the shuffle has ended: {event.reason}", shuffle=shuffle)

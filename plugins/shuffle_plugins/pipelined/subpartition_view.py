@@ -11,13 +11,13 @@ from shuffle_api.errors import AttemptSuperseded, BlockCorrupt, ShuffleError, St
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Position
 from shuffle_api.values import ShuffleSpec
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.lane import Lane
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.subpartition import Subpartition
 
 log = logging.getLogger(__name__)
 
 
-class Subscribed(Protocol):
+class SubscribablePartition(Protocol):
     """What a subscription and an endpoint need of a writer's output. Methods `locked_...` want `changed` held.
 
     :ivar changed: the lock, notified when there is room, or data, or an error.
@@ -41,47 +41,47 @@ class Subscribed(Protocol):
     def consumed(self) -> bool:
         """It was committed, and every partition was read to its end."""
 
-    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> SubpartitionView:
         """Begin to read `partitions`. Raises ShuffleError: why that may not be."""
 
     def fail(self, error: ShuffleError) -> None:
         """Readers get `error` from now on; frees everything. Idempotent."""
 
-    def locked_taken(self, lane: Lane) -> None:
-        """Something went out of the lane."""
+    def locked_taken(self, subpartition: Subpartition) -> None:
+        """Something went out of the subpartition."""
 
-    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
+    def locked_acknowledged(self, subpartition: Subpartition, position: Position) -> None:
         """The reader will not ask again for what is before `position`."""
 
     def locked_resize(self) -> None:
         """A reader's window has changed."""
 
-    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
+    def locked_left(self, view: SubpartitionView, *, finished: bool) -> None:
         """A reader has left; with `finished` it has all there was."""
 
 
-class Subscription:
+class SubpartitionView:
     """A reader of some of an output's partitions. One thread takes; any may acknowledge and close.
 
     :ivar urgent: delivers a barrier that overtakes; set once the reader has what it needs for that.
     """
 
-    def __init__(self, output: Subscribed, lane: Lane, reader: str, epoch: int) -> None:
-        self.output, self.lane, self.reader, self.epoch = output, lane, reader, epoch
-        self.urgent: Callable[[Mark], None] | None = None
+    def __init__(self, output: SubscribablePartition, subpartition: Subpartition, reader: str, epoch: int) -> None:
+        self.output, self.subpartition, self.reader, self.epoch = output, subpartition, reader, epoch
+        self.urgent: Callable[[SequencedMarker], None] | None = None
         self.window: int | None = None  # bytes that the reader wants to be on their way at most
         self._gone: ShuffleError | None = None
 
     def position(self) -> Position:
         """Numbers of what comes first: blocks by partition, and the next marker."""
         with self.output.changed:
-            first = {partition: self.output.numbers[partition] for partition in self.lane.start}
-            for entry in reversed(self.lane.unsent):
-                if isinstance(entry, Block):
+            first = {partition: self.output.numbers[partition] for partition in self.subpartition.start}
+            for entry in reversed(self.subpartition.unsent):
+                if isinstance(entry, SequencedBlock):
                     first[entry.partition] = entry.number
-            return Position(first, self.lane.markers)
+            return Position(first, self.subpartition.markers)
 
-    def take(self, limit: int, timeout: float) -> tuple[list[Block], list[Mark]]:
+    def take(self, limit: int, timeout: float) -> tuple[list[SequencedBlock], list[SequencedMarker]]:
         """What comes next, up to `limit` bytes; both empty if nothing comes within `timeout` seconds.
 
         :raises StorageFailed, BlockCorrupt: a block cannot be replayed from its file.
@@ -92,9 +92,9 @@ class Subscription:
                 self.settle()
                 self.output.changed.wait_for(self._something, timeout)
             self.check()
-            blocks, marks = self.lane.take(limit)
+            blocks, marks = self.subpartition.take(limit)
             if blocks or marks:
-                self.output.locked_taken(self.lane)
+                self.output.locked_taken(self.subpartition)
         try:
             return [block.loaded() for block in blocks], marks
         except (StorageFailed, BlockCorrupt) as error:
@@ -104,14 +104,14 @@ class Subscription:
 
     def settle(self) -> None:
         """What was taken last is where it belongs. With the output's lock held."""
-        if self.lane.marks_in_hand:  # somebody may wait until a barrier is out
+        if self.subpartition.markers_in_hand:  # somebody may wait until a barrier is out
             self.output.changed.notify_all()
-        self.lane.in_hand, self.lane.marks_in_hand = [], []
+        self.subpartition.in_hand, self.subpartition.markers_in_hand = [], []
 
     @property
     def at_mark(self) -> bool:
         """A marker comes next, which wants no room. With the output's lock held."""
-        return bool(self.lane.unsent) and isinstance(self.lane.unsent[0], Mark)
+        return bool(self.subpartition.unsent) and isinstance(self.subpartition.unsent[0], SequencedMarker)
 
     def check(self) -> None:
         """
@@ -125,13 +125,13 @@ class Subscription:
     def numbers(self) -> dict[int, int]:
         """By partition, how many blocks there are."""
         with self.output.changed:
-            return {partition: self.output.numbers[partition] for partition in self.lane.start}
+            return {partition: self.output.numbers[partition] for partition in self.subpartition.start}
 
     def acknowledge(self, position: Position) -> None:
         """What is before `position` will not be asked for again."""
         with self.output.changed:
             if self._gone is None:
-                self.output.locked_acknowledged(self.lane, position)
+                self.output.locked_acknowledged(self.subpartition, position)
 
     def resize(self, window: int) -> None:
         """The reader is slow: no more than `window` bytes are to wait for it."""
@@ -154,4 +154,4 @@ class Subscription:
             self.output.locked_left(self, finished=finished)
 
     def _something(self) -> bool:
-        return bool(self.lane.unsent) or self._gone is not None or self.output.error is not None
+        return bool(self.subpartition.unsent) or self._gone is not None or self.output.error is not None

@@ -25,7 +25,7 @@ RELAY_BACK_WITHIN = 10.0
 T = TypeVar("T")
 
 
-class Reach(ABC):
+class TaskListener(ABC):
     """Channels that others open come to a handler."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Reach(ABC):
         """Shut down the connections that came: `close` waits for a peer that does nothing. Never waits."""
 
 
-class OwnPort(Reach):
+class DirectListener(TaskListener):
     """A port of the option `host`, for all applications."""
 
     def __init__(
@@ -90,7 +90,7 @@ class OwnPort(Reach):
             cut_served(self._server.port)
 
 
-class ThroughRelay(Reach):
+class RelayedListener(TaskListener):
     """The worker at the option `relay`, to which this process keeps a stream for each application it takes part in."""
 
     def __init__(
@@ -128,7 +128,7 @@ class ThroughRelay(Reach):
                     timeout=chosen.timeout,
                     keepalive=chosen.keepalive,
                 )
-                self._listeners[app] = patiently(listen, min(RELAY_BACK_WITHIN, chosen.timeout))
+                self._listeners[app] = until_reachable(listen, min(RELAY_BACK_WITHIN, chosen.timeout))
             return self._listeners[app].address
 
     def close(self, reason: ShuffleError | None = None) -> None:
@@ -141,7 +141,7 @@ class ThroughRelay(Reach):
         """Nothing is served at a port: what is open are this process's own calls, which Arrow does not wait for."""
 
 
-def patiently(call: Callable[[], T], seconds: float) -> T:
+def until_reachable(call: Callable[[], T], seconds: float) -> T:
     """What `call` returns; while it finds nobody there, it is repeated for `seconds`.
 
     :raises ShuffleError: what else it raises, or ServerUnreachable to the end.

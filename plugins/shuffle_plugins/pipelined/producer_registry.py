@@ -1,4 +1,5 @@
-"""Where the writers of a shuffle are: what the driver's process keeps and tasks ask. The seam; see `coordinator.py`."""
+"""Where the writers of a shuffle are: what the driver's process keeps and tasks ask. The seam; see
+`driver_registry.py`."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from typing import Protocol, TypeAlias
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ProducerLocation:
     """This attempt of a map is the one that counts, and is read at `address`."""
 
     output: MapAttempt
@@ -20,7 +21,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ProducerFailed:
     """This attempt is gone; another may follow."""
 
     output: MapAttempt
@@ -28,20 +29,20 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class ShuffleUnregistered:
     """The shuffle is no longer registered."""
 
     reason: str
 
 
-Event: TypeAlias = Bound | Failed | Removed
+Event: TypeAlias = ProducerLocation | ProducerFailed | ShuffleUnregistered
 Watcher: TypeAlias = Callable[[Event], None]
 
 
-class Directory(Protocol):
+class ProducerRegistry(Protocol):
     """What tasks ask of the driver's process. Thread-safe; each call has a deadline."""
 
-    def terms(self, shuffle: ShuffleId) -> Terms:
+    def config(self, shuffle: ShuffleId) -> StreamConfig:
         """What was agreed.
 
         :raises UnknownShuffle: it is not registered.

@@ -23,14 +23,14 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Guarantee, Position
-from shuffle_plugins.pipelined.coordinator import removed_error
-from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed
-from shuffle_plugins.pipelined.inbox import Inbox
-from shuffle_plugins.pipelined.input import Input
+from shuffle_plugins.pipelined.driver_registry import removed_error
+from shuffle_plugins.pipelined.input_channel import InputChannel
+from shuffle_plugins.pipelined.input_gate import InputGate
+from shuffle_plugins.pipelined.producer_registry import Event, ProducerFailed, ProducerLocation, ShuffleUnregistered
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 
-Open = Callable[[Bound, Position | None], Source]
+Open = Callable[[ProducerLocation, Position | None], Source]
 """Connects to an attempt, at a position."""
 
 _MAY_PASS = (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded, MapOutputLost)
@@ -40,7 +40,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _LOOK = 0.5  # seconds between looks at the directory's news, or at the clock, while nothing comes
 
 
-class Feed:
+class InputReceiver:
     """Feeds one input until its end.
 
     :param open: connects to where a map's output is.
@@ -48,31 +48,31 @@ class Feed:
     """
 
     def __init__(
-        self, shuffle: ShuffleId, input: Input, inbox: Inbox, open: Open, terms: Terms, timeout: float
+        self, shuffle: ShuffleId, input: InputChannel, gate: InputGate, open: Open, config: StreamConfig, timeout: float
     ) -> None:
-        self._shuffle, self._input, self._inbox, self._open = shuffle, input, inbox, open
-        self._terms, self._timeout = terms, timeout
+        self._shuffle, self._input, self._gate, self._open = shuffle, input, gate, open
+        self._config, self._timeout = config, timeout
         self._clock = ServingClock(LOOK_SHARE * timeout)  # of the time in which the producer may come back
         self._changed = threading.Condition()
-        self._place: Bound | Failed | None = None
-        self._removed: Removed | None = None
-        self._reading: Bound | None = None  # the attempt whose data the input has
+        self._location: ProducerLocation | ProducerFailed | None = None
+        self._removed: ShuffleUnregistered | None = None
+        self._reading: ProducerLocation | None = None  # the attempt whose data the input has
         self._source: Source | None = None
-        self._source_of: Bound | None = None
+        self._source_of: ProducerLocation | None = None
         self._closing = False
         self.reconnects = -1
-        self._thread = StreamThread(f"pipelined-feed-{input.map}", self._feed, inbox.fail)
+        self._thread = StreamThread(f"pipelined-input-{input.map}", self._receive_all, gate.fail)
 
     def start(self) -> None:
         self._thread.start()
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """News of the directory about this map. A source of an attempt that another has replaced is left."""
         with self._changed:
-            if isinstance(event, Removed):
+            if isinstance(event, ShuffleUnregistered):
                 self._removed = event
             else:
-                self._place = event
+                self._location = event
             self._changed.notify_all()
             source = self._source
             stale = not self._counts()
@@ -92,23 +92,23 @@ class Feed:
 
     # ------------------------------------------------------------------------------------ the thread
 
-    def _feed(self) -> None:
+    def _receive_all(self) -> None:
         deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
         reason: ShuffleError | None = None
         while not self._input.ended:
-            place = self._wait_for_place(deadline, reason)
-            if place is None:
+            location = self._wait_for_location(deadline, reason)
+            if location is None:
                 return
             connected = False
             try:
-                self._connect(place)
+                self._connect(location)
                 connected, pause = True, _FIRST_PAUSE
                 self._receive()
             except _MAY_PASS as error:
-                if isinstance(error, AttemptSuperseded) and self._place == place:
+                if isinstance(error, AttemptSuperseded) and self._location == location:
                     raise
                 reason = error
-                self._inbox.left(self._input, error)
+                self._gate.left(self._input, error)
                 if connected:  # however long ago: the time to come back runs from now
                     deadline = self._clock() + self._timeout
             finally:
@@ -116,11 +116,11 @@ class Feed:
             with self._changed:
                 if self._closing:
                     return
-                if not self._input.ended and self._place == place:
+                if not self._input.ended and self._location == location:
                     self._changed.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _wait_for_place(self, deadline: float, reason: ShuffleError | None) -> Bound | None:
+    def _wait_for_location(self, deadline: float, reason: ShuffleError | None) -> ProducerLocation | None:
         """Where the attempt is that counts; None: this reader is closing.
 
         :raises UnknownShuffle: the shuffle has ended.
@@ -130,29 +130,34 @@ class Feed:
             while not self._closing:
                 if self._removed is not None:
                     raise removed_error(self._shuffle, self._removed)
-                place, begun = self._place, self._reading
-                if begun is not None and place != begun and self._terms.guarantee is Guarantee.EXACTLY_ONCE:
-                    raise self._lost(begun, place, reason)
+                location, begun = self._location, self._reading
+                if begun is not None and location != begun and self._config.guarantee is Guarantee.EXACTLY_ONCE:
+                    raise self._lost(begun, location, reason)
                 left = deadline - self._clock()
-                if isinstance(place, Bound) and (left > 0 or reason is None):
-                    return place
+                if isinstance(location, ProducerLocation) and (left > 0 or reason is None):
+                    return location
                 if left <= 0:
-                    raise self._lost(begun, place, reason)
+                    raise self._lost(begun, location, reason)
                 self._changed.wait(min(left, _LOOK))
             return None
 
-    def _lost(self, begun: Bound | None, place: Bound | Failed | None, reason: ShuffleError | None) -> ShuffleError:
-        if begun is None and place is None:
+    def _lost(
+        self,
+        begun: ProducerLocation | None,
+        location: ProducerLocation | ProducerFailed | None,
+        reason: ShuffleError | None,
+    ) -> ShuffleError:
+        if begun is None and location is None:
             return DeadlineExceeded(
                 f"no producer of map {self._input.map} came within {self._timeout:g} s",
                 remedy="start it, or raise option 'timeout'",
                 shuffle=self._shuffle,
             )
-        named = begun or place
+        named = begun or location
         assert named is not None
-        what = place.reason if isinstance(place, Failed) else reason.message if reason is not None else ""
-        if isinstance(place, Bound) and begun is not None and place != begun:
-            what = f"{place.output} has taken its place"
+        what = location.reason if isinstance(location, ProducerFailed) else reason.message if reason is not None else ""
+        if isinstance(location, ProducerLocation) and begun is not None and location != begun:
+            what = f"{location.output} has taken its place"
         where = f" at {begun.address}" if begun is not None else ""
         return StreamBroken(
             f"the producer{where} is lost: {what}",
@@ -161,20 +166,20 @@ class Feed:
             output=named.output,
         )
 
-    def _connect(self, place: Bound) -> None:
-        fresh = self._reading is not None and self._reading != place
+    def _connect(self, location: ProducerLocation) -> None:
+        fresh = self._reading is not None and self._reading != location
         position = None if fresh else self._input.where()
         try:
-            source = self._open(place, position)
+            source = self._open(location, position)
         except InvalidArgument as error:
-            error.output = error.output or place.output
+            error.output = error.output or location.output
             raise
         with self._changed:
-            self._source, self._source_of = source, place
+            self._source, self._source_of = source, location
             if self._closing or not self._counts():
-                raise StreamBroken(f"{place.output} does not count any more")
-        self._inbox.connected(self._input, source, place.output, fresh=fresh)
-        self._reading = place
+                raise StreamBroken(f"{location.output} does not count any more")
+        self._gate.connected(self._input, source, location.output, fresh=fresh)
+        self._reading = location
         self.reconnects += 1
 
     def _receive(self) -> None:
@@ -191,11 +196,13 @@ class Feed:
             with self._changed:
                 if not self._counts():
                     raise StreamBroken("it does not count any more")
-            self._inbox.put(self._input, source, received)
+            self._gate.put(self._input, source, received)
 
     def _counts(self) -> bool:
         """The source is the attempt's that counts, or counted last."""
-        return self._removed is None and (not isinstance(self._place, Bound) or self._place == self._source_of)
+        return self._removed is None and (
+            not isinstance(self._location, ProducerLocation) or self._location == self._source_of
+        )
 
     def _leave(self) -> None:
         """After the end the source stays: acknowledgements go there, and the reader closes it."""

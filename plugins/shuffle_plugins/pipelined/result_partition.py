@@ -15,12 +15,12 @@ from shuffle_api.errors import AttemptSuperseded, Overloaded, ShuffleError, Unkn
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Position, WriterState
 from shuffle_api.values import ShuffleSpec, Totals
-from shuffle_plugins.pipelined.disk_log import InFlightLog, NoLog
-from shuffle_plugins.pipelined.entries import Block, Mark
-from shuffle_plugins.pipelined.lane import Lane, first_blocks, queued_bytes, split
-from shuffle_plugins.pipelined.statistics import WriterStatistics
-from shuffle_plugins.pipelined.subscription import Subscription
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.in_flight_log import InFlightLog, NoInFlightLog
+from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
+from shuffle_plugins.pipelined.stream_config import StreamConfig
+from shuffle_plugins.pipelined.subpartition import Subpartition, first_blocks, queued_bytes, split
+from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
 FIRST_RESERVATION = 1 << 20
@@ -28,7 +28,7 @@ MIN_LIMIT = 64 << 10
 """Bytes that may wait unsent however slow the readers are."""
 
 
-class Output:
+class ResultPartition:
     """A writer's queues. Methods whose names begin with `locked_` want `changed` held.
 
     :param limit: bytes unsent from which on writes wait; a block above it passes when nothing else is unsent.
@@ -42,7 +42,7 @@ class Output:
         self,
         spec: ShuffleSpec,
         attempt: MapAttempt,
-        terms: Terms,
+        config: StreamConfig,
         *,
         pool: BufferPool,
         timeout: float,
@@ -51,7 +51,7 @@ class Output:
         restore: WriterState | None = None,
         disk: InFlightLog | None = None,
     ) -> None:
-        self.spec, self.attempt, self.terms = spec, attempt, terms
+        self.spec, self.attempt, self.config = spec, attempt, config
         self.changed = threading.Condition()
         self.limit = self._most = limit
         self._log_limit = log_limit
@@ -60,19 +60,19 @@ class Output:
         self.numbers = list(restored.numbers)
         self._markers, self._order = restored.markers, 0
         begin = restored.begin
-        self._disk = disk or NoLog(begin)
-        kept = self._disk.kept
-        # Until a reader says which partitions it reads, each has a lane of its own.
+        self._disk = disk or NoInFlightLog(begin)
+        log = self._disk.recovered
+        # Until a reader says which partitions it reads, each has a subpartition of its own.
         self._of = [
-            Lane([p], kept.start, keep=terms.keeps, markers=kept.markers, begin=begin, damage=kept.damage)
+            Subpartition([p], log.start, keep=config.keeps, markers=log.markers, begin=begin, damage=log.damage)
             for p in range(spec.partitions)
         ]
-        for entry in kept.entries:
-            for lane in self._of if isinstance(entry, Mark) else (self._of[entry.partition],):
-                lane.restore(entry)
-        self._lanes = list(self._of)
-        self._subscriptions: dict[Lane, Subscription] = {}
-        self._captures: dict[int, tuple[WriterState, Mark, list[Block]]] = {}
+        for entry in log.entries:
+            for subpartition in self._of if isinstance(entry, SequencedMarker) else (self._of[entry.partition],):
+                subpartition.restore(entry)
+        self._subpartitions = list(self._of)
+        self._subscriptions: dict[Subpartition, SubpartitionView] = {}
+        self._captures: dict[int, tuple[WriterState, SequencedMarker, list[SequencedBlock]]] = {}
         self._settled: set[int] = set()  # checkpoints whose state somebody has, perhaps: it stays as it is
         self._unsent = self._log = self._memory = self._bytes = self._records = self._blocks = self._forgotten = 0
         self._stalled = 0.0
@@ -125,7 +125,7 @@ class Output:
     def locked_emit(self, marker: Marker) -> list[Callable[[], None]]:
         """Append a marker to every queue, or before everything in them. Returns what the caller is to call unlocked."""
         self._check()
-        mark = Mark(self._next_order(), self._markers, marker)
+        mark = SequencedMarker(self._next_order(), self._markers, marker)
         self._markers += 1
         self._disk.put(mark)
         calls: list[Callable[[], None]] = []
@@ -134,10 +134,10 @@ class Output:
             self._captures = {checkpoint: c for checkpoint, c in self._captures.items() if self._waits(c[1])}
             self._settled &= self._captures.keys() - {marker.checkpoint}
             self._captures[marker.checkpoint] = (state, mark, [])
-            if self.terms.overtakes_at_once or marker.unaligned:
-                return self._overtake(marker.checkpoint, self._lanes)
-        for lane in self._lanes:
-            lane.put(mark)
+            if self.config.overtakes_at_once or marker.unaligned:
+                return self._overtake(marker.checkpoint, self._subpartitions)
+        for subpartition in self._subpartitions:
+            subpartition.put(mark)
         if isinstance(marker, EndOfPartition):
             self.committed = True
         self.changed.notify_all()
@@ -148,7 +148,7 @@ class Output:
         calls: list[Callable[[], None]] = []
         for checkpoint, (_, mark, _) in self._captures.items():
             if checkpoint not in self._settled and self._waits(mark):
-                calls += self._overtake(checkpoint, [lane for lane in self._lanes if lane.waits(mark)])
+                calls += self._overtake(checkpoint, [each for each in self._subpartitions if each.waits(mark)])
             self._settled.add(checkpoint)
         return calls
 
@@ -162,7 +162,7 @@ class Output:
         state, mark, blocks = self._captures[checkpoint]
         if not self._disk.holds(mark.order):
             return None
-        late = self.terms.alignment is Alignment.ALIGNED_WITH_TIMEOUT and checkpoint not in self._settled
+        late = self.config.alignment is Alignment.ALIGNED_WITH_TIMEOUT and checkpoint not in self._settled
         if late and self._waits(mark):
             return None
         # A reader that connects again may queue the barrier again: it overtakes nothing any more.
@@ -197,12 +197,12 @@ class Output:
         """Readers and the writer get `error` from now on; frees everything. Idempotent."""
         with self.changed:
             if self.error is None:  # nobody will go on from a log of which all was acknowledged
-                kept = first_blocks(self._lanes)
+                kept = first_blocks(self._subpartitions)
                 self._acknowledged = self.committed and all(kept[p] >= self.numbers[p] for p in kept)
             self.error = self.error or error
-            for lane in self._lanes:
-                lane.clear()
-            self._lanes = []
+            for subpartition in self._subpartitions:
+                subpartition.clear()
+            self._subpartitions = []
             self._captures.clear()
             self._count()
             self._reservation.close()
@@ -211,11 +211,11 @@ class Output:
         if self._acknowledged or isinstance(error, UnknownShuffle):
             self._disk.delete(shuffle=isinstance(error, UnknownShuffle))
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> PipelinedWriterStatistics:
         """Queues, log and back-pressure."""
         with self.changed:
             waits = time.monotonic() - self._stalled_since if self._stalled_since is not None else 0.0
-            return WriterStatistics(
+            return PipelinedWriterStatistics(
                 queued_bytes=self._unsent,
                 queue_limit=self.limit,
                 logged_bytes=self._log,
@@ -224,14 +224,14 @@ class Output:
                 blocks=self._blocks,
                 bytes=self._bytes,
                 records=self._records,
-                forgotten_blocks=sum(lane.forgotten for lane in self._lanes),
+                forgotten_blocks=sum(subpartition.forgotten for subpartition in self._subpartitions),
                 back_pressured_seconds=self._stalled + waits,
-                queued_by_partition=queued_bytes(self._lanes, self.spec.partitions),
+                queued_by_partition=queued_bytes(self._subpartitions, self.spec.partitions),
             )
 
     # ------------------------------------------------------------------------------------- the readers
 
-    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> Subscription:
+    def subscribe(self, reader: str, epoch: int, partitions: range, position: Position | None) -> SubpartitionView:
         """Begin to read `partitions`, from `position`.
 
         :param reader: a name that no other reader has.
@@ -242,31 +242,31 @@ class Output:
         """
         with self.changed:
             self._check()
-            touched = [lane for lane in self._lanes if any(p in partitions for p in lane.start)]
-            for lane in touched:
-                self._check_free(lane, reader, epoch)
-            for lane in touched:
-                if (present := self._subscriptions.pop(lane, None)) is not None:
+            touched = [each for each in self._subpartitions if any(p in partitions for p in each.start)]
+            for subpartition in touched:
+                self._check_free(subpartition, reader, epoch)
+            for subpartition in touched:
+                if (present := self._subscriptions.pop(subpartition, None)) is not None:
                     present.supersede(reader)
             if len(touched) == 1 and list(touched[0].start) == list(partitions):
-                [lane] = touched
+                [subpartition] = touched
             else:
-                lane = self._relane(touched, partitions)
-            lane.rewind(position if self.terms.keeps else None)
-            lane.epoch = epoch
+                subpartition = self._resubscribe(touched, partitions)
+            subpartition.rewind(position if self.config.keeps else None)
+            subpartition.epoch = epoch
             self._count()
-            subscription = self._subscriptions[lane] = Subscription(self, lane, reader, epoch)
+            view = self._subscriptions[subpartition] = SubpartitionView(self, subpartition, reader, epoch)
             self.locked_resize()
-            return subscription
+            return view
 
-    def locked_taken(self, lane: Lane) -> None:
-        """Something went out of the lane."""
-        self._shed(lane)
+    def locked_taken(self, subpartition: Subpartition) -> None:
+        """Something went out of the subpartition."""
+        self._shed(subpartition)
         self._count()
         self.changed.notify_all()
 
-    def locked_acknowledged(self, lane: Lane, position: Position) -> None:
-        lane.acknowledge(position)
+    def locked_acknowledged(self, subpartition: Subpartition, position: Position) -> None:
+        subpartition.acknowledge(position)
         self._disk.look()
         self._count()
 
@@ -278,48 +278,48 @@ class Output:
         self.limit = max(min(self._most, MIN_LIMIT), min(self._most, sum(whole)))
         self.changed.notify_all()
 
-    def locked_left(self, subscription: Subscription, *, finished: bool) -> None:
-        if self._subscriptions.get(subscription.lane) is subscription:
-            del self._subscriptions[subscription.lane]
+    def locked_left(self, view: SubpartitionView, *, finished: bool) -> None:
+        if self._subscriptions.get(view.subpartition) is view:
+            del self._subscriptions[view.subpartition]
             self.locked_resize()
         if finished:
-            self._consumed.update(subscription.lane.start)
+            self._consumed.update(view.subpartition.start)
             if self.consumed and self.error is None:
                 self._reservation.try_resize(0)
         self.changed.notify_all()
 
     # ------------------------------------------------------------------------------------------- within
 
-    def _check_free(self, lane: Lane, reader: str, epoch: int) -> None:
-        present = self._subscriptions.get(lane)
-        if lane.epoch > epoch or (present is not None and lane.epoch == epoch and present.reader != reader):
+    def _check_free(self, subpartition: Subpartition, reader: str, epoch: int) -> None:
+        present, held = self._subscriptions.get(subpartition), subpartition.epoch
+        if held > epoch or (present is not None and held == epoch and present.reader != reader):
             raise AttemptSuperseded(
-                f"reader {present.reader if present else 'that has left'} of attempt {lane.epoch} has this partition",
+                f"reader {present.reader if present else 'that has left'} of attempt {held} has this partition",
                 remedy="a partition has one reader; open the next with a higher attempt",
                 shuffle=self.spec.id,
                 output=self.attempt,
             )
 
-    def _relane(self, touched: list[Lane], partitions: range) -> Lane:
-        keep = self.terms.keeps
-        lane = split(touched, partitions, keep=keep)
+    def _resubscribe(self, touched: list[Subpartition], partitions: range) -> Subpartition:
+        keep = self.config.keeps
+        subpartition = split(touched, partitions, keep=keep)
         rest = sorted(p for old in touched for p in old.start if p not in partitions)
         others = [split(touched, [p], keep=keep) for p in rest]
-        self._lanes = [old for old in self._lanes if old not in touched] + [lane, *others]
-        for new in (lane, *others):
+        self._subpartitions = [old for old in self._subpartitions if old not in touched] + [subpartition, *others]
+        for new in (subpartition, *others):
             for partition in new.start:
                 self._of[partition] = new
-        return lane
+        return subpartition
 
-    def _overtake(self, checkpoint: int, lanes: list[Lane]) -> list[Callable[[], None]]:
+    def _overtake(self, checkpoint: int, subpartitions: list[Subpartition]) -> list[Callable[[], None]]:
         state, mark, blocks = self._captures[checkpoint]
         now = mark._replace(marker=Barrier(checkpoint, unaligned=True))
         calls: list[Callable[[], None]] = []
-        for lane in lanes:
-            subscription = self._subscriptions.get(lane)
-            urgent = subscription.urgent if subscription is not None else None
-            blocks += lane.overtake(now)
-            lane.marks_in_hand = [other for other in lane.marks_in_hand if other.number != mark.number]
+        for subpartition in subpartitions:
+            view = self._subscriptions.get(subpartition)
+            urgent = view.urgent if view is not None else None
+            blocks += subpartition.overtake(now)
+            subpartition.markers_in_hand = [m for m in subpartition.markers_in_hand if m.number != mark.number]
             if urgent is not None:
                 calls.append(lambda urgent=urgent: urgent(now))  # type: ignore[misc]
         self._captures[checkpoint] = (state, now, blocks)
@@ -331,28 +331,29 @@ class Output:
         log = self._disk.path
         return WriterState(checkpoint, self.attempt.map, tuple(self.numbers), self._markers, records, log=log)
 
-    def _waits(self, mark: Mark) -> bool:
-        return any(lane.waits(mark) for lane in self._lanes) and not (
+    def _waits(self, mark: SequencedMarker) -> bool:
+        return any(subpartition.waits(mark) for subpartition in self._subpartitions) and not (
             isinstance(mark.marker, Barrier) and mark.marker.unaligned
         )
 
-    def _shed(self, lane: Lane) -> None:
-        if self.terms.keeps:
-            lane.shed(self._log_limit * len(lane.start) // self.spec.partitions, self._disk.stored)
+    def _shed(self, subpartition: Subpartition) -> None:
+        if self.config.keeps:
+            subpartition.shed(self._log_limit * len(subpartition.start) // self.spec.partitions, self._disk.stored)
 
     def _logged(self, gone: Mapping[int, int]) -> tuple[dict[int, int], int]:
         """The log on disk has written, and is about to delete `gone`; returns what it must keep. By its thread."""
         with self.changed:
-            for lane in self._lanes:
-                lane.forget(gone)
-                self._shed(lane)
+            for subpartition in self._subpartitions:
+                subpartition.forget(gone)
+                self._shed(subpartition)
             self._count()
             self.changed.notify_all()
-            return first_blocks(self._lanes), min((lane.markers for lane in self._lanes), default=0)
+            return first_blocks(self._subpartitions), min((each.markers for each in self._subpartitions), default=0)
 
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
-        block = Block(self._next_order(), partition, number, records, payload, size, self._disk.checksum(payload))
+        order, checksum = self._next_order(), self._disk.checksum(payload)
+        block = SequencedBlock(order, partition, number, records, payload, size, checksum)
         self._of[partition].put(block)
         self._disk.put(block)
         self._unsent += size
@@ -378,22 +379,22 @@ class Output:
             or self._reservation.try_resize(need)
         ):
             return True
-        for lane in self._lanes:  # memory is short: what waits comes before what may have to be replayed
-            lane.shed(0, self._disk.stored)
+        for subpartition in self._subpartitions:  # memory is short: what waits comes before the log
+            subpartition.shed(0, self._disk.stored)
         self._count()
         if self._memory == 0:  # one block passes, whatever its size and however short memory is
             self._reservation.cover(size)
         return self._memory + size <= self._reservation.size
 
     def _count(self) -> None:
-        self._unsent = sum(lane.unsent_bytes for lane in self._lanes)
-        self._log = sum(lane.log_bytes for lane in self._lanes)
-        self._memory = sum(lane.memory_bytes for lane in self._lanes)
+        self._unsent = sum(subpartition.unsent_bytes for subpartition in self._subpartitions)
+        self._log = sum(subpartition.log_bytes for subpartition in self._subpartitions)
+        self._memory = sum(subpartition.memory_bytes for subpartition in self._subpartitions)
 
     def _check(self) -> None:
         if self.error is not None:
             raise self.error
 
     def _readers(self) -> str:
-        names = sorted({subscription.reader for subscription in self._subscriptions.values()})
+        names = sorted({view.reader for view in self._subscriptions.values()})
         return f"reader {', '.join(names)}" if names else "a reader, of which there is none"

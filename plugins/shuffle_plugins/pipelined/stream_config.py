@@ -8,7 +8,7 @@ from shuffle_api.streaming import Alignment, Guarantee
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class StreamConfig:
     """The same for all its writers and readers."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE

@@ -1,4 +1,4 @@
-"""One input of a reader: what came from one map and was not handed out. The inbox's lock guards it."""
+"""One input of a reader: what came from one map and was not handed out. The input gate's lock guards it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import NamedTuple
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, ReaderState
-from shuffle_plugins.pipelined.entries import Block, Mark
+from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.source import Source
 
 
-class Item(NamedTuple):
+class QueuedBlock(NamedTuple):
     """A block, and who is to be told when it was processed.
 
     :ivar numbering: the input's when it came.
     """
 
-    block: Block
+    block: SequencedBlock
     stored: int
     source: Source | None
     numbering: int
 
 
-class Queued(NamedTuple):
+class QueuedMarker(NamedTuple):
     """A marker that waits behind blocks."""
 
-    mark: Mark
+    mark: SequencedMarker
     numbering: int
 
 
-class Marks:
+class MarkerNumbers:
     """Numbers of markers, of which a barrier may come before its turn."""
 
     __slots__ = ("_ahead", "below")
@@ -59,7 +59,7 @@ class Marks:
             self.below += 1
 
 
-class Input:
+class InputChannel:
     """
     :ivar numbering: counts the producers whose numbers are their own. What one of them numbered says nothing about
         where the task stands in the next one's output.
@@ -73,7 +73,7 @@ class Input:
 
     def __init__(self, map: int, restore: ReaderState | None) -> None:
         self.map = map
-        self.items: deque[Item | Queued] = deque()
+        self.items: deque[QueuedBlock | QueuedMarker] = deque()
         self.numbering, self.foreign = 0, -1
         self.source: Source | None = None
         self.attempt: MapAttempt | None = None
@@ -85,23 +85,23 @@ class Input:
         self.received: dict[int, int] = dict(position.blocks) if position is not None else {}
         self.taken = dict(self.received)
         self.origin: dict[int, int] = {}
-        self._marks_in = Marks(position.markers if position is not None else 0)
-        self._marks_passed = Marks(position.markers if position is not None else 0)
+        self._markers_in = MarkerNumbers(position.markers if position is not None else 0)
+        self._markers_passed = MarkerNumbers(position.markers if position is not None else 0)
         self.restored = restore is not None
         for found in restore.blocks if restore is not None else ():
             if found.map == map:
                 self.taken[found.partition] = min(self.taken[found.partition], found.number)
                 size = len(found.payload)
-                block = Block(0, found.partition, found.number, found.records, found.payload, size)
-                self.append(Item(block, 0, None, self.numbering))
+                block = SequencedBlock(0, found.partition, found.number, found.records, found.payload, size)
+                self.append(QueuedBlock(block, 0, None, self.numbering))
 
     def where(self) -> Position | None:
         """What to ask the producer for; None: whatever it has."""
-        return Position(dict(self.received), self._marks_in.below) if self.known else None
+        return Position(dict(self.received), self._markers_in.below) if self.known else None
 
     def position(self) -> Position:
         """What the task has."""
-        return Position(dict(self.taken), self._marks_passed.below)
+        return Position(dict(self.taken), self._markers_passed.below)
 
     def connect(self, source: Source, *, fresh: bool, lossy: bool) -> None:
         """
@@ -118,33 +118,33 @@ class Input:
             )
         if not self.known or fresh:
             # Numbers below what comes first belong to others, or were acknowledged.
-            self._marks_in, self._marks_passed = Marks(first.markers), Marks(first.markers)
+            self._markers_in, self._markers_passed = MarkerNumbers(first.markers), MarkerNumbers(first.markers)
             self.taken, self.origin = dict(first.blocks), dict(first.blocks)
         # A producer that was restored goes on with its own numbers; those before were before the checkpoint.
-        self._marks_in.skip(first.markers)
-        self._marks_passed.skip(first.markers)
+        self._markers_in.skip(first.markers)
+        self._markers_passed.skip(first.markers)
         self.received, self.known, self.source = dict(first.blocks), True, source
 
-    def is_new(self, mark: Mark) -> bool:
+    def is_new(self, mark: SequencedMarker) -> bool:
         """It did not come before. (A barrier that overtook is in the log as well.)"""
-        return self._marks_in.add(mark.number)
+        return self._markers_in.add(mark.number)
 
-    def append(self, item: Item | Queued) -> None:
+    def append(self, item: QueuedBlock | QueuedMarker) -> None:
         self.items.append(item)
-        if isinstance(item, Item):
+        if isinstance(item, QueuedBlock):
             self.held += item.block.size
             self.received[item.block.partition] = item.block.number + 1
 
-    def took(self, item: Item) -> None:
+    def took(self, item: QueuedBlock) -> None:
         """The task has it."""
         if item.numbering == self.numbering:
             self.taken[item.block.partition] = item.block.number + 1
         self.held -= item.block.size
 
-    def passed(self, queued: Queued) -> None:
+    def passed(self, queued: QueuedMarker) -> None:
         """The task has gone past it."""
         if queued.numbering == self.numbering:
-            self._marks_passed.add(queued.mark.number)
+            self._markers_passed.add(queued.mark.number)
 
     def check_end(self, totals: dict[int, int], *, lossy: bool) -> None:
         """
@@ -154,14 +154,14 @@ class Input:
             raise StreamBroken(f"map {self.map} ends with blocks {totals}, received were {self.received}")
         self.ended = True
 
-    def before(self, checkpoint: int) -> tuple[list[Block], bool]:
+    def before(self, checkpoint: int) -> tuple[list[SequencedBlock], bool]:
         """The blocks in the queue before the barrier of `checkpoint`, or before the end; and whether that is there.
 
         Takes the barrier out of the queue.
         """
-        blocks: list[Block] = []
+        blocks: list[SequencedBlock] = []
         for item in self.items:
-            if isinstance(item, Item):
+            if isinstance(item, QueuedBlock):
                 blocks.append(item.block)
             elif isinstance(item.mark.marker, EndOfPartition):
                 return blocks, True

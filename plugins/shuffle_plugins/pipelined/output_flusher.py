@@ -17,7 +17,7 @@ _LEAST = 0.0005  # seconds between looks
 _LONG = 3600.0  # while no writer is open; a new one wakes the task
 
 
-class Ticker:
+class OutputFlusher:
     """
     :param flush_timeout: seconds that a record may wait; 0: writers flush themselves.
     """
@@ -26,7 +26,7 @@ class Ticker:
         self._flush_timeout = flush_timeout
         self._lock = threading.Lock()
         self._writers: WeakKeyDictionary[PipelinedWriter, float | None] = WeakKeyDictionary()
-        self._task = PeriodicTask("pipelined-ticker", self._look, max(flush_timeout, _LEAST))
+        self._task = PeriodicTask("pipelined-flusher", self._look, max(flush_timeout, _LEAST))
 
     def add(self, writer: PipelinedWriter, alignment_timeout: float | None) -> None:
         """Look after a writer until it is closed or has failed.

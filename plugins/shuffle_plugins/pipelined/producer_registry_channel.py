@@ -26,9 +26,15 @@ from shuffle_api.periodic import StreamThread, guarded
 from shuffle_api.streaming import Alignment, Guarantee
 from shuffle_api.values import MapOutput, Totals
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.coordinator import Coordinator
-from shuffle_plugins.pipelined.directory import Bound, Event, Failed, Removed, Watcher
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry
+from shuffle_plugins.pipelined.producer_registry import (
+    Event,
+    ProducerFailed,
+    ProducerLocation,
+    ShuffleUnregistered,
+    Watcher,
+)
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_transport import messages
 from shuffle_transport.exchange import BlockChannel, Control
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -37,7 +43,7 @@ FOREVER = 3600.0
 _LEAVE_WITHIN = 5.0  # seconds for the driver to say goodbye
 
 
-def serve_directory(coordinator: Coordinator, channel: BlockChannel, timeout: float) -> None:
+def serve_producer_registry(driver_registry: DriverRegistry, channel: BlockChannel, timeout: float) -> None:
     """The driver's end, until the task leaves."""
     bound: set[tuple[ShuffleId, MapAttempt]] = set()
     watched: list[tuple[ShuffleId, Watcher]] = []
@@ -51,7 +57,7 @@ def serve_directory(coordinator: Coordinator, channel: BlockChannel, timeout: fl
             try:
                 shuffle = _shuffle(fields)
                 channel.principal.check(shuffle.app)
-                answer = _answer(coordinator, shuffle, fields, bound, watched, news)
+                answer = _answer(driver_registry, shuffle, fields, bound, watched, news)
                 news.put(wire.encode(id=fields.get("id"), answer=answer))
             except ShuffleError as error:
                 text = base64.b64encode(messages.error_message(error).SerializeToString()).decode()
@@ -60,9 +66,9 @@ def serve_directory(coordinator: Coordinator, channel: BlockChannel, timeout: fl
         reason = f"its process is gone: {error.message}"
     finally:
         for shuffle, watcher in watched:
-            coordinator.unwatch(shuffle, watcher)
+            driver_registry.unwatch(shuffle, watcher)
         for shuffle, output in bound:
-            coordinator.fail(shuffle, output, reason)
+            driver_registry.fail(shuffle, output, reason)
         news.put(None)
         writer.join()
 
@@ -97,7 +103,7 @@ def _shuffle(fields: wire.Fields) -> ShuffleId:
 
 
 def _answer(
-    coordinator: Coordinator,
+    driver_registry: DriverRegistry,
     shuffle: ShuffleId,
     fields: wire.Fields,
     bound: set[tuple[ShuffleId, MapAttempt]],
@@ -106,33 +112,33 @@ def _answer(
 ) -> Any:
     call = fields.get("call")
     if call == "terms":
-        terms = coordinator.terms(shuffle)
-        return [terms.guarantee, terms.alignment, terms.alignment_timeout]
+        config = driver_registry.config(shuffle)
+        return [config.guarantee, config.alignment, config.alignment_timeout]
     if call == "watch":
 
         def watcher(event: Event) -> None:
             news.put(wire.encode(news=fields["shuffle"], event=_event_fields(event)))
 
         watched.append((shuffle, watcher))
-        coordinator.watch(shuffle, watcher)
+        driver_registry.watch(shuffle, watcher)
         return None
     output = wire.checked(lambda: MapAttempt(*fields["output"]), fields)
     if call == "bind":
-        coordinator.bind(shuffle, output, str(fields.get("address")))
+        driver_registry.bind(shuffle, output, str(fields.get("address")))
         bound.add((shuffle, output))
     elif call == "fail":
-        coordinator.fail(shuffle, output, str(fields.get("reason")))
+        driver_registry.fail(shuffle, output, str(fields.get("reason")))
         bound.discard((shuffle, output))
     elif call == "commit":
         totals = wire.checked(lambda: Totals(*fields["totals"]), fields)
-        won = coordinator.commit(shuffle, MapOutput(output, str(fields.get("worker")), totals))
+        won = driver_registry.commit(shuffle, MapOutput(output, str(fields.get("worker")), totals))
         return [won.output.map, won.output.attempt, won.worker, _totals_fields(won.totals)]
     else:
         raise InvalidArgument(f"no such call: {call!r}")
     return None
 
 
-class DirectoryChannel:
+class ProducerRegistryChannel:
     """A `Directory` in another process. Close it.
 
     :param channel: to that process, of name "directory".
@@ -154,9 +160,9 @@ class DirectoryChannel:
     def broken(self) -> bool:
         return self._error is not None
 
-    def terms(self, shuffle: ShuffleId) -> Terms:
+    def config(self, shuffle: ShuffleId) -> StreamConfig:
         guarantee, alignment, alignment_timeout = self._call("terms", shuffle)
-        return Terms(Guarantee(guarantee), Alignment(alignment), float(alignment_timeout))
+        return StreamConfig(Guarantee(guarantee), Alignment(alignment), float(alignment_timeout))
 
     def bind(self, shuffle: ShuffleId, output: MapAttempt, address: str) -> None:
         self._call("bind", shuffle, output=[output.map, output.attempt], address=address)
@@ -234,7 +240,7 @@ class DirectoryChannel:
             shuffle = wire.checked(lambda: ShuffleId(*fields["news"]), fields)
             event = wire.checked(lambda: _event(fields["event"]), fields)
             with self._hearing:
-                if isinstance(event, Removed):
+                if isinstance(event, ShuffleUnregistered):
                     self._places.pop(shuffle, None)
                     watchers = self._watchers.pop(shuffle, [])
                 else:
@@ -253,9 +259,9 @@ class DirectoryChannel:
 
 
 def _event_fields(event: Event) -> list[Any]:
-    if isinstance(event, Removed):
+    if isinstance(event, ShuffleUnregistered):
         return ["removed", event.reason]
-    if isinstance(event, Bound):
+    if isinstance(event, ProducerLocation):
         return ["bound", event.output.map, event.output.attempt, event.address]
     return ["failed", event.output.map, event.output.attempt, event.reason]
 
@@ -263,8 +269,8 @@ def _event_fields(event: Event) -> list[Any]:
 def _event(fields: list[Any]) -> Event:
     kind, *rest = fields
     if kind == "removed":
-        return Removed(str(rest[0]))
-    event = Bound if kind == "bound" else Failed
+        return ShuffleUnregistered(str(rest[0]))
+    event = ProducerLocation if kind == "bound" else ProducerFailed
     return event(MapAttempt(rest[0], rest[1]), str(rest[2]))
 
 

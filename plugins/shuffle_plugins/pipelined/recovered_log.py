@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from shuffle_api.streaming import EndOfPartition, Position
-from shuffle_plugins.pipelined.entries import Block, Entry, Mark
+from shuffle_plugins.pipelined.entries import Entry, SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.log_entries import Base, Stored
 from shuffle_plugins.pipelined.log_files import Gap, Row, Rows, Segment, read_logs
-from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_plugins.pipelined.payload_file import PayloadRange
 
 
-class Kept:
+class RecoveredLog:
     """What logs on disk still have of what was written before `begin`; no gap, and nothing of others' in it.
 
     :ivar entries: blocks and markers in order; their `order` is below zero.
@@ -24,7 +24,7 @@ class Kept:
         self.entries: list[Entry] = []
         self.start, self.markers = dict(begin.blocks), begin.markers
         self.segments: list[Segment] = []
-        self.places: dict[tuple[int, int], Place] = {}
+        self.places: dict[tuple[int, int], PayloadRange] = {}
         self.damage = ""
 
     def read(self, parent: str) -> None:
@@ -52,15 +52,15 @@ class Kept:
             self.damage = self.damage or gap.why
         return markers
 
-    def _take(self, row: Row, entry: Stored | Mark, blocked: set[int]) -> None:
-        if isinstance(entry, Mark):
+    def _take(self, row: Row, entry: Stored | SequencedMarker, blocked: set[int]) -> None:
+        if isinstance(entry, SequencedMarker):
             self._mark(entry)
         elif entry.number == self.start[entry.partition] - 1 and entry.partition not in blocked:
             self._block(row, entry)
         else:
             blocked.add(entry.partition)
 
-    def _mark(self, mark: Mark) -> None:
+    def _mark(self, mark: SequencedMarker) -> None:
         if mark.number == self.markers - 1:
             self.markers -= 1
             if not isinstance(mark.marker, EndOfPartition):  # whoever goes on says that again
@@ -68,9 +68,9 @@ class Kept:
 
     def _block(self, row: Row, entry: Stored) -> None:
         self.start[entry.partition] -= 1
-        place = self.places[entry.partition, entry.number] = Place(row.segment.file, row.offset + entry.skip)
+        place = self.places[entry.partition, entry.number] = PayloadRange(row.segment.file, row.offset + entry.skip)
         self.entries.append(
-            Block(0, entry.partition, entry.number, entry.records, b"", entry.size, entry.checksum, place)
+            SequencedBlock(0, entry.partition, entry.number, entry.records, b"", entry.size, entry.checksum, place)
         )
 
 
@@ -80,7 +80,7 @@ def _before_gaps(rows: Rows) -> list[Position]:
     for row in rows:
         if isinstance(row, Gap):
             positions.append(Position(dict(blocks), markers))
-        elif isinstance(row.entry, Mark):
+        elif isinstance(row.entry, SequencedMarker):
             markers = row.entry.number + 1
         else:
             blocks[row.entry.partition] = row.entry.number + 1

@@ -26,11 +26,11 @@ from shuffle_api.errors import ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Position
-from shuffle_plugins.pipelined.entries import Block, Entry
-from shuffle_plugins.pipelined.kept import Kept
+from shuffle_plugins.pipelined.entries import Entry, SequencedBlock
 from shuffle_plugins.pipelined.log_entries import Base, encode_entry
 from shuffle_plugins.pipelined.log_files import Segment
-from shuffle_plugins.pipelined.payload_file import Place
+from shuffle_plugins.pipelined.payload_file import PayloadRange
+from shuffle_plugins.pipelined.recovered_log import RecoveredLog
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
 from shuffle_transport.private_directory import make_private
@@ -49,13 +49,13 @@ Step: TypeAlias = Callable[[Mapping[int, int]], tuple[Mapping[int, int], int]]
 not acknowledged: the first block by partition, and the first marker."""
 
 
-class NoLog:
+class NoInFlightLog:
     """The log of a writer that has none on disk: what leaves its memory is gone."""
 
     path, pending, size = "", 0, 0
 
     def __init__(self, begin: Position) -> None:
-        self.kept = Kept(begin)
+        self.recovered = RecoveredLog(begin)
 
     def start(self, step: Step) -> None: ...
     def put(self, entry: Entry) -> None: ...
@@ -69,21 +69,21 @@ class NoLog:
     def holds(self, order: int) -> bool:
         return True
 
-    def stored(self, block: Block) -> Block | None:
+    def stored(self, block: SequencedBlock) -> SequencedBlock | None:
         return None
 
 
-class DiskLog:
+class DiskInFlightLog:
     """
     :param directory: of this log alone; made when it is started.
     :param limit: bytes; the oldest segments are deleted above it.
     :param base: what it goes on from.
-    :param kept: what there is of that.
+    :param recovered: what there is of that.
     :ivar path: where it is, for whoever goes on from it.
     """
 
-    def __init__(self, directory: Path, limit: int, base: Base, kept: Kept) -> None:
-        self.path, self.kept = str(directory), kept
+    def __init__(self, directory: Path, limit: int, base: Base, recovered: RecoveredLog) -> None:
+        self.path, self.recovered = str(directory), recovered
         self._directory, self._limit = directory, limit
         self._segment_bytes = max(_SMALLEST_SEGMENT, limit // SEGMENTS)
         self._base = base
@@ -92,8 +92,8 @@ class DiskLog:
         self._pending = 0
         self._written = 0  # the order of the last entry that is in a file
         self._lsn = 0
-        self._segments = list(kept.segments)
-        self._places = dict(kept.places)  # of blocks that are in files
+        self._segments = list(recovered.segments)
+        self._places = dict(recovered.places)  # of blocks that are in files
         self._error: StorageFailed | None = None
         self._urgent = self._closing = False
         self._thread: threading.Thread | None = None
@@ -122,7 +122,7 @@ class DiskLog:
             if self._error is not None or self._closing:
                 return
             self._queue.append(entry)
-            self._pending += entry.size if isinstance(entry, Block) else 0
+            self._pending += entry.size if isinstance(entry, SequencedBlock) else 0
             if len(self._queue) == 1 or self._pending >= GATHER_BYTES:
                 self._changed.notify_all()
 
@@ -150,7 +150,7 @@ class DiskLog:
             self._changed.notify_all()
             return False
 
-    def stored(self, block: Block) -> Block | None:
+    def stored(self, block: SequencedBlock) -> SequencedBlock | None:
         """The block with its payload in the file; the block itself if it is not written yet; None: not any more."""
         with self._changed:
             place = self._places.get((block.partition, block.number))
@@ -193,7 +193,7 @@ class DiskLog:
             with self._changed:
                 if entries and self._error is None:
                     self._written = entries[-1].order
-                self._pending -= sum(entry.size for entry in entries if isinstance(entry, Block))
+                self._pending -= sum(entry.size for entry in entries if isinstance(entry, SequencedBlock))
             start, markers = step(self._excess())
             self._delete(start, markers)
 
@@ -235,8 +235,8 @@ class DiskLog:
         with self._changed:
             for entry, end in at:
                 segment.contains(entry)
-                if isinstance(entry, Block):
-                    self._places[entry.partition, entry.number] = Place(segment.file, end - 1 - entry.size)
+                if isinstance(entry, SequencedBlock):
+                    self._places[entry.partition, entry.number] = PayloadRange(segment.file, end - 1 - entry.size)
 
     def _roll(self, least: int) -> Segment:
         size = max(self._segment_bytes, FILE_SIZE + FRAME_SIZE + least)
@@ -285,7 +285,7 @@ class DiskLog:
             segment.remove()
 
 
-InFlightLog: TypeAlias = DiskLog | NoLog
+InFlightLog: TypeAlias = DiskInFlightLog | NoInFlightLog
 
 
 def open_log(
@@ -296,13 +296,13 @@ def open_log(
     :param parent: the path of the log that it goes on from, at `begin`.
     """
     if not root:
-        return NoLog(begin)
-    kept = Kept(begin)
+        return NoInFlightLog(begin)
+    recovered = RecoveredLog(begin)
     if parent:
-        kept.read(parent)
+        recovered.read(parent)
     name = f"{attempt.map}-{attempt.attempt}-{uuid.uuid4().hex[:8]}"
     directory = _directory_of(root, shuffle) / name
-    return DiskLog(directory, limit, Base(parent, begin), kept)
+    return DiskInFlightLog(directory, limit, Base(parent, begin), recovered)
 
 
 def delete_logs(root: str, shuffle: ShuffleId) -> None:

@@ -21,7 +21,7 @@ _CHANGE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Debloater:
+class BufferDebloater:
     """One reader's window.
 
     :ivar target: seconds in which a window is to be processed.
@@ -36,7 +36,7 @@ class Debloater:
     window: int
     throughput: float = 0.0
 
-    def measured(self, size: int, busy: float) -> Debloater:
+    def measured(self, size: int, busy: float) -> BufferDebloater:
         """After `busy` seconds of work on `size` bytes. Without work nothing is known and nothing changes."""
         if size <= 0 or busy <= 0:
             return self

@@ -23,37 +23,39 @@ from shuffle_api.streaming import (
     Watermark,
     Watermarks,
 )
-from shuffle_plugins.pipelined.cut import Cut
-from shuffle_plugins.pipelined.entries import Mark
-from shuffle_plugins.pipelined.input import Input, Item, Queued
+from shuffle_plugins.pipelined.barrier_handler import CheckpointBarrierHandler
+from shuffle_plugins.pipelined.entries import SequencedMarker
+from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock, QueuedMarker
 from shuffle_plugins.pipelined.source import Received, Source
-from shuffle_plugins.pipelined.terms import Terms
+from shuffle_plugins.pipelined.stream_config import StreamConfig
 
-News: TypeAlias = Barrier | Captured | Watermark | EndOfPartition
+GateEvent: TypeAlias = Barrier | Captured | Watermark | EndOfPartition
 
 
-class Inbox:
+class InputGate:
     """The inputs of one reader, by map.
 
     :param restore: the checkpoint to go on from.
     :ivar starved: seconds that the task waited.
     """
 
-    def __init__(self, shuffle: ShuffleId, maps: range, terms: Terms, restore: ReaderState | None) -> None:
+    def __init__(self, shuffle: ShuffleId, maps: range, config: StreamConfig, restore: ReaderState | None) -> None:
         self.changed = threading.Condition()
-        self.inputs = {map: Input(map, restore) for map in maps}
+        self.inputs = {map: InputChannel(map, restore) for map in maps}
         self.starved = 0.0
-        self._shuffle, self._terms = shuffle, terms
-        self._cut = Cut(self.inputs, terms, restore.checkpoint if restore is not None else -1)
+        self._shuffle, self._config = shuffle, config
+        self._barriers = CheckpointBarrierHandler(
+            self.inputs, config, restore.checkpoint if restore is not None else -1
+        )
         self._watermarks = Watermarks(maps)
-        self._news: deque[News] = deque()
-        self._ready: deque[Input] = deque(each for each in self.inputs.values() if each.items)
+        self._events: deque[GateEvent] = deque()
+        self._ready: deque[InputChannel] = deque(each for each in self.inputs.values() if each.items)
         self._overtake_at: float | None = None
         self._error: ShuffleError | None = None
 
     # -------------------------------------------------------------------------- the threads that receive
 
-    def connected(self, input: Input, source: Source, output: MapAttempt, *, fresh: bool) -> None:
+    def connected(self, input: InputChannel, source: Source, output: MapAttempt, *, fresh: bool) -> None:
         """`source` is where `input` comes from now, attempt `output`; `fresh`: its numbers are its own.
 
         :raises InvalidArgument: it does not begin where the input stands, and that matters.
@@ -61,23 +63,23 @@ class Inbox:
         with self.changed:
             input.attempt, input.gone = output, None
             if fresh:
-                input.foreign = self._cut.checkpoint
-            input.connect(source, fresh=fresh, lossy=not self._terms.keeps)
+                input.foreign = self._barriers.checkpoint
+            input.connect(source, fresh=fresh, lossy=not self._config.keeps)
 
-    def left(self, input: Input, why: ShuffleError) -> None:
+    def left(self, input: InputChannel, why: ShuffleError) -> None:
         """The producer of `input` is gone; another may come."""
         with self.changed:
             input.gone = why
 
-    def put(self, input: Input, source: Source, received: Received) -> None:
+    def put(self, input: InputChannel, source: Source, received: Received) -> None:
         """Take in what came.
 
         :raises StreamBroken: it is the end, and blocks are missing.
         """
         with self.changed:
             for block, stored in zip(received.blocks, received.stored, strict=True):
-                self._cut.block(input, block)
-                self._append(input, Item(block, stored, source, input.numbering))
+                self._barriers.block(input, block)
+                self._append(input, QueuedBlock(block, stored, source, input.numbering))
             for mark in received.marks:
                 # A reader may have been restored from a checkpoint after the end, which it has to be told again.
                 if input.is_new(mark) or (isinstance(mark.marker, EndOfPartition) and not input.ended):
@@ -96,7 +98,7 @@ class Inbox:
 
     # --------------------------------------------------------------------------------------- the task
 
-    def take(self, timeout: float) -> tuple[Input, Item] | News | None:
+    def take(self, timeout: float) -> tuple[InputChannel, QueuedBlock] | GateEvent | None:
         """A block, or what there is to say; None: all inputs have ended.
 
         :raises DeadlineExceeded: nothing came in time.
@@ -108,10 +110,10 @@ class Inbox:
                 if self._error is not None:
                     raise self._error
                 self._check_alignment()
-                found = self._news.popleft() if self._news else self._next()
+                found = self._events.popleft() if self._events else self._next()
                 if found is not None:
                     return found
-                if self._news:
+                if self._events:
                     continue
                 if all(each.over for each in self.inputs.values()):
                     return None
@@ -146,23 +148,23 @@ class Inbox:
     def blocked(self) -> tuple[int, ...]:
         """Maps that wait for the barriers of the others."""
         with self.changed:
-            return tuple(map for map in self.inputs if map in self._cut.blocked)
+            return tuple(map for map in self.inputs if map in self._barriers.blocked)
 
     # ------------------------------------------------------------------------- within, with the lock held
 
-    def _next(self) -> tuple[Input, Item] | None:
+    def _next(self) -> tuple[InputChannel, QueuedBlock] | None:
         """The next block, one input after the other; markers on the way are dealt with, until there is news."""
         waiting = 0
-        while waiting < len(self._ready) and not self._news:
+        while waiting < len(self._ready) and not self._events:
             input = self._ready.popleft()
-            if input.map in self._cut.blocked:
+            if input.map in self._barriers.blocked:
                 self._ready.append(input)
                 waiting += 1
                 continue
             item = input.items.popleft()
             if input.items:
                 self._ready.append(input)
-            if isinstance(item, Item):
+            if isinstance(item, QueuedBlock):
                 input.took(item)
                 self._watermarks.active(input.map)
                 return input, item
@@ -182,65 +184,65 @@ class Inbox:
         self.changed.wait((deadline if self._overtake_at is None else min(deadline, self._overtake_at)) - began)
         self.starved += time.monotonic() - began
 
-    def _append(self, input: Input, item: Item | Queued) -> None:
+    def _append(self, input: InputChannel, item: QueuedBlock | QueuedMarker) -> None:
         if not input.items:
             self._ready.append(input)
         input.append(item)
 
-    def _arrived(self, input: Input, mark: Mark, totals: dict[int, int]) -> None:
+    def _arrived(self, input: InputChannel, mark: SequencedMarker, totals: dict[int, int]) -> None:
         marker = mark.marker
         if isinstance(marker, EndOfPartition):
-            input.check_end(totals, lossy=not self._terms.keeps)
-            self._append(input, Queued(mark, input.numbering))
-            self._tell(self._cut.end_arrived(input))
+            input.check_end(totals, lossy=not self._config.keeps)
+            self._append(input, QueuedMarker(mark, input.numbering))
+            self._publish(self._barriers.end_arrived(input))
             return
-        self._append(input, Queued(mark, input.numbering))
+        self._append(input, QueuedMarker(mark, input.numbering))
         if isinstance(marker, Barrier):
-            if self._cut.overtakes(marker):
-                self._tell(self._cut.arrived(input, marker.checkpoint))
+            if self._barriers.overtakes(marker):
+                self._publish(self._barriers.arrived(input, marker.checkpoint))
                 self._tidy()
-            elif self._terms.overtakes_late and self._overtake_at is None:
-                self._overtake_at = time.monotonic() + self._terms.alignment_timeout
+            elif self._config.overtakes_late and self._overtake_at is None:
+                self._overtake_at = time.monotonic() + self._config.alignment_timeout
 
     def _check_alignment(self) -> None:
         """Barriers that have been aligned for too long overtake."""
         if self._overtake_at is None or time.monotonic() < self._overtake_at:
             return
         self._overtake_at = None
-        checkpoint = self._cut.waiting(self._queued_barriers())
-        if checkpoint is not None and not self._cut.overtaking:
-            self._tell(self._cut.overtake(checkpoint))
+        checkpoint = self._barriers.waiting(self._queued_barriers())
+        if checkpoint is not None and not self._barriers.overtaking:
+            self._publish(self._barriers.overtake(checkpoint))
             self._tidy()
 
-    def _tell(self, news: Iterable[Barrier | Captured]) -> None:
-        for each in news:
-            self._news.append(each)
+    def _publish(self, events: Iterable[Barrier | Captured]) -> None:
+        for each in events:
+            self._events.append(each)
             if isinstance(each, Captured):  # its time is over; that of the next begins
                 self._overtake_at = None
-                if self._terms.overtakes_late and self._cut.waiting(self._queued_barriers()) is not None:
-                    self._overtake_at = time.monotonic() + self._terms.alignment_timeout
+                if self._config.overtakes_late and self._barriers.waiting(self._queued_barriers()) is not None:
+                    self._overtake_at = time.monotonic() + self._config.alignment_timeout
 
     def _queued_barriers(self) -> Iterable[int]:
         for input in self.inputs.values():
             for item in input.items:
-                if isinstance(item, Queued) and isinstance(item.mark.marker, Barrier):
+                if isinstance(item, QueuedMarker) and isinstance(item.mark.marker, Barrier):
                     yield item.mark.marker.checkpoint
 
     def _tidy(self) -> None:
         """Barriers were taken out of queues."""
         self._ready = deque(input for input in self._ready if input.items)
 
-    def _reached(self, input: Input, queued: Queued) -> None:
+    def _reached(self, input: InputChannel, queued: QueuedMarker) -> None:
         """A marker is at the head of its input."""
         marker = queued.mark.marker
         input.passed(queued)
         if isinstance(marker, Barrier):
-            self._tell(self._cut.reached(input, marker.checkpoint))
+            self._publish(self._barriers.reached(input, marker.checkpoint))
         elif isinstance(marker, EndOfPartition):
             input.over = True
-            self._tell(self._cut.ended(input))
+            self._publish(self._barriers.ended(input))
             self._risen(self._watermarks.ended(input.map))
-            self._news.append(EndOfPartition(input.map))
+            self._events.append(EndOfPartition(input.map))
         elif isinstance(marker, Watermark):
             self._risen(self._watermarks.advance(input.map, marker.time))
         elif isinstance(marker, Idle):
@@ -248,4 +250,4 @@ class Inbox:
 
     def _risen(self, time: int | None) -> None:
         if time is not None:
-            self._news.append(Watermark(time))
+            self._events.append(Watermark(time))
