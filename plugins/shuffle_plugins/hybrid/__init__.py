@@ -2,7 +2,7 @@
 
 from shuffle_plugins.hybrid.plugin import HybridShuffle
 from shuffle_plugins.hybrid.reader import HybridReader
-from shuffle_plugins.hybrid.statistics import ReaderStatistics, WriterStatistics
+from shuffle_plugins.hybrid.statistics import HybridReaderStatistics, HybridWriterStatistics
 from shuffle_plugins.hybrid.writer import HybridWriter
 
-__all__ = ["HybridReader", "HybridShuffle", "HybridWriter", "ReaderStatistics", "WriterStatistics"]
+__all__ = ["HybridReader", "HybridShuffle", "HybridWriter", "HybridReaderStatistics", "HybridWriterStatistics"]

@@ -25,13 +25,13 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
 from shuffle_api.options import parse_options
 from shuffle_api.values import HYBRID, ShuffleHandle, ShuffleSpec
+from shuffle_plugins.hybrid.driver_locations import DriverLocations
 from shuffle_plugins.hybrid.handle import NAME, split_handle
-from shuffle_plugins.hybrid.keeper import Keeper
-from shuffle_plugins.hybrid.lanes import Lanes
 from shuffle_plugins.hybrid.master import HybridMaster
 from shuffle_plugins.hybrid.options import HybridOptions
-from shuffle_plugins.hybrid.places import DriverPlaces
+from shuffle_plugins.hybrid.output_flusher import HybridOutputFlusher
 from shuffle_plugins.hybrid.reader import HybridReader
+from shuffle_plugins.hybrid.result_partition import HybridResultPartition
 from shuffle_plugins.hybrid.writer import HybridWriter
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.endpoint import Endpoint
@@ -62,7 +62,7 @@ class HybridShuffle(ShufflePlugin):
         self._options = chosen = parse_options(HybridOptions, options, os.environ)
         self._store = RemoteShuffle(chosen.store())
         self._live = Endpoint(chosen.live())
-        self._keeper = Keeper(min(chosen.flush_timeout, chosen.wait / 4))
+        self._flusher = HybridOutputFlusher(min(chosen.flush_timeout, chosen.wait / 4))
         self._lock = threading.Lock()
         self._users: weakref.WeakSet[HybridMaster | HybridWriter | HybridReader] = weakref.WeakSet()
         self._closed = False
@@ -83,25 +83,25 @@ class HybridShuffle(ShufflePlugin):
         stored, driver = split_handle(handle)
         spec = handle.spec
         spec.check_map(attempt.map)
-        subpartitions = self._offer(spec, attempt, driver)
+        result_partition = self._offer(spec, attempt, driver)
         try:
             store = self._store.writer(
-                stored, attempt, on_block=subpartitions.offer if subpartitions is not None else None
+                stored, attempt, on_block=result_partition.offer if result_partition is not None else None
             )
         except BaseException as error:
-            if subpartitions is not None:
-                self._live.remove(subpartitions, InvalidArgument(f"the writer could not be opened: {error}"))
+            if result_partition is not None:
+                self._live.remove(result_partition, InvalidArgument(f"the writer could not be opened: {error}"))
             raise
 
         def leave(error: ShuffleError) -> None:
-            if subpartitions is not None:
-                self._live.remove(subpartitions, error)
+            if result_partition is not None:
+                self._live.remove(result_partition, error)
                 self._live.registry(driver, spec.id.app).fail(spec.id, attempt, error.message)
 
-        writer = self._track(HybridWriter(spec, attempt, store, subpartitions, leave, self._options.flush_timeout))
-        if subpartitions is not None:
+        writer = self._track(HybridWriter(spec, attempt, store, result_partition, leave, self._options.flush_timeout))
+        if result_partition is not None:
             over = MapOutputLost("it is no longer offered", remedy="read it from the store", output=attempt)
-            self._keeper.add(subpartitions, writer, partial(self._live.remove, subpartitions, over))
+            self._flusher.add(result_partition, writer, partial(self._live.remove, result_partition, over))
         return writer
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> HybridReader:
@@ -112,12 +112,12 @@ class HybridShuffle(ShufflePlugin):
         wanted = spec.check_ranges(partitions, maps)
         name = uuid.uuid4().hex
 
-        def connect(bound: ProducerLocation) -> Source:
-            return self._live.connect(spec.id, bound, name, 0, partitions, None)
+        def connect(location: ProducerLocation) -> Source:
+            return self._live.connect(spec.id, location, name, 0, partitions, None)
 
         store = self._store.reader(stored, partitions, wanted)
-        places = DriverPlaces(self._live, driver, spec.id)
-        return self._track(HybridReader(spec, partitions, wanted, store, places, connect, self._options.timeout))
+        locations = DriverLocations(self._live, driver, spec.id)
+        return self._track(HybridReader(spec, partitions, wanted, store, locations, connect, self._options.timeout))
 
     def watch(self, handle: ShuffleHandle) -> LossWatch:
         """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""
@@ -138,24 +138,26 @@ class HybridShuffle(ShufflePlugin):
         users.sort(key=lambda user: isinstance(user, HybridMaster))  # masters last: the others still need them
         steps = [user.abort if isinstance(user, HybridWriter) else user.close for user in users]
         linger = partial(self._live.close, self._options.linger)
-        close_all([*steps, linger, self._keeper.close, self._store.close])
+        close_all([*steps, linger, self._flusher.close, self._store.close])
 
-    def _offer(self, spec: ShuffleSpec, attempt: MapAttempt, driver: str) -> Lanes | None:
-        """Lanes of the attempt, which readers find; None if there is something against that.
+    def _offer(self, spec: ShuffleSpec, attempt: MapAttempt, driver: str) -> HybridResultPartition | None:
+        """Subpartitions of the attempt, which readers find; None if there is something against that.
 
         :raises UnknownShuffle: the shuffle is not registered.
         """
         chosen, pool = self._options, self._live.pool
-        subpartitions: Lanes | None = None
+        result_partition: HybridResultPartition | None = None
         try:
             registry = self._live.registry(driver, spec.id.app)
-            subpartitions = Lanes(spec, attempt, pool=pool, limit=chosen.lane_bytes, wait=chosen.wait)
-            self._live.add(subpartitions)
+            result_partition = HybridResultPartition(
+                spec, attempt, pool=pool, limit=chosen.lane_bytes, wait=chosen.wait
+            )
+            self._live.add(result_partition)
             registry.bind(spec.id, attempt, self._live.address(spec.id.app))
-            return subpartitions
+            return result_partition
         except BaseException as error:
-            if subpartitions is not None:
-                self._live.remove(subpartitions, InvalidArgument(f"the writer could not be opened: {error}"))
+            if result_partition is not None:
+                self._live.remove(result_partition, InvalidArgument(f"the writer could not be opened: {error}"))
             if not isinstance(error, _AWAY):
                 raise
             known = logging.DEBUG if isinstance(error, AttemptSuperseded) else logging.WARNING

@@ -16,10 +16,10 @@ from shuffle_api.clock import LOOK_SHARE, ServingClock
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import MapOutput, ShuffleSpec
-from shuffle_plugins.hybrid.feed import Feed, Open
-from shuffle_plugins.hybrid.inbox import Inbox
-from shuffle_plugins.hybrid.inputs import Input
-from shuffle_plugins.hybrid.statistics import ReaderStatistics
+from shuffle_plugins.hybrid.input_channel import HybridInputChannel
+from shuffle_plugins.hybrid.input_gate import HybridInputGate
+from shuffle_plugins.hybrid.live_receiver import LiveReceiver, Open
+from shuffle_plugins.hybrid.statistics import HybridReaderStatistics
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.producer_registry import ProducerLocation, Watcher
 from shuffle_plugins.remote.blocks_reader import BlocksReader
@@ -36,7 +36,7 @@ LONGEST_WAIT = 60.0  # seconds; news end a wait
 Found: TypeAlias = tuple[int, MapAttempt, Buffer, int]
 
 
-class Places(Protocol):
+class ProducerLocations(Protocol):
     """Where the writers of the shuffle are, as the driver knows it."""
 
     def watch(self, watcher: Watcher) -> None:
@@ -60,15 +60,15 @@ class HybridReader(BlocksReader):
         partitions: range,
         maps: range,
         store: RemoteReader,
-        places: Places,
+        locations: ProducerLocations,
         open: Open,
         timeout: float,
     ) -> None:
         super().__init__(spec)
-        self._store, self._places, self._connect, self._timeout = store, places, open, timeout
+        self._store, self._locations, self._connect, self._timeout = store, locations, open, timeout
         whole = partitions == range(spec.partitions)
-        self._inbox = Inbox(spec.id, maps if len(partitions) else range(0), whole=whole)
-        self._feeds: list[Feed] = []
+        self._gate = HybridInputGate(spec.id, maps if len(partitions) else range(0), whole=whole)
+        self._receivers: list[LiveReceiver] = []
         self._watching = self._begun = False
         self._look_at, self._pause = 0.0, FIRST_LOOK
         self._clock = ServingClock(max(LONGEST_LOOK, LOOK_SHARE * timeout))  # of the time in which a writer may come
@@ -90,45 +90,45 @@ class HybridReader(BlocksReader):
         self._look_at = time.monotonic() + self._pause
         while True:
             yield from self._handed_live()
-            if self._inbox.done:
+            if self._gate.done:
                 return
-            stored = self._inbox.stored()
+            stored = self._gate.stored()
             if stored:
                 yield from self._from_store(stored)
             else:
                 self._advance()
 
-    def statistics(self) -> ReaderStatistics:
+    def statistics(self) -> HybridReaderStatistics:
         """Where the blocks came from."""
-        return ReaderStatistics(
+        return HybridReaderStatistics(
             live_blocks=self._live[0],
             live_bytes=self._live[1],
             stored_blocks=self._stored[0],
             stored_bytes=self._stored[1],
-            held_bytes=self._inbox.held_bytes,
+            held_bytes=self._gate.held_bytes,
             continued=self._continued,
-            switched=self._inbox.switched,
-            waited_seconds=self._inbox.waited,
+            switched=self._gate.switched,
+            waited_seconds=self._gate.waited,
         )
 
     def close(self) -> None:
         if not self._open:
             return
         self._open = False
-        self._inbox.fail(InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id))
-        feeds = list(self._feeds)
-        steps: list[Callable[[], object]] = [feed.stop for feed in feeds]
-        steps += [feed.join for feed in feeds]
+        self._gate.fail(InvalidArgument("the reader is closed", remedy="open a new one", shuffle=self._spec.id))
+        receivers = list(self._receivers)
+        steps: list[Callable[[], object]] = [receiver.stop for receiver in receivers]
+        steps += [receiver.join for receiver in receivers]
         steps.append(self._store.close)
         if self._watching:
-            steps.append(lambda: self._places.unwatch(self._inbox.heard))
+            steps.append(lambda: self._locations.unwatch(self._gate.on_event))
         close_all(steps)
 
     # ------------------------------------------------------------------------------------------ blocks
 
     def _handed_live(self) -> Iterator[Found]:
         """What is here of live maps."""
-        while (found := self._inbox.take()) is not None:
+        while (found := self._gate.take()) is not None:
             attempt, (block, stored, source) = found
             self._live[0] += 1
             self._live[1] += block.size
@@ -138,10 +138,10 @@ class HybridReader(BlocksReader):
             except ShuffleError:
                 pass  # that source is closed: nobody counts any more
 
-    def _from_store(self, inputs: list[Input]) -> Iterator[Found]:
+    def _from_store(self, inputs: list[HybridInputChannel]) -> Iterator[Found]:
         """The rest of these maps, and what comes live meanwhile."""
         outputs = [input.output for input in inputs if input.output is not None]
-        after = {output.output: dict(self._inbox.inputs[output.output.map].handed) for output in outputs}
+        after = {output.output: dict(self._gate.inputs[output.output.map].handed) for output in outputs}
         self._continued += sum(bool(handed) for handed in after.values())
         for found in self._store.blocks_of(outputs, after):
             yield from self._handed_live()
@@ -149,14 +149,14 @@ class HybridReader(BlocksReader):
             self._stored[1] += memoryview(found[2]).nbytes
             yield found
         for input in inputs:
-            self._inbox.read(input)
+            self._gate.read(input)
 
     # ---------------------------------------------------------------------------------- what is to be read
 
     def _advance(self) -> None:
         """There is nothing to hand out: look what has become of the maps, or wait."""
         now = time.monotonic()
-        unsettled = self._inbox.unsettled()
+        unsettled = self._gate.unsettled()
         if unsettled and now >= self._look_at:
             self._look_up(unsettled)
             self._look_at = time.monotonic() + self._pause
@@ -164,13 +164,13 @@ class HybridReader(BlocksReader):
             return
         self._join(unsettled, now)
         times = [
-            input.join_at for input in unsettled if isinstance(input.place, ProducerLocation) and input.feed is None
+            input.join_at for input in unsettled if isinstance(input.place, ProducerLocation) and input.receiver is None
         ]
         until = min([now + LONGEST_WAIT, *([self._look_at] if unsettled else []), *times])
-        if self._inbox.wait(until - now):
+        if self._gate.wait(until - now):
             self._look_at, self._pause = 0.0, FIRST_LOOK
 
-    def _look_up(self, inputs: list[Input]) -> None:
+    def _look_up(self, inputs: list[HybridInputChannel]) -> None:
         """Ask the store about these maps; at first, without any, about all.
 
         :raises StreamBroken: an attempt that was begun with has failed or lost.
@@ -178,51 +178,51 @@ class HybridReader(BlocksReader):
         """
         # Who is known to be gone before the store is asked has not committed later.
         gone = [(input, why) for input in inputs if (why := input.writer_lost())]
-        numbers = [input.map for input in inputs] or list(self._inbox.inputs)
+        numbers = [input.map for input in inputs] or list(self._gate.inputs)
         maps = range(min(numbers), max(numbers) + 1) if numbers else range(0)
         located = self._store.located(maps)
         for output in located.outputs:
-            feed = self._inbox.settle(output)
-            if feed is not None:
-                feed.stop()
+            receiver = self._gate.settle(output)
+            if receiver is not None:
+                receiver.stop()
         for input, why in gone:
             if input.output is None and not input.done:
                 raise input.lost(self._spec.id, why)
-        left = self._inbox.unsettled()
+        left = self._gate.unsettled()
         if left and not self._watching:
             self._watch()
         self._check_lost(left, {output.output.map: output for output in located.lost})
 
-    def _check_lost(self, inputs: list[Input], lost: dict[int, MapOutput]) -> None:
+    def _check_lost(self, inputs: list[HybridInputChannel], lost: dict[int, MapOutput]) -> None:
         gone = [lost[input.map] for input in inputs if input.map in lost and not _again(input, lost[input.map])]
         if gone:
             raise lost_error(self._spec, gone)
 
     def _watch(self) -> None:
         try:
-            self._places.watch(self._inbox.heard)
+            self._locations.watch(self._gate.on_event)
             self._watching = True
         except ShuffleError as error:
             log.warning("%s is read from the store alone, the driver cannot be asked: %s", self._spec.id, error)
-            self._places, self._watching = _Nowhere(), True
+            self._locations, self._watching = _NoLocations(), True
 
-    def _join(self, inputs: list[Input], now: float) -> None:
+    def _join(self, inputs: list[HybridInputChannel], now: float) -> None:
         """Connect to writers of maps that have one.
 
         :raises DeadlineExceeded: a map has had none for too long.
         """
         for input in inputs:
-            if input.feed is not None or input.totals is not None:
+            if input.receiver is not None or input.totals is not None:
                 continue
             place = input.place
             if isinstance(place, ProducerLocation):
                 input.alone_since = None
                 if now >= input.join_at and not (input.began and place.output != input.reading):
-                    feed = Feed(place, self._inbox, self._connect)
-                    with self._inbox.changed:  # `close` stops all there are, and none begins after it
-                        self._inbox.begin(input, feed)
-                        self._feeds.append(feed)
-                    feed.start()
+                    receiver = LiveReceiver(place, self._gate, self._connect)
+                    with self._gate.changed:  # `close` stops all there are, and none begins after it
+                        self._gate.begin(input, receiver)
+                        self._receivers.append(receiver)
+                    receiver.start()
             elif input.alone_since is None:
                 input.alone_since = self._clock()
             elif self._clock() - input.alone_since > self._timeout:
@@ -234,7 +234,7 @@ class HybridReader(BlocksReader):
                 )
 
 
-class _Nowhere:
+class _NoLocations:
     """Places, if the driver is not to be had."""
 
     def watch(self, watcher: Watcher) -> None: ...
@@ -242,6 +242,6 @@ class _Nowhere:
     def unwatch(self, watcher: Watcher) -> None: ...
 
 
-def _again(input: Input, lost: MapOutput) -> bool:
+def _again(input: HybridInputChannel, lost: MapOutput) -> bool:
     """A later attempt of the map is being written."""
     return isinstance(input.place, ProducerLocation) and input.place.output.attempt > lost.output.attempt

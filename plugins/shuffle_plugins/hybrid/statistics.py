@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WriterStatistics:
+class HybridWriterStatistics:
     """A writer at one moment. All it writes goes to the store; each block is besides in one of three states."""
 
     live_blocks: int  # taken by a live reader
@@ -21,7 +21,7 @@ class WriterStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderStatistics:
+class HybridReaderStatistics:
     """A reader at one moment."""
 
     live_blocks: int  # handed out while their map was written

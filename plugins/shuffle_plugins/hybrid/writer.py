@@ -14,16 +14,16 @@ from shuffle_api.errors import AttemptSuperseded, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleWriter
 from shuffle_api.values import MapOutput, ShuffleSpec
-from shuffle_plugins.hybrid.lanes import Lanes
-from shuffle_plugins.hybrid.statistics import WriterStatistics
+from shuffle_plugins.hybrid.result_partition import HybridResultPartition
+from shuffle_plugins.hybrid.statistics import HybridWriterStatistics
 from shuffle_plugins.remote.writer import RemoteWriter
 
 
 class HybridWriter(ShuffleWriter):
     """One attempt of one map. It waits for the store, as the remote plugin's writer does, and for no reader.
 
-    :param store: its tap is the lanes' `offer`.
-    :param subpartitions: None: readers get it from the store alone.
+    :param store: its tap is the subpartitions' `offer`.
+    :param result_partition: None: readers get it from the store alone.
     :param leave: tells the driver that the attempt is not to be had any more, and why; may raise ShuffleError.
     :param flush_timeout: seconds that a record may wait for its block while a live reader waits for it.
     """
@@ -33,14 +33,20 @@ class HybridWriter(ShuffleWriter):
         spec: ShuffleSpec,
         attempt: MapAttempt,
         store: RemoteWriter,
-        subpartitions: Lanes | None,
+        result_partition: HybridResultPartition | None,
         leave: Callable[[ShuffleError], None],
         flush_timeout: float,
     ) -> None:
-        self._spec, self._attempt, self._store, self._lanes, self._leave = spec, attempt, store, subpartitions, leave
+        self._spec, self._attempt, self._store, self._result_partition, self._leave = (
+            spec,
+            attempt,
+            store,
+            result_partition,
+            leave,
+        )
         self._flush_timeout = flush_timeout
         self._write = store.write
-        self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the keeper's
+        self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the flusher's
         self._dirty_since: float | None = None  # records may wait for their block since then
         self._failure: ShuffleError | None = None  # of a flush that nobody called: the next call raises it
         self._closed = False
@@ -79,8 +85,8 @@ class HybridWriter(ShuffleWriter):
         if since is None or now - since < self._flush_timeout or not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._closed and self._failure is None and self._lanes is not None:
-                self._flush(self._lanes.wanted)
+            if not self._closed and self._failure is None and self._result_partition is not None:
+                self._flush(self._result_partition.wanted)
         finally:
             self._lock.release()
 
@@ -97,9 +103,9 @@ class HybridWriter(ShuffleWriter):
             if self._closed:
                 return winner
             self._closed = True
-        if self._lanes is not None:
+        if self._result_partition is not None:
             if winner.output == self._attempt:
-                self._lanes.commit()
+                self._result_partition.commit()
             else:
                 self._give_up(
                     AttemptSuperseded(
@@ -117,7 +123,7 @@ class HybridWriter(ShuffleWriter):
             if self._closed:
                 return
             self._closed = True
-        if self._lanes is not None:
+        if self._result_partition is not None:
             self._give_up(
                 StreamBroken(
                     f"the writer of {self._attempt} gave up before its end",
@@ -127,11 +133,11 @@ class HybridWriter(ShuffleWriter):
                 )
             )
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> HybridWriterStatistics:
         """What live readers got, and what they did not."""
-        if self._lanes is None:
-            return WriterStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0)
-        return self._lanes.statistics()
+        if self._result_partition is None:
+            return HybridWriterStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return self._result_partition.statistics()
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -142,9 +148,9 @@ class HybridWriter(ShuffleWriter):
             self._dirty_since = None
 
     def _give_up(self, error: ShuffleError) -> None:
-        assert self._lanes is not None
-        self._lanes.fail(error)  # readers hear why before they find that there is nothing here
+        assert self._result_partition is not None
+        self._result_partition.fail(error)  # readers hear why before they find that there is nothing here
         try:
             self._leave(error)
         except ShuffleError:
-            pass  # whoever reads has heard it from the lanes
+            pass  # whoever reads has heard it from the subpartitions

@@ -13,7 +13,7 @@ from shuffle_api.errors import MapOutputLost, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import EndOfPartition
 from shuffle_api.values import ShuffleSpec
-from shuffle_plugins.hybrid.lanes import Lanes
+from shuffle_plugins.hybrid.result_partition import HybridResultPartition
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
@@ -21,22 +21,24 @@ PARTITIONS, SIZE = 4, 1000
 
 
 class Offered:
-    """Lanes in a pool, and what was offered."""
+    """Subpartitions in a pool, and what was offered."""
 
     def __init__(self, *, limit: int = 1 << 20, budget: int = 16 << 20, wait: float = 3600.0) -> None:
         self.pool = BufferPool(budget)
-        self.subpartitions = Lanes(
+        self.result_partition = HybridResultPartition(
             ShuffleSpec(ShuffleId("app", 0), PARTITIONS, 1), MapAttempt(0, 0), pool=self.pool, limit=limit, wait=wait
         )
         self.count = 0
 
     def offer(self, *partitions: int, size: int = SIZE) -> None:
         for partition in partitions:
-            self.subpartitions.offer(partition, memoryview(self.count.to_bytes(4) + bytes(size - 4)), 1, foreign=True)
+            self.result_partition.offer(
+                partition, memoryview(self.count.to_bytes(4) + bytes(size - 4)), 1, foreign=True
+            )
             self.count += 1
 
     def read(self, start: int, stop: int) -> SubpartitionView:
-        return self.subpartitions.subscribe(f"{start}-{stop}", 0, range(start, stop), None)
+        return self.result_partition.subscribe(f"{start}-{stop}", 0, range(start, stop), None)
 
 
 Make: TypeAlias = Callable[..., Offered]
@@ -53,7 +55,7 @@ def offering() -> Iterator[Make]:
 
     yield make
     for scene in scenes:
-        scene.subpartitions.fail(StreamBroken("the test is over"))
+        scene.result_partition.fail(StreamBroken("the test is over"))
         assert scene.pool.statistics().used == 0
 
 
@@ -77,7 +79,7 @@ def test_reader_gets_its_partitions_in_the_order_written(offered: Offered) -> No
     reader = offered.read(1, 3)
     offered.offer(2, 0, 1)
     assert take(reader) == ([(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)], False)
-    offered.subpartitions.commit()
+    offered.result_partition.commit()
     assert take(reader) == ([], True)
     assert reader.numbers() == {1: 3, 2: 2}
 
@@ -88,7 +90,7 @@ def test_second_reader_of_a_partition_gets_the_end_and_no_blocks(offered: Offere
     second = offered.read(1, 3)
     offered.offer(0, 1, 2)
     assert take(first)[0] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    offered.subpartitions.commit()
+    offered.result_partition.commit()
     assert take(second) == ([], True)
 
 
@@ -96,16 +98,16 @@ def test_full_lanes_are_cut_those_without_a_reader_first(offering: Make) -> None
     scene = offering(limit=10 * SIZE)
     reader = scene.read(0, 1)
     scene.offer(*[0] * 5, *[1] * 2, *[2] * 3)
-    scene.offer(0)  # for which lane 2 goes, the largest without a reader
-    assert scene.subpartitions.statistics().cuts == 1
+    scene.offer(0)  # for which subpartition 2 goes, the largest without a reader
+    assert scene.result_partition.statistics().cuts == 1
     scene.offer(2)
-    assert scene.subpartitions.statistics().spilled_blocks == 4
-    scene.offer(0, 0, 0)  # and then lane 1
-    assert scene.subpartitions.statistics().cuts == 2
+    assert scene.result_partition.statistics().spilled_blocks == 4
+    scene.offer(0, 0, 0)  # and then subpartition 1
+    assert scene.result_partition.statistics().cuts == 2
     scene.offer(*[0] * 2)  # and then there is no other
     assert take(reader)[0] == []
-    assert scene.subpartitions.statistics().cuts == 3
-    scene.subpartitions.commit()
+    assert scene.result_partition.statistics().cuts == 3
+    scene.result_partition.commit()
     assert take(reader) == ([], True)
     assert reader.numbers() == {0: 11}
 
@@ -116,21 +118,21 @@ def test_block_larger_than_the_bound_goes_by_the_store_and_so_does_what_follows(
     scene.offer(0, 1)
     scene.offer(0, size=11 * SIZE)
     scene.offer(1)
-    assert take(reader)[0] == []  # they had one reader, and so one lane
+    assert take(reader)[0] == []  # they had one reader, and so one subpartition
 
 
 def test_lane_is_cut_after_its_time_however_much_there_is(offering: Make) -> None:
     scene = offering(wait=5.0)
     reader = scene.read(0, 1)
     scene.offer(0, 1)
-    scene.subpartitions.cut_late(time.monotonic())
+    scene.result_partition.spill_late(time.monotonic())
     assert take(reader)[0] == [(0, 0)]
     scene.offer(0)
-    scene.subpartitions.cut_late(time.monotonic() + 6.0)
+    scene.result_partition.spill_late(time.monotonic() + 6.0)
     assert take(reader) == ([], False)
-    assert scene.subpartitions.statistics().cuts == 2
+    assert scene.result_partition.statistics().cuts == 2
     scene.offer(0)
-    assert scene.subpartitions.wanted == frozenset()
+    assert scene.result_partition.wanted == frozenset()
 
 
 def test_pressed_pool_takes_no_more(offering: Make) -> None:
@@ -139,7 +141,7 @@ def test_pressed_pool_takes_no_more(offering: Make) -> None:
         scene.offer(*range(PARTITIONS), size=1 << 19)
         scene.offer(*range(PARTITIONS), size=1 << 19)
         assert scene.pool.statistics().used <= 4 << 20
-        assert 0 < scene.subpartitions.statistics().cuts < PARTITIONS
+        assert 0 < scene.result_partition.statistics().cuts < PARTITIONS
 
 
 def test_reader_that_leaves_frees_its_lane_for_nobody(offered: Offered) -> None:
@@ -149,19 +151,19 @@ def test_reader_that_leaves_frees_its_lane_for_nobody(offered: Offered) -> None:
     offered.offer(0, 1)
     again = offered.read(0, 2)
     assert take(again) == ([], False)
-    offered.subpartitions.commit()
+    offered.result_partition.commit()
     assert take(again) == ([], True)
-    assert offered.subpartitions.connected == 1
+    assert offered.result_partition.connected == 1
     again.close(finished=True)
-    assert offered.subpartitions.over
+    assert offered.result_partition.over
     assert offered.pool.statistics().used == 0
 
 
 def test_committed_output_takes_no_new_reader_and_keeps_nothing_for_nobody(offered: Offered) -> None:
     offered.offer(0, 1)
-    offered.subpartitions.commit()
-    assert offered.subpartitions.over
-    assert offered.subpartitions.statistics().queued_bytes == 0
+    offered.result_partition.commit()
+    assert offered.result_partition.over
+    assert offered.result_partition.statistics().queued_bytes == 0
     with pytest.raises(MapOutputLost, match="store"):
         offered.read(0, 1)
 
@@ -169,7 +171,7 @@ def test_committed_output_takes_no_new_reader_and_keeps_nothing_for_nobody(offer
 def test_failed_output_tells_its_readers(offered: Offered) -> None:
     reader = offered.read(0, 1)
     offered.offer(0)
-    offered.subpartitions.fail(StreamBroken("gone"))
+    offered.result_partition.fail(StreamBroken("gone"))
     with pytest.raises(StreamBroken, match="gone"):
         take(reader)
     offered.offer(0)  # which a writer may do that has not heard of it
@@ -195,15 +197,15 @@ def test_whatever_happens_a_reader_has_the_first_so_many_blocks_of_each_partitio
         elif step == 7 and readers and chance.randrange(4) == 0:
             readers.pop(chance.randrange(len(readers)))[0].close()
         elif step == 8 and chance.randrange(4) == 0:
-            scene.subpartitions.cut_late(now + 10.0)
+            scene.result_partition.spill_late(now + 10.0)
         elif readers:
             collect(*chance.choice(readers))
-        found = scene.subpartitions.statistics()
+        found = scene.result_partition.statistics()
         assert found.queued_bytes <= 1000 * SIZE
         assert found.live_blocks + found.queued_blocks + found.spilled_blocks == scene.count
         assert found.reserved_bytes == scene.pool.statistics().used
         assert found.queued_bytes <= found.reserved_bytes
-    scene.subpartitions.commit()
+    scene.result_partition.commit()
     for reader, had in readers:
         assert collect(reader, had)
         assert all(had[partition] <= number for partition, number in reader.numbers().items())

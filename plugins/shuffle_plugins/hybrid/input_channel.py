@@ -17,7 +17,7 @@ from typing import NamedTuple
 from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput
-from shuffle_plugins.hybrid.feed import Feed
+from shuffle_plugins.hybrid.live_receiver import LiveReceiver
 from shuffle_plugins.pipelined.entries import SequencedBlock
 from shuffle_plugins.pipelined.producer_registry import ProducerFailed, ProducerLocation
 from shuffle_plugins.pipelined.source import Source
@@ -25,7 +25,7 @@ from shuffle_plugins.pipelined.source import Source
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 
-class Held(NamedTuple):
+class ReceivedBlock(NamedTuple):
     """A block that was received and not handed out; `stored` is what its source is told then."""
 
     block: SequencedBlock
@@ -33,12 +33,12 @@ class Held(NamedTuple):
     source: Source
 
 
-class Input:
+class HybridInputChannel:
     """
     :param whole: all partitions of the map are read.
     :ivar place: what the driver said last about the writers of this map.
     :ivar reading: the attempt whose blocks came.
-    :ivar feed: that receives them; None: nobody does.
+    :ivar receiver: that receives them; None: nobody does.
     :ivar connected: the feed has found its writer.
     :ivar items: received, not handed out.
     :ivar handed: by partition, how many blocks of `reading` were handed out.
@@ -53,9 +53,9 @@ class Input:
         self.map, self._whole = map, whole
         self.place: ProducerLocation | ProducerFailed | None = None
         self.reading: MapAttempt | None = None
-        self.feed: Feed | None = None
+        self.receiver: LiveReceiver | None = None
         self.connected = False
-        self.items: deque[Held] = deque()
+        self.items: deque[ReceivedBlock] = deque()
         self.handed: dict[int, int] = {}
         self.totals: Mapping[int, int] | None = None
         self.output: MapOutput | None = None
@@ -83,7 +83,7 @@ class Input:
         """The rest is to be read from the store now."""
         return not self.done and self.output is not None and not self.items
 
-    def take_in(self, held: Held) -> bool:
+    def take_in(self, held: ReceivedBlock) -> bool:
         """Whether it is the next one of its partition. (After a new connection there may be a gap before it.)"""
         partition, number = held.block.partition, held.block.number
         if number != self._received.get(partition, 0):
@@ -93,7 +93,7 @@ class Input:
         self._pause = FIRST_PAUSE
         return True
 
-    def hand_out(self) -> Held:
+    def hand_out(self) -> ReceivedBlock:
         held = self.items.popleft()
         self.handed[held.block.partition] = held.block.number + 1
         self._finish()
@@ -104,10 +104,10 @@ class Input:
         self.totals = dict(totals)
         self._finish()
 
-    def leave(self) -> Feed | None:
+    def leave(self) -> LiveReceiver | None:
         """Nobody receives any more; returns who did."""
-        feed, self.feed, self.connected = self.feed, None, False
-        return feed
+        receiver, self.receiver, self.connected = self.receiver, None, False
+        return receiver
 
     def broke(self, error: ShuffleError, now: float) -> None:
         """The feed has ended without the end."""

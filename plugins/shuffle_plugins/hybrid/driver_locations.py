@@ -7,7 +7,7 @@ from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.producer_registry import ProducerRegistry, Watcher
 
 
-class DriverPlaces:
+class DriverLocations:
     """Asked of the directory at `address`, which is connected when it is needed: for what the store has, it is not."""
 
     def __init__(self, endpoint: Endpoint, address: str, shuffle: ShuffleId) -> None:

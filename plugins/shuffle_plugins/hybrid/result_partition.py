@@ -1,9 +1,9 @@
-"""What a writer offers to live readers: the blocks that it also sends to the store, a bounded lane per reader.
+"""What a writer offers to live readers: the blocks that it also sends to the store, a bounded subpartition per reader.
 
 Nobody ever waits for a reader here. Each partition is offered from its first block on. When there is no room, or a
-lane waits for too long, it is **cut**: its blocks are dropped, and none of its partitions is offered any more. What
-a reader has of a partition is therefore always its first so many blocks; the store has the same blocks, in the same
-order, so that their number is the place where the reader goes on there.
+subpartition waits for too long, it is **cut**: its blocks are dropped, and none of its partitions is offered any more.
+What a reader has of a partition is therefore always its first so many blocks; the store has the same blocks, in the
+same order, so that their number is the place where the reader goes on there.
 
 A reader that comes too late, or beside another one of the same partition, subscribes all the same: it gets no blocks,
 but hears when the attempt has committed, or that it will not.
@@ -18,7 +18,7 @@ from shuffle_api.errors import MapOutputLost, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_api.values import ShuffleSpec
-from shuffle_plugins.hybrid.statistics import WriterStatistics
+from shuffle_plugins.hybrid.statistics import HybridWriterStatistics
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.subpartition import Subpartition
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
@@ -28,12 +28,12 @@ STEP = 256 << 10
 """Bytes in which the pool is asked for memory."""
 
 
-class Lanes:
-    """The lanes of one attempt. Methods whose names begin with `locked_` want `changed` held.
+class HybridResultPartition:
+    """The subpartitions of one attempt. Methods whose names begin with `locked_` want `changed` held.
 
     :param pool: blocks that wait are reserved here; when it is pressed no more are taken in.
     :param limit: most bytes that wait.
-    :param wait: seconds after which a lane is cut of which nothing was taken.
+    :param wait: seconds after which a subpartition is cut of which nothing was taken.
     :ivar over: nobody reads any more, nor will.
     """
 
@@ -45,11 +45,11 @@ class Lanes:
         self.committed = False
         self._pool, self._limit, self._wait = pool, limit, wait
         self._reservation = pool.reserve(0, 0.0)
-        # Until a reader says which partitions it reads, each has a lane of its own, once it has a block.
+        # Until a reader says which partitions it reads, each has a subpartition of its own, once it has a block.
         self._of: dict[int, Subpartition] = {}
-        self._cut: set[int] = set()
+        self._left_out: set[int] = set()
         self._readers: dict[Subpartition, SubpartitionView] = {}
-        # lanes with blocks: when something was taken last, or the first one put
+        # subpartitions with blocks: when something was taken last, or the first one put
         self._since: dict[Subpartition, float] = {}
         self._end: SequencedMarker | None = None
         self._order = self._queued = 0
@@ -81,14 +81,15 @@ class Lanes:
             self.changed.notify_all()
 
     def commit(self) -> None:
-        """The attempt has won. Readers get the end behind what waits for them; lanes without a reader are cut."""
+        """The attempt has won. Readers get the end behind what waits for them; subpartitions without a reader are
+        cut."""
         with self.changed:
             if self.error is not None:
                 return
             self.committed = True
             self._end = SequencedMarker(self._next(), 0, EndOfPartition(self.attempt.map))
             for subpartition in set(self._of.values()) - self._readers.keys():
-                self._cut_lane(subpartition)
+                self._spill_subpartition(subpartition)
             for subpartition in self._readers:
                 subpartition.put(self._end)
             self.changed.notify_all()
@@ -98,30 +99,32 @@ class Lanes:
         with self.changed:
             self.error = self.error or error
             for subpartition in {*self._of.values(), *self._readers}:
-                self._cut_lane(subpartition)
+                self._spill_subpartition(subpartition)
             self._reservation.close()
             self.changed.notify_all()
 
-    def cut_late(self, now: float) -> None:
-        """Cut the lanes of which nothing was taken for too long."""
+    def spill_late(self, now: float) -> None:
+        """Cut the subpartitions of which nothing was taken for too long."""
         with self.changed:
             for subpartition in [
                 subpartition for subpartition, since in self._since.items() if now - since >= self._wait
             ]:
-                self._cut_lane(subpartition)
+                self._spill_subpartition(subpartition)
 
     @property
     def wanted(self) -> frozenset[int]:
         """Partitions that a reader gets live."""
         with self.changed:
-            return frozenset(p for p, subpartition in self._of.items() if subpartition in self._readers) - self._cut
+            return (
+                frozenset(p for p, subpartition in self._of.items() if subpartition in self._readers) - self._left_out
+            )
 
     @property
     def over(self) -> bool:
         with self.changed:
             return self.error is not None or (self.committed and not self._readers)
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> HybridWriterStatistics:
         """What became of the blocks, and who is there."""
         with self.changed:
             waiting = sum(
@@ -129,14 +132,14 @@ class Lanes:
                 for subpartition in set(self._of.values())
                 for entry in subpartition.unsent
             )
-            return WriterStatistics(
+            return HybridWriterStatistics(
                 live_blocks=self._live[0],
                 live_bytes=self._live[1],
                 queued_blocks=waiting,
                 queued_bytes=self._queued,
                 spilled_blocks=self._spilled[0],
                 spilled_bytes=self._spilled[1],
-                cuts=len(self._cut),
+                cuts=len(self._left_out),
                 reserved_bytes=0 if self.error is not None else self._reservation.size,
                 readers=len(self._readers),
             )
@@ -194,7 +197,7 @@ class Lanes:
     def locked_left(self, view: SubpartitionView, *, finished: bool) -> None:
         if self._readers.get(view.subpartition) is view:
             del self._readers[view.subpartition]
-            self._cut_lane(view.subpartition)  # whoever comes next cannot begin at its beginning
+            self._spill_subpartition(view.subpartition)  # whoever comes next cannot begin at its beginning
         self.changed.notify_all()
 
     # --------------------------------------------------------------------------------- within, with the lock held
@@ -210,8 +213,9 @@ class Lanes:
         self._of.update(dict.fromkeys(subpartition.start, subpartition))
 
     def _make_room(self, partition: int, size: int) -> bool:
-        """Whether a block of the partition may be queued; lanes are cut for it, those without a reader first."""
-        while self.error is None and partition not in self._cut:
+        """Whether a block of the partition may be queued; subpartitions are cut for it, those without a reader
+        first."""
+        while self.error is None and partition not in self._left_out:
             if self._has_room(size):
                 return True
             if size > self._limit:
@@ -238,7 +242,7 @@ class Lanes:
             return True
         return not self._pool.pressed and self._reservation.try_resize(-(-need // STEP) * STEP)
 
-    def _cut_lane(self, subpartition: Subpartition) -> None:
+    def _spill_subpartition(self, subpartition: Subpartition) -> None:
         self._drop(subpartition)
         self._settle()
 
@@ -253,7 +257,7 @@ class Lanes:
             subpartition.put(self._end)
         self._since.pop(subpartition, None)
         for partition in [partition for partition in subpartition.start if self._of.get(partition) is subpartition]:
-            self._cut.add(partition)
+            self._left_out.add(partition)
             if subpartition not in self._readers:
                 del self._of[partition]
         self._queued -= size
@@ -261,7 +265,7 @@ class Lanes:
 
     def _drop_partition(self, partition: int) -> None:
         """Nothing more is offered of it, nor of what its reader gets besides."""
-        self._cut.add(partition)
+        self._left_out.add(partition)
         if partition in self._of:
             self._drop(self._of[partition])
 

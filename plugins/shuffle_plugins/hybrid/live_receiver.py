@@ -13,7 +13,7 @@ from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_plugins.pipelined.source import Source
 
 if TYPE_CHECKING:
-    from shuffle_plugins.hybrid.inbox import Inbox
+    from shuffle_plugins.hybrid.input_gate import HybridInputGate
 
 Open: TypeAlias = Callable[[ProducerLocation], Source]
 """Connects to an attempt. Raises ShuffleError."""
@@ -22,15 +22,15 @@ _LOOK = 0.5  # seconds between looks whether the reader is closing, while nothin
 _GOODBYE = 5.0  # seconds for the writer to hear that all was received
 
 
-class Feed:
-    """Feeds one input of an inbox with what `bound` offers."""
+class LiveReceiver:
+    """Feeds one input of an input gate with what `location` offers."""
 
-    def __init__(self, bound: ProducerLocation, inbox: Inbox, open: Open) -> None:
-        self.bound, self._inbox, self._open = bound, inbox, open
+    def __init__(self, location: ProducerLocation, gate: HybridInputGate, open: Open) -> None:
+        self.location, self._gate, self._open = location, gate, open
         self._lock = threading.Lock()
         self._source: Source | None = None
         self._stopping = False
-        self._thread = StreamThread(f"hybrid-feed-{bound.output.map}", self._feed, partial(inbox.broke, self))
+        self._thread = StreamThread(f"hybrid-input-{location.output.map}", self._receive_all, partial(gate.broke, self))
 
     def start(self) -> None:
         self._thread.start()
@@ -48,23 +48,23 @@ class Feed:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _feed(self) -> None:
-        source = self._open(self.bound)
+    def _receive_all(self) -> None:
+        source = self._open(self.location)
         try:
             with self._lock:
                 self._source = source
                 if self._stopping:
                     return
-            self._inbox.found(self)
+            self._gate.found(self)
             while not self._stopping:
                 try:
                     received = source.receive(_LOOK)
                 except DeadlineExceeded:
                     continue
-                for stored in self._inbox.put(self, source, received):
+                for stored in self._gate.put(self, source, received):
                     source.release(stored)
                 if received.marks:  # the end: it is the only one that comes here
-                    self._inbox.wait_until_drained(self)
+                    self._gate.wait_until_drained(self)
                     source.finish(_GOODBYE)
                     return
         finally:
