@@ -18,8 +18,8 @@ from shuffle_plugins.pipelined import entries, payload_file
 from shuffle_server.master.files import LocalFile
 from shuffle_server.store import recovery, store
 from shuffle_transport import flight_client
+from shuffle_transport.channels import received
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.exchange import received
 from shuffle_transport.hand_over import located
 
 LATE_S = 1.0

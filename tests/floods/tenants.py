@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 
 from shuffle_transport import messages
 from shuffle_transport.blocks import PUT_SCHEMA, Block, put_batch, table_rows, totals_of
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.floods.hostile import APP, FLIGHT, REFUSED, Crowd, Pourer, Press, flight_data, ticket
 from tests.floods.strangers import AT_ONCE, CALLS

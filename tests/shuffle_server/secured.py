@@ -22,11 +22,11 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import OptionValue
 from shuffle_transport import messages
 from shuffle_transport.blocks import Block, table_rows, totals_of
+from shuffle_transport.channels.stream import FlightStream
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.control_client import ControlClient
-from shuffle_transport.exchange.stream import FlightStream
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials, Keyring

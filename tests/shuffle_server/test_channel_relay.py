@@ -24,10 +24,7 @@ from shuffle_api.errors import (
     Unauthenticated,
 )
 from shuffle_transport import messages
-from shuffle_transport.checksum import BLOCK_ROW, crc32c
-from shuffle_transport.connect import flight_connection, flight_options
-from shuffle_transport.credential_files import load_keyring
-from shuffle_transport.exchange import (
+from shuffle_transport.channels import (
     BlockChannel,
     ChannelOptions,
     Control,
@@ -36,8 +33,11 @@ from shuffle_transport.exchange import (
     Handler,
     RelayListener,
 )
-from shuffle_transport.exchange.stream import FlightStream
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.channels.stream import FlightStream
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
+from shuffle_transport.checksum import BLOCK_ROW, crc32c
+from shuffle_transport.connect import flight_connection, flight_options
+from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, NO_KEYS, Credentials, Keyring

@@ -88,9 +88,9 @@ def survives(tree: Path, mutation: Mutation) -> str | None:
 
 def tests_of(module: str) -> list[str]:
     """Pytest's arguments: the tests of the channels for their modules, those of the parts for the others."""
-    if module.startswith("exchange/"):
-        return [f"{TESTS}/exchange"]
-    return [TESTS, *(f"--ignore={TESTS}/{name}" for name in ("exchange", "bench", *OTHERS))]
+    if module.startswith("channels/"):
+        return [f"{TESTS}/channels"]
+    return [TESTS, *(f"--ignore={TESTS}/{name}" for name in ("channels", "bench", *OTHERS))]
 
 
 def main(wanted: list[str]) -> int:

@@ -18,10 +18,10 @@ def test_who_receives_keeps_it(user: str) -> None:
 
 
 def test_others_do_not() -> None:
-    assert not keeps_freed_memory("import shuffle_transport.exchange")
+    assert not keeps_freed_memory("import shuffle_transport.channels")
 
 
 def test_its_threads_share_an_arena_for_each_processor() -> None:
     channels = USERS["channels"]
-    assert arenas(channels) <= (os.cpu_count() or 1) < arenas("import shuffle_transport.exchange")
+    assert arenas(channels) <= (os.cpu_count() or 1) < arenas("import shuffle_transport.channels")
     assert arenas(channels, MALLOC_ARENA_MAX="7") == 7

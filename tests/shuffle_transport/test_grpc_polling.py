@@ -44,7 +44,7 @@ def test_no_other_thread_takes_part(user: str) -> None:
 
 
 def test_others_keep_the_event_engine() -> None:
-    assert calls_after("import shuffle_transport.exchange")[0] > 2 * CALLS
+    assert calls_after("import shuffle_transport.channels")[0] > 2 * CALLS
 
 
 def test_who_has_set_the_variable_keeps_it() -> None:

@@ -7,11 +7,11 @@ from shuffle_transport.flight_client import FlightClient
 user = FlightClient("127.0.0.1:9")
 """,
     "channels": f"""{POOL}
-from shuffle_transport.exchange import ExchangeClient
+from shuffle_transport.channels import ExchangeClient
 user = ExchangeClient("127.0.0.1:9", pool)
 """,
     "channels' server": f"""{POOL}
-from shuffle_transport.exchange import ExchangeEndpoint
+from shuffle_transport.channels import ExchangeEndpoint
 user = ExchangeEndpoint("grpc+tcp://127.0.0.1:0", print, pool)
 """,
 }

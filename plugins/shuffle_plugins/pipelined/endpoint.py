@@ -32,8 +32,8 @@ from shuffle_plugins.pipelined.pump import pump
 from shuffle_plugins.pipelined.security import load_peer_security
 from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView, SubscribablePartition
+from shuffle_transport.channels import BlockChannel, ChannelOptions, ExchangeClient
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.exchange import BlockChannel, ChannelOptions, ExchangeClient
 from shuffle_transport.exiting import closed, opened
 from shuffle_transport.forked import use_grpc
 from shuffle_transport.pool import BufferPool

@@ -15,8 +15,8 @@ from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.security import PeerSecurity
-from shuffle_transport.exchange import ChannelOptions, ExchangeEndpoint, ExchangeService, Handler, RelayListener
-from shuffle_transport.exchange.connection import cut_served
+from shuffle_transport.channels import ChannelOptions, ExchangeEndpoint, ExchangeService, Handler, RelayListener
+from shuffle_transport.channels.disconnect import disconnect_served
 from shuffle_transport.pool import BufferPool
 
 RELAY_BACK_WITHIN = 10.0
@@ -87,7 +87,7 @@ class DirectListener(TaskListener):
 
     def cut(self) -> None:
         if self._server is not None:
-            cut_served(self._server.port)
+            disconnect_served(self._server.port)
 
 
 class RelayedListener(TaskListener):

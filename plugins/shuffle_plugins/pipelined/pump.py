@@ -13,8 +13,8 @@ from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.blocks import back_to_back
+from shuffle_transport.channels import BlockChannel, Control
 from shuffle_transport.checksum import BLOCK_ROW
-from shuffle_transport.exchange import BlockChannel, Control
 
 BATCH_BYTES = 512 << 10
 """Blocks that go out together: as many as wait, up to so much. A reader's credit comes back in such steps."""

@@ -11,7 +11,7 @@ from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
-from shuffle_transport.exchange import BlockChannel, Control, ReceivedBatch
+from shuffle_transport.channels import BlockChannel, Control, ReceivedBatch
 
 
 class Received(NamedTuple):

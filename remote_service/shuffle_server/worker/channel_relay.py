@@ -22,10 +22,10 @@ import pyarrow.flight as fl
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, ShuffleError, StreamBroken
 from shuffle_api.ids import name_of
 from shuffle_server.worker.joint import CHANNEL_BYTES, Half, Joint, Passage
-from shuffle_transport.exchange.connection import cut_to
-from shuffle_transport.exchange.server import exchange_command, refuse
-from shuffle_transport.exchange.stream import FlightStream, Stream
-from shuffle_transport.exchange.wire import SERVED_SCHEMA
+from shuffle_transport.channels.disconnect import disconnect_from_peer
+from shuffle_transport.channels.server import exchange_command, refuse
+from shuffle_transport.channels.stream import FlightStream, Stream
+from shuffle_transport.channels.wire import SERVED_SCHEMA
 from shuffle_transport.flight_auth import principal_of
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -111,7 +111,7 @@ class ChannelRelay:
             if self._passage.closing:  # no reason to give up: the client tries again
                 raise fl.FlightUnavailableError("the worker is stopping") from None
             self._refused(error)
-            refuse(stream, error, self._passage.keeper)
+            refuse(stream, error, self._passage.timers)
         finally:
             with self._changed:
                 del self._peers[stream]
@@ -130,8 +130,8 @@ class ChannelRelay:
             self._changed.notify_all()
             peers = set(self._peers.values())
         for peer in peers:
-            cut_to(peer)
-        self._passage.keeper.close()
+            disconnect_from_peer(peer)
+        self._passage.timers.close()
 
     def _run(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
         route = command.relay
@@ -166,7 +166,7 @@ class ChannelRelay:
         try:
             call: pb.RelayCall | None = pb.RelayCall(peer=stream.peer)
             while call is not None and not cancelled() and not self._passage.closing:
-                with self._passage.keeper.guard(time.monotonic() + self._timeout, stream.abort):
+                with self._passage.timers.guard(time.monotonic() + self._timeout, stream.abort):
                     stream.write((None, pb.ExchangeControl(message=call.SerializeToString()).SerializeToString()))
                 try:
                     call = listener.calls.get(timeout=BEAT_SECONDS)

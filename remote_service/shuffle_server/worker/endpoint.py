@@ -38,7 +38,7 @@ from shuffle_server.worker.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
-from shuffle_transport.exchange.connection import cut_to
+from shuffle_transport.channels.disconnect import disconnect_from_peer
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -199,7 +199,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             raise self._failed("action get", error) from error
 
     def _room(self, wanted: pb.GetTicket, peer: str) -> PullRoom:
-        app, give_up = name_of(wanted.shuffle.app), functools.partial(cut_to, peer)
+        app, give_up = name_of(wanted.shuffle.app), functools.partial(disconnect_from_peer, peer)
         return PullRoom(self.worker.pool, self._options.overload_timeout, app, give_up)
 
     def _pulled(self, items: Generator[T, None, None]) -> Generator[T, None, None]:

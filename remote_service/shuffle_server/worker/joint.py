@@ -8,10 +8,10 @@ import time
 import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
-from shuffle_transport.exchange.keeper import Keeper
-from shuffle_transport.exchange.outbox import error_control
-from shuffle_transport.exchange.stream import Message, Stream
-from shuffle_transport.exchange.wire import EXCHANGE_SCHEMA
+from shuffle_transport.channels.sender import error_control
+from shuffle_transport.channels.stream import Message, Stream
+from shuffle_transport.channels.timer_thread import TimerThread
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
 from shuffle_transport.pool import Reservation
 
 CHANNEL_BYTES = 1 << 20
@@ -28,7 +28,7 @@ class Passage:
     """
 
     def __init__(self, timeout: float) -> None:
-        self.timeout, self.keeper = timeout, Keeper("channel-relay-keeper")
+        self.timeout, self.timers = timeout, TimerThread("channel-relay-timers")
         self.closing = False
         self._lock = threading.Lock()
         self.messages = self.bytes = self.in_hand = 0
@@ -113,7 +113,7 @@ class Half:
         finally:
             with self._writing:
                 self._open = False
-            self._passage.keeper.end(self)
+            self._passage.timers.end(self)
             if not self._passage.closing:  # else both find their streams broken, and come back
                 self.other.leave(StreamBroken(what))
             self._joint.over()
@@ -124,20 +124,20 @@ class Half:
             if not self._open:
                 return
             key = object()
-            self._passage.keeper.begin(key, time.monotonic() + self._passage.timeout, self._stream.abort)
+            self._passage.timers.begin(key, time.monotonic() + self._passage.timeout, self._stream.abort)
             try:
                 self._stream.write(message)
             except ShuffleError:
                 self._open = False  # who reads this stream finds it broken, and tells the other end
             finally:
-                self._passage.keeper.end(key)
+                self._passage.timers.end(key)
 
     def leave(self, error: StreamBroken) -> None:
         """The other half has ended: say so, which means nothing to an end that is over as well, and have it end."""
         self.write((None, error_control(error).SerializeToString()))
         with self._writing:
             if self._open:
-                self._passage.keeper.begin(self, time.monotonic() + LEAVE_WITHIN, self._stream.abort)
+                self._passage.timers.begin(self, time.monotonic() + LEAVE_WITHIN, self._stream.abort)
 
     def _pass_on(self, message: Message) -> None:
         batch, metadata = message

@@ -22,7 +22,7 @@ from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import LocalSource
 from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
-from shuffle_transport.exchange import BlockChannel
+from shuffle_transport.channels import BlockChannel
 from shuffle_transport.pool import BufferPool
 
 Make = Callable[..., ResultPartition]

@@ -29,9 +29,9 @@ from shuffle_plugins.pipelined import PipelinedShuffle, PipelinedWriter, wire
 from shuffle_plugins.pipelined.endpoint import DIRECTORY, OUTPUT, Endpoint
 from shuffle_plugins.pipelined.producer_registry import ProducerLocation
 from shuffle_transport import messages
+from shuffle_transport.channels import Control, ExchangeClient
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.credential_files import load_keyring
-from shuffle_transport.exchange import Control, ExchangeClient
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials, Keyring

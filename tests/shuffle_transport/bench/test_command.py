@@ -18,7 +18,7 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_transport.bench import command
 from shuffle_transport.bench.report import CASES
 from shuffle_transport.bench.table import tables
-from tests.shuffle_transport.exchange.helpers import eventually
+from tests.shuffle_transport.channels.helpers import eventually
 
 PROGRAM = (sys.executable, "-c", "import sys; from shuffle_server.cli import main; sys.exit(main())")
 BENCH = ("bench", "transport")

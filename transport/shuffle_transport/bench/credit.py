@@ -14,9 +14,9 @@ from shuffle_transport.bench.credit_server import TIMEOUT_S, exchange_all, recei
 from shuffle_transport.bench.data import Prepared, ring
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.pace import due_blocks
+from shuffle_transport.channels import BlockChannel, ChannelOptions, Control, ExchangeClient
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.codecs import Codec, get_codec
-from shuffle_transport.exchange import BlockChannel, ChannelOptions, Control, ExchangeClient
 from shuffle_transport.pool import BufferPool
 
 

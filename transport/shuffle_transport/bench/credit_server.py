@@ -10,7 +10,7 @@ from shuffle_transport.bench.arrivals import Arrivals
 from shuffle_transport.bench.counters import Counters
 from shuffle_transport.bench.data import ring
 from shuffle_transport.bench.job import Job
-from shuffle_transport.exchange import BlockChannel, ReceivedBatch
+from shuffle_transport.channels import BlockChannel, ReceivedBatch
 
 TIMEOUT_S = 180.0
 

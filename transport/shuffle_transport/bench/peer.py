@@ -18,7 +18,7 @@ from shuffle_transport.bench.credit_server import CreditHandler
 from shuffle_transport.bench.raw_server import ANY, RawServer
 from shuffle_transport.bench.remote_server import RemoteServer
 from shuffle_transport.bench.tcp import TcpServer
-from shuffle_transport.exchange import ExchangeEndpoint
+from shuffle_transport.channels import ExchangeEndpoint
 from shuffle_transport.pool import BufferPool
 
 
