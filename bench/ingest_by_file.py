@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shuffle_api.errors import ShuffleError
 from shuffle_transport.blocks import Block
 from shuffle_transport.flight_client import FlightClient, PullStream, PushTarget
-from shuffle_transport.hand_over import HandOver, LentFile, LocatedPull, locate_blocks
+from shuffle_transport.local_files import LocalFetch, LocalFileAccess, LocalFileWriter, locate_blocks
 from shuffle_transport.messages import map_attempt
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -15,9 +15,9 @@ BLOCKS_PER_WRITE = 8  # as the plain writer has pieces
 WORKER = "bench"
 
 
-def write_output(hand_over: HandOver, client: FlightClient, target: PushTarget, blocks: Sequence[Block]) -> None:
+def write_output(hand_over: LocalFileAccess, client: FlightClient, target: PushTarget, blocks: Sequence[Block]) -> None:
     """One map output, into a file that the worker lends. Raises RuntimeError if it lends none."""
-    file = LentFile.borrow(hand_over, WORKER, client, target)
+    file = LocalFileWriter.create(hand_over, WORKER, client, target)
     if file is None:
         raise RuntimeError("the worker lends no file")
     try:
@@ -30,7 +30,7 @@ def write_output(hand_over: HandOver, client: FlightClient, target: PushTarget, 
 
 def read_outputs(client: FlightClient, ticket: pb.GetTicket) -> int:
     """Payload bytes of the outputs that the ticket names, each block checked. Raises RuntimeError if one is no file."""
-    located = locate_blocks(HandOver(ticket.shuffle.app), WORKER, client, ticket)
+    located = locate_blocks(LocalFileAccess(ticket.shuffle.app), WORKER, client, ticket)
     if located is None:
         raise RuntimeError("the worker locates nothing")
 
@@ -40,7 +40,7 @@ def read_outputs(client: FlightClient, ticket: pb.GetTicket) -> int:
     outputs = [map_attempt(each) for each in ticket.maps]
     partitions = range(ticket.first_partition, ticket.end_partition)
     total = 0
-    for item in LocatedPull(outputs, partitions, located, wire, lambda *_: None):
+    for item in LocalFetch(outputs, partitions, located, wire, lambda *_: None):
         if isinstance(item, ShuffleError):
             raise item
         total += item.payload.nbytes

@@ -19,7 +19,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, PushTarget
-from shuffle_transport.hand_over import HandOver
+from shuffle_transport.local_files import LocalFileAccess
 
 TIMEOUT = 120.0
 NO_SHUFFLE = ShuffleId("plain", 0)
@@ -133,7 +133,7 @@ def _writer(work: Work, number: int, pipe: Connection, begin: Event) -> None:
         except EOFError:
             break
         if target.worker and client is None:
-            client, hand_over = FlightClient(target.worker, timeout=TIMEOUT), HandOver(target.shuffle.app)
+            client, hand_over = FlightClient(target.worker, timeout=TIMEOUT), LocalFileAccess(target.shuffle.app)
             hand_over.nonce(WORKER, client)
         pipe.send(time.monotonic())
         begin.wait(TIMEOUT)

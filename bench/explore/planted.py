@@ -20,7 +20,7 @@ from shuffle_server.store import recovery, store
 from shuffle_transport import flight_client
 from shuffle_transport.channels import received
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.hand_over import located
+from shuffle_transport.local_files import local_fetch
 
 LATE_S = 1.0
 
@@ -39,7 +39,7 @@ class _Same(int):
 
 def skip_crc() -> None:
     """A reader does not compare checksums."""
-    for module in (located, flight_client, received):
+    for module in (local_fetch, flight_client, received):
         vars(module)["crc32c"] = lambda data, value=0: _Same()
 
 

@@ -29,7 +29,7 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_transport import messages
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.flight_client import FlightClient
-from shuffle_transport.hand_over import HandOver, locate_blocks
+from shuffle_transport.local_files import LocalFileAccess, locate_blocks
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.certificates import make_party, make_secret
 from tests.shuffle_plugins.by_file import BY_FILE, MIB, PARTITIONS, numbers, read, rows, write
@@ -225,8 +225,8 @@ def test_another_applications_token_gets_no_file(tmp_path: Path) -> None:
             request = pb.LocateBlocksRequest(nonce=nonce, ticket=ticket)
             with closing(FlightClient(server.data, credentials=keys.for_app("other"))) as client:
                 with pytest.raises(PermissionDenied):
-                    HandOver("mine").act(client, "locate", request)
-                assert locate_blocks(HandOver("mine"), server.worker, client, ticket) is None
+                    LocalFileAccess("mine").act(client, "locate", request)
+                assert locate_blocks(LocalFileAccess("mine"), server.worker, client, ticket) is None
 
 
 # ------------------------------------------------------------------ what becomes of what is written

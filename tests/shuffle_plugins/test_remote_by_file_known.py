@@ -16,7 +16,7 @@ from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle, read_metrics
-from shuffle_transport.hand_over import HandOver
+from shuffle_transport.local_files import LocalFileAccess
 from tests.shuffle_plugins.by_file import BY_FILE, PARTITIONS, numbers, read, rows, write
 from tests.shuffle_server.observe.helpers import Scrape
 
@@ -46,13 +46,13 @@ def task() -> Iterator[RemoteShuffle]:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The actions that workers are asked for."""
-    actions, act = [], HandOver.act
+    actions, act = [], LocalFileAccess.act
 
-    def noting(self: HandOver, client: Any, action: str, *given: Any) -> list[bytes]:
+    def noting(self: LocalFileAccess, client: Any, action: str, *given: Any) -> list[bytes]:
         actions.append(action)
         return act(self, client, action, *given)
 
-    monkeypatch.setattr(HandOver, "act", noting)
+    monkeypatch.setattr(LocalFileAccess, "act", noting)
     return actions
 
 

@@ -23,7 +23,7 @@ from shuffle_api.periodic import StreamThread
 from shuffle_api.values import LostMapOutput, MapOutput
 from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_transport.flight_client import Pulled
-from shuffle_transport.hand_over import Stream
+from shuffle_transport.local_files import FetchStream
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ class CancellableFetch:
         shuffle: ShuffleId,
         worker: str,
         outputs: Collection[MapAttempt],
-        start: Callable[[], Stream],
+        start: Callable[[], FetchStream],
         located: Callable[[], Iterable[MapOutput]],
     ) -> None:
         self._events, self._shuffle, self._worker, self._start = events, shuffle, worker, start
         self._outputs, self._located = frozenset(outputs), located
         self._changed = threading.Condition()
-        self._stream: Stream | None = None
+        self._stream: FetchStream | None = None
         self._failure: ShuffleError | None = None  # of the start
         self._began = False
         self._reason: ShuffleError | None = None
@@ -71,7 +71,7 @@ class CancellableFetch:
             if self._stream is not None:
                 self._stream.cancel()
 
-    def _started(self) -> Stream:
+    def _started(self) -> FetchStream:
         with self._changed:
             began = self._changed.wait_for(lambda: self._began, SUBSCRIBE_SECONDS)
         if not began:

@@ -19,7 +19,7 @@ from shuffle_plugins.remote.traffic import RemoteTraffic
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
-from shuffle_transport.hand_over import HandOver
+from shuffle_transport.local_files import LocalFileAccess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
@@ -61,9 +61,9 @@ class Connection:
         self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
         self.events = ShuffleEvents(self.control, options.retry)
-        self.hand_over = HandOver(app, allowed=options.hand_over == "auto")
+        self.local_files = LocalFileAccess(app, allowed=options.hand_over == "auto")
         self.traffic = RemoteTraffic()
-        self.read_metrics = ReadMetrics(self.hand_over, self.data)
+        self.read_metrics = ReadMetrics(self.local_files, self.data)
         self._workers: dict[str, WorkerInfo] = {}
         self._draining: set[str] = set()
         self._clients: dict[str, FlightClient] = {}

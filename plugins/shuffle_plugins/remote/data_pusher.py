@@ -1,4 +1,4 @@
-"""The way of one attempt's finished blocks to a worker: a file that it lends, on its host; else the wire."""
+"""The way of one attempt's finished blocks to a worker: a file that it creates, on its host; else the wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shuffle_plugins.remote.traffic import RemoteStatistics
 from shuffle_transport import messages
 from shuffle_transport.blocks import Block, add_rows, table_rows
 from shuffle_transport.flight_client import PushTarget
-from shuffle_transport.hand_over import LentFile
+from shuffle_transport.local_files import LocalFileWriter
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -39,12 +39,12 @@ class DataPusher:
     """Blocks of one attempt, in the order in which they are sent. For one thread.
 
     A file is asked for once, before anything is sent. Whatever goes wrong with it later, but for want of room, all of
-    it is read back and pushed: what was written is not lost with the worker that lent the file.
+    it is read back and pushed: what was written is not lost with the worker that created the file.
     """
 
     def __init__(self, target: PushTarget, connection: Connection, options: RemoteOptions) -> None:
         self._target, self._connection, self._options = target, connection, options
-        self._file: LentFile | None = None
+        self._file: LocalFileWriter | None = None
         self._held = Totals()  # by the worker, over the wire
         self._worker: str | None = None
         self._avoid: list[str] = []  # workers that could not be reached
@@ -65,11 +65,11 @@ class DataPusher:
         Raises ServerUnreachable, UnknownApp, AppExpired, UnknownShuffle.
         """
         connection = self._connection
-        if not connection.hand_over.allowed:
+        if not connection.local_files.allowed:
             return
         self._worker = worker = connection.retrying(lambda: connection.place(self._target.shuffle, self._avoid))
         try:
-            self._file = LentFile.borrow(connection.hand_over, worker, connection.data(worker), self._target)
+            self._file = LocalFileWriter.create(connection.local_files, worker, connection.data(worker), self._target)
         except ServerUnreachable:
             return  # the master does not know it any more; to push, another one is found
 
@@ -147,7 +147,7 @@ class DataPusher:
         assert file is not None
         assert self._worker is not None
         log.warning("map %d is pushed, not handed over: %s", self._target.output.map, why)
-        self._connection.hand_over.failed(self._worker, why)
+        self._connection.local_files.failed(self._worker, why)
         try:
             file.drop()
             for run in file.read_back(self._options.push_bytes):

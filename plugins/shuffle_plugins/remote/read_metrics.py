@@ -12,8 +12,8 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
-from shuffle_transport.hand_over import HandOver
-from shuffle_transport.hand_over.sight import ACTION_SECONDS
+from shuffle_transport.local_files import LocalFileAccess
+from shuffle_transport.local_files.access import ACTION_SECONDS
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ class ReadMetrics:
     :param client: the client of a worker. Raises ShuffleError.
     """
 
-    def __init__(self, hand_over: HandOver, client: Callable[[str], FlightClient]) -> None:
-        self._hand_over, self._client = hand_over, client
+    def __init__(self, local_files: LocalFileAccess, client: Callable[[str], FlightClient]) -> None:
+        self._local_files, self._client = local_files, client
         self._lock = threading.Lock()
         self._counts: dict[str, dict[ShuffleId, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         self._task = PeriodicTask("read-metrics", self._report, REPORT_SECONDS)
@@ -58,8 +58,8 @@ class ReadMetrics:
             ]
             try:
                 client = self._client(worker)
-                nonce = self._hand_over.nonce(worker, client)
+                nonce = self._local_files.nonce(worker, client)
                 if nonce is not None:
-                    self._hand_over.act(client, "tell-reads", pb.TellReadsRequest(nonce=nonce, reads=reads), timeout)
+                    self._local_files.act(client, "tell-reads", pb.TellReadsRequest(nonce=nonce, reads=reads), timeout)
             except ShuffleError as error:  # nobody waits for it
                 log.info("worker %s was not told what has been read of its files: %s", worker, error)

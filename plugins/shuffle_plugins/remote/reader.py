@@ -1,6 +1,6 @@
 """The reader of the `remote` plugin: one pull per worker, checked, decompressed, split into records.
 
-On a worker's host the blocks are read from its files (`shuffle_transport.hand_over`), output by output; the rest is
+On a worker's host the blocks are read from its files (`shuffle_transport.local_files`), output by output; the rest is
 pulled.
 
 A pull that breaks goes on where it was, at whichever worker has the output then: blocks of one output come in the same
@@ -36,7 +36,7 @@ from shuffle_plugins.remote.traffic import CountedPull
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import Pulled
-from shuffle_transport.hand_over import LocatedPull, OutputIndex, Stream, locate_blocks
+from shuffle_transport.local_files import FetchStream, LocalFetch, OutputIndex, locate_blocks
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 NOTHING: Mapping[MapAttempt, Mapping[int, int]] = MappingProxyType({})
@@ -169,17 +169,17 @@ class RemoteReader(BlocksReader):
         outputs = [output.output for output in asked]
         connection, traffic = self._connection, self._connection.traffic
 
-        def pull(wanted: Sequence[MapAttempt]) -> Stream:
+        def pull(wanted: Sequence[MapAttempt]) -> FetchStream:
             return CountedPull(connection.data(worker).open_pull(self._ticket(wanted)), traffic)
 
-        def start() -> Stream:
+        def start() -> FetchStream:
             by_file = self._by_file(asked)
             if by_file:
                 ticket = self._ticket(by_file)
                 client = connection.data(worker)
-                blocks = locate_blocks(connection.hand_over, worker, client, ticket, self._spec.partitions)
+                blocks = locate_blocks(connection.local_files, worker, client, ticket, self._spec.partitions)
                 if blocks is not None:
-                    return LocatedPull(outputs, self._partitions, blocks, pull, progress)
+                    return LocalFetch(outputs, self._partitions, blocks, pull, progress)
             return pull(outputs)
 
         def progress(index: OutputIndex, count: int, size: int) -> None:
@@ -202,7 +202,7 @@ class RemoteReader(BlocksReader):
 
     def _by_file(self, asked: Sequence[MapOutput]) -> list[MapAttempt]:
         """The outputs that are worth a look into their files: of many small ones the worker has better ones, merged."""
-        if not self._connection.hand_over.allowed:
+        if not self._connection.local_files.allowed:
             return []
         part = len(self._partitions) / self._spec.partitions
         least = min(LITTLE_BYTES, self._options.hand_over_from)

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from shuffle_api.errors import ShuffleError
 from shuffle_transport.flight_client import Pulled
-from shuffle_transport.hand_over import Stream
+from shuffle_transport.local_files import FetchStream
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatistics:
     """Stored payload bytes since the plugin was opened.
 
-    `pushed_bytes` went to workers over the wire, `handed_over_bytes` in files that they lent; `pulled_bytes` came over
-    the wire, `located_bytes` were read from the workers' files. What was written and then not committed counts too.
+    `pushed_bytes` went to workers over the wire, `handed_over_bytes` in files that they created; `pulled_bytes` came
+    over the wire, `located_bytes` were read from the workers' files. What was written and then not committed counts
+    too.
     """
 
     pushed_bytes: int = 0
@@ -56,7 +57,7 @@ class RemoteTraffic:
 class CountedPull:
     """A pull over the wire whose bytes are counted at its end."""
 
-    def __init__(self, stream: Stream, traffic: RemoteTraffic) -> None:
+    def __init__(self, stream: FetchStream, traffic: RemoteTraffic) -> None:
         self._stream, self._traffic = stream, traffic
 
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:

@@ -69,7 +69,7 @@ class RemoteWriter(ShuffleWriter):
         self._batches: SliceGatherer | None = None
         self._encoder: PieceEncoder | None = None
         self._push_batches = True
-        self._chosen = not connection.hand_over.allowed
+        self._chosen = not connection.local_files.allowed
         self._waiting: list[tuple[int, Buffer, int]] = []  # (partition, raw bytes, records), until it is chosen
         self._waiting_bytes = 0
         self._blocks: list[Block] = []  # finished, not yet sent

@@ -111,7 +111,7 @@ class StagedOutput:
             return self.totals
 
     def idle(self) -> float:
-        """Seconds for which nothing was written, between looks. Of a lent file only its file system knows."""
+        """Seconds for which nothing was written, between looks. Of a local file only its file system knows."""
         written = None
         if self._lent:
             with suppress(OSError):
@@ -140,8 +140,8 @@ class StagedOutput:
             return Path(self._path)
 
     def lend_more(self, size: int) -> Path:
-        """See to it that there is room for `size` bytes in the lent file, as far as is known now. Raises as `lend`;
-        MapOutputLost when nothing is lent.
+        """See to it that there is room for `size` bytes in the local file, as far as is known now. Raises as `lend`;
+        MapOutputLost when no file was created.
         """
         with self._alone(), self.home.calls.request():
             self._check(self._turn)
@@ -155,7 +155,7 @@ class StagedOutput:
             return Path(self._path)
 
     def _check_lending(self, size: int, grows: int | None = None) -> None:
-        """Who writes a lent file asks before it writes, so that quota and floor hold before the commit as well."""
+        """Who writes a local file asks before it writes, so that quota and floor hold before the commit as well."""
         self._quota.take(self.shuffle.app, size)  # what was lent before does not count yet
         self._quota.give(self.shuffle.app, size)
         self.home.make_room(size if grows is None else grows)
@@ -169,7 +169,8 @@ class StagedOutput:
         )
 
     def adopt(self, turn: int, rows: np.ndarray) -> None:
-        """Hold the blocks that were written to the lent file, back to back from its beginning: `rows`, dtype BLOCK_ROW.
+        """Hold the blocks that were written to the local file, back to back from its beginning: `rows`, dtype
+        BLOCK_ROW.
 
         The file may have been put there by a rename. Raises InvalidArgument when it is too short, still being written,
         or known by another name; QuotaExceeded; MapOutputLost when nothing was lent: this worker was restarted.

@@ -30,8 +30,8 @@ from shuffle_server.security import OPEN, ServerSecurity
 from shuffle_server.worker import scrubbing, whole_pull
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.handover import PREFIX, HandOver
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
+from shuffle_server.worker.local_file_handler import PREFIX, LocalFileHandler
 from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions
 from shuffle_server.worker.relay import RelayStreams
@@ -69,7 +69,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         worker: Worker,
         options: PutOptions,
         security: ServerSecurity = OPEN,
-        hand_over: HandOver | None = None,
+        local_files: LocalFileHandler | None = None,
         relay: RelayStreams | None = None,
         channels: ChannelRelay | None = None,
         guard: ConnectionGuard | None = None,
@@ -90,9 +90,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             root_certificates=None if tls is None else tls.client_ca or None,
             middleware={MIDDLEWARE: doorman} if doorman else None,
         )
-        self.worker, self._options, self._hand_over = worker, options, hand_over
+        self.worker, self._options, self._local_files = worker, options, local_files
         self._relay, self._channels = relay, channels
-        self._pushes = PushHandler(worker, options, hand_over)
+        self._pushes = PushHandler(worker, options, local_files)
 
     def do_put(
         self,
@@ -177,8 +177,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     results = [self._pushes.inline(body, principal_of(context)).SerializeToString()]
                 elif kind == whole_pull.ACTION:
                     return self._get_whole(body, principal_of(context), peer)
-                elif self._hand_over is not None and kind.startswith(PREFIX):
-                    return self._results(kind, self._hand_over.act(kind, body, principal_of(context)))
+                elif self._local_files is not None and kind.startswith(PREFIX):
+                    return self._results(kind, self._local_files.act(kind, body, principal_of(context)))
                 else:
                     results = [act(self.worker, principal_of(context), kind, body)]
             except ShuffleError as error:

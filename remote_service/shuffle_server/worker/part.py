@@ -30,7 +30,7 @@ from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
-from shuffle_server.worker.handover import HandOver
+from shuffle_server.worker.local_file_handler import LocalFileHandler
 from shuffle_server.worker.push_handler import PutOptions
 from shuffle_server.worker.relay import Relay, RelayStreams
 from shuffle_server.worker.replication import Place, Replication
@@ -96,7 +96,7 @@ class WorkerPart:
         self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments, self.replication)
         put = PutOptions(options.window, options.overload_timeout)
         try:
-            hand_over = HandOver(self.worker, self.store, self._nonce_file)
+            local_files = LocalFileHandler(self.worker, self.store, self._nonce_file)
             relay = RelayStreams(self.worker, self.relay)
             self.guard = ConnectionGuard(
                 Bounds(
@@ -114,7 +114,7 @@ class WorkerPart:
                 self.worker,
                 put,
                 security,
-                hand_over,
+                local_files,
                 relay,
                 self.channels,
                 self.guard,

@@ -19,8 +19,8 @@ from shuffle_api.ids import name_of
 from shuffle_server.observe.log_context import add_log_fields
 from shuffle_server.observe.stalls import CreditStalls
 from shuffle_server.worker.attempt_sink import attempt_sink
-from shuffle_server.worker.handover import HandOver
 from shuffle_server.worker.incoming import PushMessage
+from shuffle_server.worker.local_file_handler import LocalFileHandler
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch, parse_table
@@ -143,7 +143,7 @@ class PushHandler:
     :param local_files: for clients that see the worker's files.
     """
 
-    def __init__(self, worker: Worker, options: PutOptions, local_files: HandOver | None) -> None:
+    def __init__(self, worker: Worker, options: PutOptions, local_files: LocalFileHandler | None) -> None:
         self._worker, self._options, self._local_files = worker, options, local_files
 
     def attempt(self, command: pb.PutCommand, pushed: Iterable[PushMessage], reply: Reply) -> None:

@@ -17,9 +17,9 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, Pulled
-from shuffle_transport.hand_over.known import LOCATED_ROW, KnownOutputs, LocatedOutputs, OutputIndex
-from shuffle_transport.hand_over.located import LocatedPull, locate_blocks
-from shuffle_transport.hand_over.sight import ACTION_SECONDS, HandOver
+from shuffle_transport.local_files.access import ACTION_SECONDS, LocalFileAccess
+from shuffle_transport.local_files.index_cache import LOCATED_ROW, LocatedOutputs, OutputIndex, OutputIndexCache
+from shuffle_transport.local_files.local_fetch import LocalFetch, locate_blocks
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 SHUFFLE = ShuffleId("app", 3)
@@ -61,8 +61,8 @@ def located(path: Path, changes: Mapping[str, int] = NOTHING, *, whole: bool = F
 class Reading:
     """Pulls of partitions of `OUTPUTS`, which remember what they find out."""
 
-    def __init__(self, found: dict[MapAttempt, OutputIndex], known: KnownOutputs | None = None) -> None:
-        self.known = KnownOutputs() if known is None else known
+    def __init__(self, found: dict[MapAttempt, OutputIndex], known: OutputIndexCache | None = None) -> None:
+        self.known = OutputIndexCache() if known is None else known
         self.wire, self.served = Wire(), list[tuple[str, int, int]]()
         self._located = LocatedOutputs(self.known, "w", SHUFFLE, found)
 
@@ -72,7 +72,7 @@ class Reading:
         return Reading({output: index for output, index in found.items() if index is not None}, self.known)
 
     def items(self, partitions: range = range(2)) -> Iterator[Pulled | ShuffleError]:
-        return iter(LocatedPull(OUTPUTS, partitions, self._located, self.wire, self._serve))
+        return iter(LocalFetch(OUTPUTS, partitions, self._located, self.wire, self._serve))
 
     def all(self, partitions: range = range(2)) -> list[tuple[int, bytes]]:
         return [(item.output.map, bytes(item.payload)) for item in self.items(partitions) if isinstance(item, Pulled)]
@@ -116,7 +116,7 @@ def test_an_index_that_ends_early_is_none(index: bytes) -> None:
         OutputIndex.of(pb.LocatedBlocks(path="x", index=index))
 
 
-class Telling(HandOver):
+class Telling(LocalFileAccess):
     """The hand-over to a worker that says these things, in the order in which it is asked."""
 
     def __init__(self, *said: pb.LocatedBlocks) -> None:
@@ -225,7 +225,7 @@ def test_that_an_output_has_nothing_of_a_partition_is_believed_of_its_own_file_o
 
 def test_of_what_does_not_fit_that_which_was_wanted_last_stays(tmp_path: Path) -> None:
     index = located(tmp_path / "0", whole=True)
-    known = KnownOutputs(3 * (512 + 80))
+    known = OutputIndexCache(3 * (512 + 80))
     for output in OUTPUTS[:3]:
         known.add("w", SHUFFLE, output, index)
     assert known.find("w", SHUFFLE, OUTPUTS[0]) is index

@@ -1,4 +1,4 @@
-"""A map output that is written to a file which the worker lent, and which it takes back with the commit.
+"""A map output that is written to a file which the worker created, and which it takes back with the commit.
 
 The file is locked while it is written: the worker refuses one that somebody still writes. It stays open until the
 commit has been answered, so that all of it can be pushed instead, whatever has become of the worker and of the file.
@@ -28,7 +28,7 @@ from shuffle_transport import messages
 from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.flight_client import FlightClient, PushTarget, check_committed, put_command
-from shuffle_transport.hand_over.sight import HandOver
+from shuffle_transport.local_files.access import LocalFileAccess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.read_fully import read_fully
 
@@ -42,40 +42,48 @@ MOST_BUFFERS = 512  # of one write; the kernel takes 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class LentFile:
+class LocalFileWriter:
     """The blocks of one attempt, back to back in a file of the worker's. For one thread; `close` it at the end.
 
     Nothing of it is visible before `commit`. A file that its writer leaves behind is dropped by the worker in time.
     """
 
     def __init__(
-        self, hand_over: HandOver, worker: str, client: FlightClient, command: pb.PutCommand, file: io.FileIO, room: int
+        self,
+        local_files: LocalFileAccess,
+        worker: str,
+        client: FlightClient,
+        command: pb.PutCommand,
+        file: io.FileIO,
+        room: int,
     ) -> None:
-        """Use `borrow`."""
-        self._hand_over, self._worker, self._client, self._command = hand_over, worker, client, command
+        """Use `create`."""
+        self._local_files, self._worker, self._client, self._command = local_files, worker, client, command
         self._file, self._path = file, Path(str(file.name))
         self._rows = bytearray()  # the block table
         self._room, self._end = room, 0
 
     @classmethod
-    def borrow(cls, hand_over: HandOver, worker: str, client: FlightClient, target: PushTarget) -> LentFile | None:
+    def create(
+        cls, local_files: LocalFileAccess, worker: str, client: FlightClient, target: PushTarget
+    ) -> LocalFileWriter | None:
         """A file for an attempt of which nothing was pushed; None when there is none, for whatever reason: push it."""
-        nonce = hand_over.nonce(worker, client)
+        nonce = local_files.nonce(worker, client)
         if nonce is None:
             return None
         command = put_command(target)
         try:
             request = pb.LendRequest(nonce=nonce, command=command, bytes=FIRST_BYTES)
             try:
-                reply = _lend(hand_over, client, request)
+                reply = _create(local_files, client, request)
             except (StorageFull, QuotaExceeded):
                 request.bytes = LEAST_BYTES
-                reply = _lend(hand_over, client, request)
+                reply = _create(local_files, client, request)
             if reply.HasField("committed"):
                 return None  # who pushes is told so
-            return cls(hand_over, worker, client, command, _open_locked(reply.path), request.bytes)
+            return cls(local_files, worker, client, command, _open_locked(reply.path), request.bytes)
         except (ShuffleError, OSError, ValueError) as error:
-            hand_over.failed(worker, error if isinstance(error, ShuffleError | OSError) else OSError(str(error)))
+            local_files.failed(worker, error if isinstance(error, ShuffleError | OSError) else OSError(str(error)))
             return None
 
     @property
@@ -109,7 +117,7 @@ class LentFile:
         self._end = end
 
     def commit(self) -> pb.Committed:
-        """Hand the file over; the output that has won the map. May be repeated when it is not known how it ended.
+        """Finalize the file; the output that has won the map. May be repeated when it is not known how it ended.
 
         :raises ShuffleError: what the worker says; or nobody knows whether it has taken the file.
         """
@@ -118,7 +126,7 @@ class LentFile:
         table = self._table()
         end = messages.totals_message(totals_of(table))
         request = pb.AdoptRequest(nonce=nonce, command=self._command, end=end, table=table.tobytes())
-        results = self._hand_over.act(self._client, "adopt", request, None)
+        results = self._local_files.act(self._client, "adopt", request, None)
         if len(results) != 1:
             raise ProtocolMismatch(f"{self._client.address} answered a hand-over with {len(results)} results")
         committed = messages.parse(pb.Committed, results[0])
@@ -126,7 +134,7 @@ class LentFile:
         return committed
 
     def read_back(self, most: int) -> Iterator[list[Block]]:
-        """All that was written, in its order, in runs of about `most` bytes: what is pushed if it is not handed over.
+        """All that was written, in its order, in runs of about `most` bytes: what is pushed if it is not finalized.
 
         :raises StorageFailed: the file cannot be read, or was cut by somebody.
         """
@@ -145,7 +153,7 @@ class LentFile:
     def drop(self) -> None:
         """Have the worker forget the attempt and delete the file. What could not be said, it finds out in time."""
         try:
-            self._hand_over.act(self._client, "drop", pb.LendRequest(nonce=self._nonce(), command=self._command))
+            self._local_files.act(self._client, "drop", pb.LendRequest(nonce=self._nonce(), command=self._command))
         except ShuffleError as error:
             log.info("%s is left to the worker, which drops it in time: %s", self._path, error)
 
@@ -157,7 +165,7 @@ class LentFile:
         return np.frombuffer(bytes(self._rows), BLOCK_ROW)
 
     def _nonce(self) -> bytes:
-        return self._hand_over.nonce(self._worker, self._client) or b""
+        return self._local_files.nonce(self._worker, self._client) or b""
 
     def _make_room(self, needed: int) -> None:
         try:
@@ -167,7 +175,7 @@ class LentFile:
 
     def _ask_for_room(self, end: int) -> None:
         request = pb.LendRequest(nonce=self._nonce(), command=self._command, bytes=end, more=True)
-        _lend(self._hand_over, self._client, request)  # "committed": another attempt, which the commit is told of
+        _create(self._local_files, self._client, request)  # "committed": another attempt, which the commit is told of
         self._room = end
 
     def _write(self, payloads: list[memoryview]) -> None:
@@ -204,15 +212,15 @@ class LentFile:
         return StorageFailed(f"{self._path}: {error.strerror}", remedy="check this disk", output=output)
 
 
-def _lend(hand_over: HandOver, client: FlightClient, request: pb.LendRequest) -> pb.LendReply:
-    results = hand_over.act(client, "lend", request)
+def _create(local_files: LocalFileAccess, client: FlightClient, request: pb.LendRequest) -> pb.LendReply:
+    results = local_files.act(client, "lend", request)
     if len(results) != 1:
         raise ProtocolMismatch(f"{client.address} lent a file with {len(results)} results")
     return messages.parse(pb.LendReply, results[0])
 
 
 def _open_locked(path: str) -> io.FileIO:
-    """The lent file, for this process alone. Raises OSError, InvalidArgument (it is no absolute path)."""
+    """The local file, for this process alone. Raises OSError, InvalidArgument (it is no absolute path)."""
     if not os.path.isabs(path):
         raise InvalidArgument(f"the worker lent {path!r}, which is no absolute path")
 

@@ -1,4 +1,4 @@
-"""Hand-over by file: what a client on the worker's host may do instead of pushing and pulling (docs/protocol.md).
+"""Local files: what a client on the worker's host may do instead of pushing and pulling (docs/protocol.md).
 
 Whoever can read the nonce file sees the worker's files, and so is on its host: a file of the same path elsewhere has
 another content, for the nonce is new with each start. Paths go to the client only; it names map outputs by numbers.
@@ -37,12 +37,12 @@ from shuffle_transport.security import Principal
 
 PREFIX = "hand-over."
 NONCE_BYTES = 32
-MAX_TOLD = 10_000  # shuffles that a client may have read
-MAX_TOLD_BYTES = 1 << 40  # of each, in the seconds since it said so last
+MAX_SHUFFLES_READ = 10_000  # shuffles that a client may have read
+MAX_BYTES_READ = 1 << 40  # of each, in the seconds since it said so last
 
 
-class HandOver:
-    """One worker's answers to the actions of hand-over. Thread-safe."""
+class LocalFileHandler:
+    """One worker's answers to the actions on local files. Thread-safe."""
 
     def __init__(self, worker: Worker, store: Store, nonce_file: Path) -> None:
         """Writes a new nonce to `nonce_file`. Raises StorageFailed."""
@@ -69,9 +69,9 @@ class HandOver:
         if kind == PREFIX + "adopt":
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
-            return [self._adopt(adoption).SerializeToString()]
+            return [self._finalize(adoption).SerializeToString()]
         if kind == PREFIX + "tell-reads":
-            self._told(messages.parse(pb.TellReadsRequest, body), principal)
+            self._count_reads(messages.parse(pb.TellReadsRequest, body), principal)
             return []
         if kind not in (PREFIX + "lend", PREFIX + "drop"):
             raise InvalidArgument(
@@ -80,7 +80,7 @@ class HandOver:
         request = messages.parse(pb.LendRequest, body)
         self._check(request.nonce, request.command.shuffle, principal)
         if kind == PREFIX + "lend":
-            return [self._lend(request).SerializeToString()]
+            return [self._create(request).SerializeToString()]
         self._store.drop_staged(
             self._worker.whole_id(request.command.shuffle), messages.map_attempt(request.command.output)
         )
@@ -102,7 +102,7 @@ class HandOver:
 
     # ------------------------------------------------------------------ write
 
-    def _lend(self, request: pb.LendRequest) -> pb.LendReply:
+    def _create(self, request: pb.LendRequest) -> pb.LendReply:
         command = request.command
         if command.first_block:
             raise InvalidArgument("a file for the rest of an attempt", remedy="a file holds a whole map output")
@@ -115,7 +115,7 @@ class HandOver:
         lend = target.lend_more if request.more else target.lend
         return pb.LendReply(path=str(lend(request.bytes)))
 
-    def _adopt(self, request: pb.AdoptRequest) -> pb.Committed:
+    def _finalize(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)
         if len(rows):
             check_partitions(rows, request.command.partitions)
@@ -158,9 +158,9 @@ class HandOver:
         index = file.index if whole else asked
         return pb.LocatedBlocks(output=output, path=str(file.path), index=index.tobytes(), whole=whole)
 
-    def _told(self, request: pb.TellReadsRequest, principal: Principal) -> None:
+    def _count_reads(self, request: pb.TellReadsRequest, principal: Principal) -> None:
         """Count what was read without asking, as if it had been asked for just now."""
-        if len(request.reads) > MAX_TOLD or any(read.bytes > MAX_TOLD_BYTES for read in request.reads):
+        if len(request.reads) > MAX_SHUFFLES_READ or any(read.bytes > MAX_BYTES_READ for read in request.reads):
             raise InvalidArgument("more reads than there can be", remedy="tell what was read since you did so last")
         for read in request.reads:
             self._check(request.nonce, read.shuffle, principal)

@@ -16,9 +16,9 @@ from shuffle_api.ids import MapAttempt
 from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.flight_client import FlightClient, Pulled
-from shuffle_transport.hand_over.known import MOST_BYTES, LocatedOutputs, OutputIndex, Row
-from shuffle_transport.hand_over.output_blocks import OutputBlocks, check_file
-from shuffle_transport.hand_over.sight import HandOver
+from shuffle_transport.local_files.access import LocalFileAccess
+from shuffle_transport.local_files.index_cache import MOST_BYTES, LocatedOutputs, OutputIndex, Row
+from shuffle_transport.local_files.output_blocks import OutputBlocks, check_file
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ RUN_BYTES: Final = (
 )  # neighbours that are read at once: as much as stays in the processor's cache until verified
 
 
-class Stream(Protocol):
+class FetchStream(Protocol):
     """The items of one pull, once; `cancel` ends it from any thread."""
 
     def __iter__(self) -> Iterator[Pulled | ShuffleError]: ...
@@ -38,7 +38,7 @@ class Stream(Protocol):
     def cancel(self) -> None: ...
 
 
-Wire: TypeAlias = Callable[[Sequence[MapAttempt]], Stream]
+Wire: TypeAlias = Callable[[Sequence[MapAttempt]], FetchStream]
 """Begins a pull of these outputs over the wire, of the same partitions."""
 
 
@@ -47,30 +47,30 @@ Served: TypeAlias = Callable[[OutputIndex, int, int], None]
 
 
 def locate_blocks(
-    hand_over: HandOver, worker: str, client: FlightClient, ticket: pb.GetTicket, partitions: int = 0
+    local_files: LocalFileAccess, worker: str, client: FlightClient, ticket: pb.GetTicket, partitions: int = 0
 ) -> LocatedOutputs | None:
     """Where the blocks of a ticket with `maps` lie, as far as they lie in files; None when all are to be pulled.
 
     :param partitions: how many the shuffle has: of those that the ticket is not about something may be learnt too.
     """
     shuffle = messages.shuffle_id(ticket.shuffle)
-    nonce = hand_over.nonce(worker, client)
+    nonce = local_files.nonce(worker, client)
     if nonce is None:
         return None
-    found = {each: hand_over.known.find(worker, shuffle, each) for each in map(messages.map_attempt, ticket.maps)}
+    found = {each: local_files.known.find(worker, shuffle, each) for each in map(messages.map_attempt, ticket.maps)}
     indexes = {output: index for output, index in found.items() if index is not None}
     unknown = [output for output, index in found.items() if index is None]
     try:
         if unknown:
-            indexes |= _told(hand_over, nonce, client, ticket, unknown, partitions)
+            indexes |= _ask(local_files, nonce, client, ticket, unknown, partitions)
     except ShuffleError as error:
-        hand_over.failed(worker, error)
+        local_files.failed(worker, error)
         return None
-    return LocatedOutputs(hand_over.known, worker, shuffle, indexes)
+    return LocatedOutputs(local_files.known, worker, shuffle, indexes)
 
 
-def _told(
-    hand_over: HandOver,
+def _ask(
+    local_files: LocalFileAccess,
     nonce: bytes,
     client: FlightClient,
     ticket: pb.GetTicket,
@@ -88,7 +88,7 @@ def _told(
     request = pb.LocateBlocksRequest(
         nonce=nonce, ticket=asked, whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0
     )
-    located = [messages.parse(pb.LocatedBlocks, result) for result in hand_over.act(client, "locate", request)]
+    located = [messages.parse(pb.LocatedBlocks, result) for result in local_files.act(client, "locate", request)]
     if [each.output for each in located] != list(asked.maps):
         raise ProtocolMismatch(f"{client.address} located other outputs than were asked for")
     indexes = {}
@@ -102,7 +102,7 @@ def _told(
     return indexes
 
 
-class LocatedPull:
+class LocalFetch:
     """The blocks of `partitions` out of `outputs`, in this order, those that are `located` read from files.
 
     :param wire: pulls the others.
@@ -113,7 +113,7 @@ class LocatedPull:
     ) -> None:
         self._outputs, self._partitions, self._wire, self._served = outputs, partitions, wire, served
         self._located = located
-        self._pull: Stream | None = None
+        self._pull: FetchStream | None = None
         self._cancelled = False
 
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:

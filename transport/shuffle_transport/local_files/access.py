@@ -1,4 +1,4 @@
-"""Which workers' files this process sees, and the actions by which they are handed over (docs/protocol.md).
+"""Which workers' files this process sees, and the actions on them (docs/protocol.md).
 
 A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever anything
 of this fails, there is the wire.
@@ -32,7 +32,7 @@ from shuffle_api.errors import (
 )
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
-from shuffle_transport.hand_over.known import KnownOutputs
+from shuffle_transport.local_files.index_cache import OutputIndexCache
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -41,12 +41,12 @@ PAUSE_SECONDS = 30.0  # for which the wire is used after a failure
 ACTION_SECONDS = 10.0  # that an action may take which waits for no disk
 
 _PASSING = (ServerUnreachable, StreamBroken, ShuttingDown, DeadlineExceeded, Overloaded)
-# What is said of a shuffle, or of room, the wire is told as well. It says nothing of handing over.
+# What is said of a shuffle, or of room, the wire is told as well. It says nothing of local files.
 _NOT_ITS_FAULT = (UnknownShuffle, UnknownApp, AppExpired, QuotaExceeded, StorageFull)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Probed:
     """What is known of a worker: its nonce, or when to ask again; and where it was then."""
 
     address: str
@@ -54,7 +54,7 @@ class _Place:
     ask_again: float = 0.0
 
 
-class HandOver:
+class LocalFileAccess:
     """The workers whose files one application's tasks in this process see. Thread-safe.
 
     :param allowed: False: none.
@@ -62,14 +62,14 @@ class HandOver:
 
     def __init__(self, app: str, *, allowed: bool = True) -> None:
         self._app, self._allowed = app, allowed
-        self.known = KnownOutputs()
+        self.known = OutputIndexCache()
         self._lock = threading.Lock()
-        self._places: dict[str, _Place] = {}
+        self._probed: dict[str, _Probed] = {}
         self._refused: dict[str, bytes] = {}
 
     @property
     def allowed(self) -> bool:
-        """Whether anything may be handed over at all."""
+        """Whether local files may be used at all."""
         return self._allowed
 
     def nonce(self, worker: str, client: FlightClient) -> bytes | None:
@@ -77,16 +77,16 @@ class HandOver:
         if not self._allowed:
             return None
         with self._lock:
-            place = self._places.get(worker)
+            probed = self._probed.get(worker)
         # One that is somewhere else now was restarted: what was known of it is void.
-        if place is not None and place.address != client.address:
-            place = None
-        if place is not None and (place.nonce is not None or time.monotonic() < place.ask_again):
-            return place.nonce
-        place = self._probe(worker, client)
+        if probed is not None and probed.address != client.address:
+            probed = None
+        if probed is not None and (probed.nonce is not None or time.monotonic() < probed.ask_again):
+            return probed.nonce
+        probed = self._probe(worker, client)
         with self._lock:
-            self._places[worker] = place
-        return place.nonce
+            self._probed[worker] = probed
+        return probed.nonce
 
     def act(
         self, client: FlightClient, action: str, request: Message, timeout: float | None = ACTION_SECONDS
@@ -99,11 +99,11 @@ class HandOver:
         if isinstance(error, _NOT_ITS_FAULT):
             return
         with self._lock:
-            place = self._places.pop(worker, None)
-            if isinstance(error, PermissionDenied) and place is not None and place.nonce is not None:
-                self._refused[worker] = place.nonce
-            elif not isinstance(error, _PASSING) and place is not None:
-                self._places[worker] = _Place(place.address, None, time.monotonic() + PAUSE_SECONDS)
+            probed = self._probed.pop(worker, None)
+            if isinstance(error, PermissionDenied) and probed is not None and probed.nonce is not None:
+                self._refused[worker] = probed.nonce
+            elif not isinstance(error, _PASSING) and probed is not None:
+                self._probed[worker] = _Probed(probed.address, None, time.monotonic() + PAUSE_SECONDS)
         log.log(
             logging.INFO if isinstance(error, (*_PASSING, PermissionDenied)) else logging.WARNING,
             "hand-over to worker %s failed: %s; map outputs go over the wire",
@@ -111,26 +111,26 @@ class HandOver:
             error,
         )
 
-    def _probe(self, worker: str, client: FlightClient) -> _Place:
+    def _probe(self, worker: str, client: FlightClient) -> _Probed:
         later = time.monotonic() + PAUSE_SECONDS
         try:
             nonce, why = self._read_nonce(client)
         except _PASSING as error:
             log.info("%s; map outputs go over the wire", error)
-            return _Place(client.address, None, later)
+            return _Probed(client.address, None, later)
         except ShuffleError as error:  # it knows nothing of it, or this is not our application
             log.info("worker %s hands nothing over: %s", worker, error)
-            return _Place(client.address, None, math.inf)
+            return _Probed(client.address, None, math.inf)
         if nonce is None:
             log.info("worker %s is on another host or belongs to another user (%s)", worker, why)
-            return _Place(client.address, None, math.inf)
+            return _Probed(client.address, None, math.inf)
         with self._lock:
             same = self._refused.pop(worker, None) == nonce
         if same:  # a worker of this host has its files under the same path as that one has on its own
             log.debug("worker %s is on another host", worker)
-            return _Place(client.address, None, later)
+            return _Probed(client.address, None, later)
         log.info("map outputs are handed over to worker %s as files", worker)
-        return _Place(client.address, nonce)
+        return _Probed(client.address, nonce)
 
     def _read_nonce(self, client: FlightClient) -> tuple[bytes | None, str]:
         """The nonce, or None and why it cannot be read."""

@@ -65,7 +65,7 @@ class OutputIndex:
         return asked
 
 
-class KnownOutputs:
+class OutputIndexCache:
     """Whole indexes by worker and output. Thread-safe; of what does not fit that which was wanted last stays.
 
     :param most: bytes that all of it may take.
@@ -111,7 +111,7 @@ class LocatedOutputs:
     """Where outputs of one shuffle lie in files of one worker: `indexes`. Whole ones are kept in `known`."""
 
     def __init__(
-        self, known: KnownOutputs, worker: str, shuffle: ShuffleId, indexes: dict[MapAttempt, OutputIndex]
+        self, known: OutputIndexCache, worker: str, shuffle: ShuffleId, indexes: dict[MapAttempt, OutputIndex]
     ) -> None:
         self._known, self._worker, self._shuffle, self._indexes = known, worker, shuffle, indexes
 
