@@ -29,8 +29,8 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import output_file
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
+from shuffle_server.worker.fetch_handler import serve
 from shuffle_server.worker.pull_room import PullRoom
-from shuffle_server.worker.serve import serve
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, BlockBatch
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.pool import BufferPool

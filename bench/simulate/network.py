@@ -323,7 +323,7 @@ def install() -> None:
     import shuffle_server.master.endpoint
     import shuffle_server.server
     import shuffle_server.worker.copier
-    import shuffle_server.worker.part
+    import shuffle_server.worker.runtime
     import shuffle_transport.control_client
 
     def channel(address: str, tls: object) -> Channel:
@@ -334,6 +334,6 @@ def install() -> None:
         (shuffle_transport.control_client, "grpc_channel", channel),
         (shuffle_server.master.cluster, "FlightClient", DataClient),
         (shuffle_server.worker.copier, "FlightClient", DataClient),
-        (shuffle_server.worker.part, "FlightEndpoint", Endpoint),
+        (shuffle_server.worker.runtime, "FlightEndpoint", Endpoint),
     ):
         setattr(module, name, value)

@@ -158,7 +158,7 @@ def _give_up_quietly(self: Worker, shuffle: Any, output: Any, reason: str) -> No
 def _publish_early(self: Worker, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
     description = self._store.publish(staged, turn)
     output = MapOutput(staged.output, self.info.id, description.totals if description else staged.totals)
-    threading.Thread(target=self._coordinator.commit, args=(staged.shuffle, output)).start()
+    threading.Thread(target=self._registry.commit, args=(staged.shuffle, output)).start()
     return output
 
 

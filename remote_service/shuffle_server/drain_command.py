@@ -1,4 +1,4 @@
-"""`flight-shuffle drain`: have a worker hand over what it holds, and leave."""
+"""`flight-shuffle drain`: have a worker migrate what it holds, and leave."""
 
 from __future__ import annotations
 

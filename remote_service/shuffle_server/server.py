@@ -23,13 +23,13 @@ from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
-from shuffle_server.worker.announce import announce, announce_local
-from shuffle_server.worker.coordinator import LocalCoordinator
 from shuffle_server.worker.draining import Drain
-from shuffle_server.worker.member import Member
-from shuffle_server.worker.part import Housekeeper, WorkerPart, data_address
-from shuffle_server.worker.remote_coordinator import RemoteCoordinator
-from shuffle_server.worker.upkeep import Upkeep
+from shuffle_server.worker.master_session import MasterSession
+from shuffle_server.worker.output_maintenance import OutputMaintenance
+from shuffle_server.worker.recovery import recover_local, recover_remote
+from shuffle_server.worker.registry_view import LocalRegistryView
+from shuffle_server.worker.remote_registry_view import RemoteRegistryView
+from shuffle_server.worker.runtime import MaintenanceTasks, WorkerRuntime, data_address
 
 log = logging.getLogger(__name__)
 
@@ -68,20 +68,20 @@ class Server:
             security.start()
             self._observation = Observation(options.metrics_listen)
             undo.callback(self._observation.close)
-            self._data = WorkerPart(options, self._observation.instruments)
+            self._data = WorkerRuntime(options, self._observation.instruments)
             self._control = MasterPart(options, self._observation.instruments)
             master = self._control.master
             # Before it can be reached, so that what is on disk can be committed.
             self._control.membership.join(
                 WorkerInfo(self._data.id, announced_host(options.advertise, data_listen), 0), local=True
             )
-            announce_local(self._data.store, master, self._data.id)
+            recover_local(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
-            self.worker = self._data.serve(LocalCoordinator(master, self._data.id), security, self._control.place)
+            self.worker = self._data.serve(LocalRegistryView(master, self._data.id), security, self._control.place)
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
             self.data_address = self.worker.info.address
-            self._housekeeper = Housekeeper(
+            self._maintenance = MaintenanceTasks(
                 min(self._control.look_seconds, self._data.look_seconds), self._control, self._data
             )
             absent = partial(absent_from, master, self._data.id)
@@ -98,7 +98,7 @@ class Server:
         self.worker.stopping = True  # pushes under way are refused at their next message, new ones at once
         self._control.stop()
         ended = self._data.stop()
-        self._housekeeper.stop()
+        self._maintenance.stop()
         self._observation.close()
         self._data.close()
         self._control.close()
@@ -123,7 +123,7 @@ class MasterServer:
             undo.callback(self._observation.close)
             self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
-            self._housekeeper = Housekeeper(self._control.look_seconds, self._control)
+            self._maintenance = MaintenanceTasks(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None, security.token_statistics), 0)
             undo.pop_all()
 
@@ -134,7 +134,7 @@ class MasterServer:
     def stop(self) -> bool:
         self._observation.stopping()
         self._control.stop()
-        self._housekeeper.stop()
+        self._maintenance.stop()
         self._observation.close()
         self._control.close()
         self._security.close()
@@ -158,10 +158,10 @@ class WorkerServer:
             security.start()
             self._observation = Observation(options.metrics_listen, WORKER)
             undo.callback(self._observation.close)
-            self._data = WorkerPart(options, self._observation.instruments)
+            self._data = WorkerRuntime(options, self._observation.instruments)
             store, credentials = self._data.store, security.for_worker(self._data.id)
             found = list(store.recover())
-            self._member = Member(
+            self._session = MasterSession(
                 options.master,
                 root / "incarnation",
                 lambda: self.worker.info,
@@ -170,23 +170,23 @@ class WorkerServer:
                 self._data,
                 credentials,
             )
-            undo.callback(self._member.close)
-            self._coordinator = RemoteCoordinator(options.master, self._member, store.catalog, credentials)
-            undo.callback(self._coordinator.close)
-            self.worker = self._data.serve(self._coordinator, security, self._coordinator.place)
+            undo.callback(self._session.close)
+            self._registry = RemoteRegistryView(options.master, self._session, store.catalog, credentials)
+            undo.callback(self._registry.close)
+            self.worker = self._data.serve(self._registry, security, self._registry.place)
             undo.callback(self._data.stop)
             self._when_left: Callable[[], object] = lambda: None
-            self._drain = Drain(self.worker, store, self._data.replication, self._member, lambda: self._when_left())
+            self._drain = Drain(self.worker, store, self._data.replication, self._session, lambda: self._when_left())
             undo.callback(self._drain.close)
-            self._upkeep = Upkeep(self.worker, self._data.replication, self._member)
-            undo.callback(self._upkeep.close)
-            self._member.when_drained(self._drain.begin)
-            self._member.join(JOIN_SECONDS)
-            announce(store, self._member, self._coordinator, found)
-            self._member.start()
-            self._upkeep.start()
-            self._housekeeper = Housekeeper(self._data.look_seconds, self._data)
-            sources = self._data.sources(self._member.absent)
+            self._output_maintenance = OutputMaintenance(self.worker, self._data.replication, self._session)
+            undo.callback(self._output_maintenance.close)
+            self._session.when_drained(self._drain.begin)
+            self._session.join(JOIN_SECONDS)
+            recover_remote(store, self._session, self._registry, found)
+            self._session.start()
+            self._output_maintenance.start()
+            self._maintenance = MaintenanceTasks(self._data.look_seconds, self._data)
+            sources = self._data.sources(self._session.absent)
             self._observation.attach(Sources(None, sources, security.token_statistics), options.window)
             undo.pop_all()
 
@@ -201,9 +201,9 @@ class WorkerServer:
             call()
 
     def begin_drain(self) -> None:
-        """Hand over what is held, then leave."""
+        """Migrate what is held, then leave."""
         try:
-            self._member.drain()
+            self._session.drain()
         except ShuffleError as error:
             log.warning("the master was not told that this worker leaves: %s", error)
         self._drain.begin()
@@ -211,16 +211,16 @@ class WorkerServer:
     def stop(self) -> bool:
         self._observation.stopping()
         self.worker.stopping = True
-        self._upkeep.close()
+        self._output_maintenance.close()
         self._drain.close()
         ended = self._data.stop()
-        self._housekeeper.stop()
+        self._maintenance.stop()
         self._observation.close()
         if self._drain.done:
             for shuffle in self._data.held_shuffles():
                 self._data.remove_shuffle(shuffle)
-        self._member.close()
-        self._coordinator.close()
+        self._session.close()
+        self._registry.close()
         self._data.close()
         self._security.close()
         _unlock(self._locks)
@@ -233,7 +233,7 @@ class _Follower:
     In a thread of the worker's: the caller of `Unregister*` waits neither for locks nor for disks.
     """
 
-    def __init__(self, data: WorkerPart) -> None:
+    def __init__(self, data: WorkerRuntime) -> None:
         self._data, self._store, self._worker = data, data.store, data.id
 
     def __call__(self, event: Event) -> None:

@@ -33,8 +33,8 @@ from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
-from shuffle_server.worker.announce import _kept
-from shuffle_server.worker.part import Housekeeper
+from shuffle_server.worker.recovery import _kept
+from shuffle_server.worker.runtime import MaintenanceTasks
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import table_rows
@@ -258,13 +258,13 @@ def test_housekeeping_survives_an_unexpected_error() -> None:
         role: ClassVar[str] = "test"
         rounds = 0
 
-        def keep_house(self) -> None:
+        def maintain(self) -> None:
             self.rounds += 1
             if self.rounds == 1:
                 raise RuntimeError("Set changed size during iteration")
             again.set()
 
-    housekeeper = Housekeeper(0.01, Part())
+    housekeeper = MaintenanceTasks(0.01, Part())
     try:
         assert again.wait(30)
     finally:
@@ -393,7 +393,7 @@ def test_removal_frees_a_full_disk_at_once(store: Store, tmp_path: Path, monkeyp
 
 
 def test_push_that_races_with_unregister_does_not_bring_the_shuffle_back(store: Store, worker: Worker) -> None:
-    cast(Registry, worker._coordinator).known = False
+    cast(Registry, worker._registry).known = False
     with pytest.raises(UnknownShuffle):
         worker.open_attempt(command())
     assert SPEC.id not in store.catalog

@@ -228,7 +228,7 @@ def test_a_store_takes_new_outputs_elsewhere_and_refuses_those_that_hang(tmp_pat
         other = store.stage(SPEC, MapAttempt(1, 0), "none")
         hung, works = (staged, other) if staged.home.root == roots[0] else (other, staged)
         flag.touch()
-        store.keep_house(600.0, 0.0)
+        store.maintain(600.0, 0.0)
         eventually(lambda: bool(store.statistics().disks[0].out), "it is out")
         with pytest.raises(StorageFailed, match="has not returned"):
             hung.append(hung.take_turn(), batch([block(0, b"x")]))

@@ -16,8 +16,8 @@ from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
+from shuffle_server.worker.fetch_handler import serve
 from shuffle_server.worker.pull_room import PullRoom
-from shuffle_server.worker.serve import serve
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA
 from shuffle_transport.pool import BufferPool

@@ -16,7 +16,7 @@ from shuffle_api.values import ShuffleHandle, Totals
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
-from shuffle_server.worker import rebalancing, upkeep
+from shuffle_server.worker import output_maintenance, rebalancing
 from shuffle_transport.blocks import add_rows, table_rows
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from tests.shuffle_server.helpers import block, mounted_tmpfs, output_files
@@ -30,7 +30,7 @@ PIECE = 64 << 10
 def small(master: MasterServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerServer]:
     """A worker on a disk of 24 MiB, which moves outputs when less than 8 are left."""
     monkeypatch.setattr(rebalancing, "LOW_BYTES", 8 * MIB)
-    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 3600.0)  # the tests look
+    monkeypatch.setattr(output_maintenance, "LOOK_SECONDS", 3600.0)  # the tests look
     with mounted_tmpfs(tmp_path / "disk", 24 * MIB) as disk:
         server = start(master, disk / "small")
         yield server
@@ -83,19 +83,20 @@ def test_outputs_are_moved_off_a_disk_that_is_nearly_full_and_readers_follow(
         handle = job.register_shuffle(PARTITIONS, 4)
         for map_id, mib in enumerate((2, 6, 4, 1)):
             push(small, handle, map_id, mib)
-        assert small._upkeep.rebalancing.look() == 0  # 11 MiB of room are enough
+        assert small._output_maintenance.rebalancing.look() == 0  # 11 MiB of room are enough
         expected = contents(plugin, handle)
         full = job.register_shuffle(PARTITIONS, 1)
         push(small, full, 0, 6)
         with plugin.watch(handle) as watch:
             reading = iter(plugin.reader(handle, range(PARTITIONS)).read_blocks())
             first = next(reading)
-            assert small._upkeep.rebalancing.look() == 2  # the largest two, until there is twice as much as is needed
+            # the largest two, until there is twice as much as is needed
+            assert small._output_maintenance.rebalancing.look() == 2
             read = [(o.map, p, bytes(memoryview(data)[:2])) for p, o, data, _ in [first, *reading]]
             assert sorted(read) == expected
             # A file goes when the last pull has closed it.
             wait_until(lambda: small.worker.free_bytes() >= 2 * rebalancing.LOW_BYTES, "there is room again")
-            assert small._upkeep.rebalancing.look() == 0
+            assert small._output_maintenance.rebalancing.look() == 0
             with pytest.raises(ShuffleError, match="no map output"):
                 watch.next(0.2)
         there = {o.output: o.workers for each in (handle, full) for o in job.map_outputs(each)}
@@ -112,11 +113,11 @@ def test_what_no_other_worker_takes_stays_until_one_does(
     with plugin.master("job") as job:
         handle = job.register_shuffle(PARTITIONS, 1)
         push(small, handle, 0, 18)
-        assert small._upkeep.rebalancing.look() == 0  # nobody is there
-        assert not small._member.release(handle.spec.id, MapAttempt(0, 0))
+        assert small._output_maintenance.rebalancing.look() == 0  # nobody is there
+        assert not small._session.release(handle.spec.id, MapAttempt(0, 0))
         large = start(master, tmp_path / "large")
         try:
-            assert small._upkeep.rebalancing.look() == 1
+            assert small._output_maintenance.rebalancing.look() == 1
             [moved] = job.map_outputs(handle)
             assert moved.workers == (large.worker.info.id,)
         finally:

@@ -24,9 +24,9 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.regions import Run
 from shuffle_server.store.store import Store
-from shuffle_server.worker import gather as gather_module
-from shuffle_server.worker import serve as serve_module
-from shuffle_server.worker.serve import serve
+from shuffle_server.worker import fetch_handler as serve_module
+from shuffle_server.worker import read_plan as gather_module
+from shuffle_server.worker.fetch_handler import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
@@ -56,7 +56,7 @@ def merged(store: Store, outputs: list[MapAttempt]) -> int:
 
 def in_regions(store: Store, ranges: list[OutputRange]) -> int:
     """How many of the ranges are read out of a region."""
-    return sum(len(piece.ranges) for piece in store.merged(SPEC.id, ranges) if isinstance(piece, Run))
+    return sum(len(chunk.ranges) for chunk in store.merged(SPEC.id, ranges) if isinstance(chunk, Run))
 
 
 def written(root: Path, maps: int = 6) -> tuple[Store, list[MapAttempt]]:

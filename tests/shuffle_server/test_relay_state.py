@@ -17,8 +17,8 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec, Totals
-from shuffle_server.worker.relay_state import RelayedShuffle
-from shuffle_server.worker.relay_values import RelayReader, RelayWriter, Taken
+from shuffle_server.worker.relay.streaming_shuffle import StreamingShuffle
+from shuffle_server.worker.relay.values import RelayReader, RelayWriter, Taken
 from tests.shuffle_server.helpers import batch, block
 
 SPEC = ShuffleSpec(ShuffleId("app", 3), 4, 2, codec="none", content="spark")
@@ -41,11 +41,11 @@ class Sender:
 
 
 @pytest.fixture
-def shuffle() -> RelayedShuffle:
-    return RelayedShuffle(SPEC, TIMEOUT)
+def shuffle() -> StreamingShuffle:
+    return StreamingShuffle(SPEC, TIMEOUT)
 
 
-def write(shuffle: RelayedShuffle, map_id: int, *blocks: tuple[int, bytes], attempt: int = 0) -> RelayWriter:
+def write(shuffle: StreamingShuffle, map_id: int, *blocks: tuple[int, bytes], attempt: int = 0) -> RelayWriter:
     """A writer that has sent these blocks in one batch."""
     writer = shuffle.open_writer(MapAttempt(map_id, attempt), Sender(), 0.0)
     if blocks:
@@ -53,20 +53,20 @@ def write(shuffle: RelayedShuffle, map_id: int, *blocks: tuple[int, bytes], atte
     return writer
 
 
-def put(shuffle: RelayedShuffle, writer: RelayWriter, *blocks: tuple[int, bytes]) -> None:
+def put(shuffle: StreamingShuffle, writer: RelayWriter, *blocks: tuple[int, bytes]) -> None:
     shuffle.put(writer, batch([block(partition, payload) for partition, payload in blocks]), 0.0)
 
 
-def end(shuffle: RelayedShuffle, writer: RelayWriter) -> None:
+def end(shuffle: StreamingShuffle, writer: RelayWriter) -> None:
     shuffle.end_writer(writer, writer.totals, dict(writer.parts))
 
 
-def take(shuffle: RelayedShuffle, reader: RelayReader, most: int = PLENTY) -> Taken:
+def take(shuffle: StreamingShuffle, reader: RelayReader, most: int = PLENTY) -> Taken:
     return shuffle.take(reader, most, PLENTY, 0.0, 0.0)
 
 
 def payloads(taken: Taken) -> list[bytes]:
-    return [bytes(piece.payload) for piece in taken.pieces]
+    return [bytes(chunk.payload) for chunk in taken.chunks]
 
 
 def sender(writer: RelayWriter) -> Sender:
@@ -74,7 +74,7 @@ def sender(writer: RelayWriter) -> Sender:
     return writer.sender
 
 
-def test_blocks_come_in_order_whoever_is_first_and_then_the_ends(shuffle: RelayedShuffle) -> None:
+def test_blocks_come_in_order_whoever_is_first_and_then_the_ends(shuffle: StreamingShuffle) -> None:
     early = shuffle.open_reader(1, 0, 0.0)
     a = write(shuffle, 0, (1, b"a1"), (2, b"a2"), (1, b"a3"))
     b = write(shuffle, 1, (1, b"b1"))
@@ -94,7 +94,7 @@ def test_blocks_come_in_order_whoever_is_first_and_then_the_ends(shuffle: Relaye
     assert whole.finished
 
 
-def test_a_reader_takes_no_more_than_it_asks_for_but_at_least_one_piece(shuffle: RelayedShuffle) -> None:
+def test_a_reader_takes_no_more_than_it_asks_for_but_at_least_one_piece(shuffle: StreamingShuffle) -> None:
     writer = write(shuffle, 0, (0, b"xxxx"))
     put(shuffle, writer, (0, b"yy"))
     end(shuffle, writer)
@@ -105,21 +105,21 @@ def test_a_reader_takes_no_more_than_it_asks_for_but_at_least_one_piece(shuffle:
     assert payloads(take(shuffle, reader, most=1)) == [b"yy"]
 
 
-def test_a_batch_costs_credit_until_the_last_partition_has_read_it(shuffle: RelayedShuffle) -> None:
+def test_a_batch_costs_credit_until_the_last_partition_has_read_it(shuffle: StreamingShuffle) -> None:
     writer = write(shuffle, 0, (0, b"left"), (1, b"right"))
     readers = [shuffle.open_reader(p, 0, 0.0) for p in (0, 1)]
-    shuffle.read(readers[0], take(shuffle, readers[0]).pieces, 0.0)
+    shuffle.read(readers[0], take(shuffle, readers[0]).chunks, 0.0)
     end(shuffle, writer)
     assert sender(writer).consumed_sizes == []
     assert not shuffle.wait_read(writer, 0.0)
-    shuffle.read(readers[1], take(shuffle, readers[1]).pieces, 0.0)
+    shuffle.read(readers[1], take(shuffle, readers[1]).chunks, 0.0)
     assert sender(writer).consumed_sizes == [9]
     assert shuffle.wait_read(writer, 0.0)
     assert shuffle.statistics().queued_bytes == 0
 
 
 @pytest.mark.parametrize("wrong", ["records", "digest", "blocks", "bytes", "partition"])
-def test_a_statement_that_differs_fails_the_shuffle(shuffle: RelayedShuffle, wrong: str) -> None:
+def test_a_statement_that_differs_fails_the_shuffle(shuffle: StreamingShuffle, wrong: str) -> None:
     writer = write(shuffle, 0, (0, b"x"))
     reader = shuffle.open_reader(0, 0, 0.0)
     take(shuffle, reader)
@@ -135,7 +135,7 @@ def test_a_statement_that_differs_fails_the_shuffle(shuffle: RelayedShuffle, wro
         take(shuffle, reader)
 
 
-def test_a_writer_nobody_has_read_may_come_again_and_its_old_attempt_is_refused(shuffle: RelayedShuffle) -> None:
+def test_a_writer_nobody_has_read_may_come_again_and_its_old_attempt_is_refused(shuffle: StreamingShuffle) -> None:
     first = write(shuffle, 0, (0, b"old"), attempt=5)
     shuffle.leave_writer(first, "broke off", 0.0)
     for attempt in (4, 5):
@@ -148,14 +148,14 @@ def test_a_writer_nobody_has_read_may_come_again_and_its_old_attempt_is_refused(
     assert second.totals.records == 1
 
 
-def test_a_new_attempt_takes_the_place_of_one_that_is_frozen(shuffle: RelayedShuffle) -> None:
+def test_a_new_attempt_takes_the_place_of_one_that_is_frozen(shuffle: StreamingShuffle) -> None:
     frozen = write(shuffle, 0, (0, b"old"))
     write(shuffle, 0, (0, b"new"), attempt=1)
     assert [type(error) for error in sender(frozen).errors] == [AttemptSuperseded]
     assert payloads(take(shuffle, shuffle.open_reader(0, 0, 0.0))) == [b"new"]
 
 
-def test_a_writer_that_leaves_in_the_middle_fails_all_and_is_named(shuffle: RelayedShuffle) -> None:
+def test_a_writer_that_leaves_in_the_middle_fails_all_and_is_named(shuffle: StreamingShuffle) -> None:
     gone, other = write(shuffle, 0, (0, b"x"), (1, b"y"), attempt=7), write(shuffle, 1, (1, b"z"))
     reader, idle = shuffle.open_reader(0, 0, 0.0), shuffle.open_reader(1, 0, 0.0)
     take(shuffle, reader)
@@ -172,7 +172,7 @@ def test_a_writer_that_leaves_in_the_middle_fails_all_and_is_named(shuffle: Rela
     assert shuffle.statistics().queued_blocks == 0
 
 
-def test_a_reader_without_blocks_may_come_again(shuffle: RelayedShuffle) -> None:
+def test_a_reader_without_blocks_may_come_again(shuffle: StreamingShuffle) -> None:
     shuffle.leave_reader(shuffle.open_reader(0, 3, 0.0), "left", 0.0)
     frozen = shuffle.open_reader(0, 4, 0.0)
     again = shuffle.open_reader(0, 5, 0.0)
@@ -183,7 +183,7 @@ def test_a_reader_without_blocks_may_come_again(shuffle: RelayedShuffle) -> None
     assert payloads(take(shuffle, again)) == [b"x"]
 
 
-def test_a_reader_that_leaves_with_blocks_fails_all_and_is_named(shuffle: RelayedShuffle) -> None:
+def test_a_reader_that_leaves_with_blocks_fails_all_and_is_named(shuffle: StreamingShuffle) -> None:
     writer = write(shuffle, 0, (2, b"x"))
     reader = shuffle.open_reader(2, 9, 0.0)
     take(shuffle, reader)
@@ -195,7 +195,7 @@ def test_a_reader_that_leaves_with_blocks_fails_all_and_is_named(shuffle: Relaye
         put(shuffle, writer, (0, b"y"))
 
 
-def test_partitions_and_maps_that_do_not_exist_are_refused(shuffle: RelayedShuffle) -> None:
+def test_partitions_and_maps_that_do_not_exist_are_refused(shuffle: StreamingShuffle) -> None:
     writer = write(shuffle, 0)
     for partition in (-1, 4):
         with pytest.raises(InvalidArgument, match="partition"):
@@ -208,7 +208,7 @@ def test_partitions_and_maps_that_do_not_exist_are_refused(shuffle: RelayedShuff
 
 
 def test_nobody_is_waited_for_without_end() -> None:
-    def fails(shuffle: RelayedShuffle, says: str) -> None:
+    def fails(shuffle: StreamingShuffle, says: str) -> None:
         shuffle.watch(TIMEOUT)
         assert shuffle.statistics().shuffles == 1
         shuffle.open_reader(3, 0, TIMEOUT)  # not yet
@@ -216,20 +216,20 @@ def test_nobody_is_waited_for_without_end() -> None:
         with pytest.raises(DeadlineExceeded, match=says):
             shuffle.open_reader(3, 1, 0.0)
 
-    silent = RelayedShuffle(SPEC, TIMEOUT)
+    silent = StreamingShuffle(SPEC, TIMEOUT)
     write(silent, 0)
     fails(silent, "nothing was heard of the writer of map 0 attempt 0 for 10 s")
 
-    unread = RelayedShuffle(SPEC, TIMEOUT)
+    unread = StreamingShuffle(SPEC, TIMEOUT)
     end(unread, write(unread, 0, (1, b"x")))
     fails(unread, "partition 1 has blocks and no reader")
 
-    stuck = RelayedShuffle(SPEC, TIMEOUT)
+    stuck = StreamingShuffle(SPEC, TIMEOUT)
     end(stuck, write(stuck, 0, (1, b"x")))
     take(stuck, stuck.open_reader(1, 7, 0.0))
     fails(stuck, r"reader of partition 1 \(attempt 7\) took nothing")
 
-    alone = RelayedShuffle(SPEC, TIMEOUT)
+    alone = StreamingShuffle(SPEC, TIMEOUT)
     alone.open_reader(0, 0, 0.0)
     end(alone, write(alone, 1))
     fails(alone, "no writer of maps 0")
@@ -237,7 +237,7 @@ def test_nobody_is_waited_for_without_end() -> None:
 
 def test_a_worker_that_stood_still_holds_it_against_nobody() -> None:
     now = 1000.0
-    shuffle = RelayedShuffle(SPEC, TIMEOUT)
+    shuffle = StreamingShuffle(SPEC, TIMEOUT)
     shuffle.clock = ServingClock(LOOK_SHARE * TIMEOUT, lambda: now)
     shuffle.open_reader(0, 0, shuffle.clock())
     now += 1000 * TIMEOUT

@@ -17,10 +17,10 @@ from shuffle_api.ids import MapAttempt
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.worker.incoming import put_messages
-from shuffle_server.worker.part import WorkerPart
 from shuffle_server.worker.push_handler import PushHandler, PutOptions
-from shuffle_server.worker.relay import Relay
-from shuffle_server.worker.relay_sink import RelaySink
+from shuffle_server.worker.relay.relay import Relay
+from shuffle_server.worker.relay.sink import RelaySink
+from shuffle_server.worker.runtime import WorkerRuntime
 from shuffle_transport import messages
 from shuffle_transport.blocks import put_batch, table_rows
 from shuffle_transport.pool import BufferPool
@@ -34,10 +34,10 @@ WINDOW = 8 << 20
 
 
 def test_housekeeping_fails_a_relay_whose_writer_is_silent_and_has_no_reader(tmp_path: Path) -> None:
-    part = WorkerPart(ServerOptions(data_dir=str(tmp_path), relay_timeout=TIMEOUT), Instruments())
+    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), relay_timeout=TIMEOUT), Instruments())
     sender = Sender()
     part.relay.shuffle(SPEC).open_writer(MapAttempt(0, 0), sender, time.monotonic() - TIMEOUT - 1)
-    part.keep_house()
+    part.maintain()
     assert [type(error) for error in sender.errors] == [DeadlineExceeded]
     part.close()
 

@@ -19,7 +19,7 @@ from shuffle_api.values import ShuffleHandle, Totals
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
-from shuffle_server.worker import upkeep
+from shuffle_server.worker import output_maintenance
 from shuffle_transport import messages
 from shuffle_transport.blocks import add_rows, table_rows
 from shuffle_transport.flight_client import FlightClient, Pulled, PushTarget
@@ -107,7 +107,7 @@ def test_without_a_second_worker_outputs_are_committed_and_counted_as_degraded(t
 
 @pytest.fixture
 def workers(master: MasterServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WorkerServer]]:
-    monkeypatch.setattr(upkeep, "LOOK_SECONDS", 3600.0)  # the tests look
+    monkeypatch.setattr(output_maintenance, "LOOK_SECONDS", 3600.0)  # the tests look
     started = [
         WorkerServer(
             ServerOptions(data_dir=str(tmp_path / name), master=master.control_address, data_listen="127.0.0.1:0")
@@ -204,8 +204,8 @@ def test_a_lost_workers_copies_are_made_again(
         assert whole(job, handle)
         master._control.membership.leave(w.worker.info.id, "given up")  # it drops what it had, and comes back empty
         assert not whole(job, handle)
-        wait_until(lambda: v._upkeep.repair() >= 0 and whole(job, handle), "the copies are made again")
-        assert v._upkeep.repair() == 0
+        wait_until(lambda: v._output_maintenance.repair() >= 0 and whole(job, handle), "the copies are made again")
+        assert v._output_maintenance.repair() == 0
         assert read_all(plugin, handle) == expected
         assert pulled(v.worker.info.address, handle) == pulled(w.worker.info.address, handle)
 

@@ -19,9 +19,9 @@ from shuffle_server.store import kept as kept_module
 from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker import serve as serve_module
-from shuffle_server.worker.gather import FEW_BLOCKS, MAX_BATCH_ROWS, MOST_PIECES
-from shuffle_server.worker.serve import serve
+from shuffle_server.worker import fetch_handler as serve_module
+from shuffle_server.worker.fetch_handler import serve
+from shuffle_server.worker.read_plan import FEW_BLOCKS, MAX_BATCH_ROWS, MOST_CHUNKS
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, GET_SCHEMA, parse_batch, totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
@@ -157,7 +157,7 @@ def test_few_of_the_files_that_go_into_a_message_are_open_at_once(
 ) -> None:
     monkeypatch.setattr(kept_module, "MOST_KEPT", 0)
     store = Store(tmp_path)
-    outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3 * MOST_PIECES)]
+    outputs = [write(store, map_id, [(0, b"%d" % map_id)]) for map_id in range(3 * MOST_CHUNKS)]
     counts: list[int] = []
 
     def count(*arguments: Any) -> None:
@@ -166,7 +166,7 @@ def test_few_of_the_files_that_go_into_a_message_are_open_at_once(
 
     monkeypatch.setattr(serve_module, "read_ranges", count)
     blocks, _, sizes = pull(store, [OutputRange(output, 0, 1) for output in outputs])
-    assert [payload for _, _, payload in blocks] == [b"%d" % n for n in range(3 * MOST_PIECES)]
+    assert [payload for _, _, payload in blocks] == [b"%d" % n for n in range(3 * MOST_CHUNKS)]
     assert len(sizes) == 1
-    assert max(counts) <= MOST_PIECES + 1
+    assert max(counts) <= MOST_CHUNKS + 1
     assert open_outputs(tmp_path) == 0

@@ -21,8 +21,8 @@ from shuffle_server.options import ServerOptions
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
-from shuffle_server.worker.part import WorkerPart
-from shuffle_server.worker.serve import serve
+from shuffle_server.worker.fetch_handler import serve
+from shuffle_server.worker.runtime import WorkerRuntime
 from shuffle_transport.blocks import GET_SCHEMA
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, room, write_map
@@ -334,7 +334,7 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(
 def test_the_mover_survives_what_nobody_thought_of(
     mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = WorkerPart(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments())
+    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments())
     rounds = threading.Semaphore(0)
 
     def fail(*_: object) -> int:

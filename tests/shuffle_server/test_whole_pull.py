@@ -21,7 +21,7 @@ from shuffle_server.store import regions as regions_module
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.region import Region
 from shuffle_server.store.store import Store
-from shuffle_server.worker.whole_pull import MOST_BLOCKS, MOST_BYTES, pull_whole
+from shuffle_server.worker.inline_fetch import MOST_BLOCKS, MOST_BYTES, fetch_inline
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
@@ -59,7 +59,7 @@ def parsed(answer: bytes) -> list[tuple[int, int, bytes]] | None:
 def whole(store: Store, ranges: list[OutputRange]) -> list[tuple[int, int, bytes]] | None:
     served: list[tuple[int, int]] = []
     with room() as held:
-        blocks = parsed(pull_whole(store, SPEC.id, ranges, lambda *counts: served.append(counts), held))
+        blocks = parsed(fetch_inline(store, SPEC.id, ranges, lambda *counts: served.append(counts), held))
     assert served == ([] if blocks is None else [(len(blocks), sum(len(payload) for _, _, payload in blocks))])
     return blocks
 

@@ -18,9 +18,9 @@ from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_server.store.format import Description
 from shuffle_server.store.store import Store
-from shuffle_server.worker.announce import announce
-from shuffle_server.worker.member import Member
-from shuffle_server.worker.remote_coordinator import RemoteCoordinator
+from shuffle_server.worker.master_session import MasterSession
+from shuffle_server.worker.recovery import recover_remote
+from shuffle_server.worker.remote_registry_view import RemoteRegistryView
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import read_all, write_map
@@ -54,16 +54,16 @@ def test_a_worker_that_starts_takes_nothing_until_it_has_announced_what_it_holds
         refused: list[Exception] = []
 
         def announce_late(
-            store: Store, member: Member, coordinator: RemoteCoordinator, found: Iterable[Description]
+            store: Store, member: MasterSession, registry_view: RemoteRegistryView, found: Iterable[Description]
         ) -> None:
             with RemoteShuffle({"server": master.control_address, "timeout": 30, "retry": 0}) as hasty:
                 try:
                     write_map(hasty, handle, 1)
                 except ShuttingDown as error:
                     refused.append(error)
-            announce(store, member, coordinator, found)
+            recover_remote(store, member, registry_view, found)
 
-        monkeypatch.setattr(shuffle_server.server, "announce", announce_late)
+        monkeypatch.setattr(shuffle_server.server, "recover_remote", announce_late)
         worker = start_worker(master, tmp_path / "w", worker.worker.info.address)
         try:
             assert len(refused) == 1
@@ -77,7 +77,7 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
     master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[Exception] = []
-    member, holdings = worker._member, worker._member._holdings
+    member, holdings = worker._session, worker._session._holdings
     drop = holdings.drop_outputs
     with plugin.master("job") as job:
         handle = job.register_shuffle(4, 2)
@@ -111,7 +111,7 @@ def test_what_is_being_written_goes_on_at_a_worker_that_was_given_up(
         with plugin.writer(handle, MapAttempt(1, 0)) as writer:
             writer.write(0, before := b"before" * 500_000)  # more than waits for company in the writer
             master._control.membership.leave(worker.worker.info.id, "a test")
-            worker._member._task.wake()
+            worker._session._task.wake()
             wait_until(
                 lambda: not any(path.suffix == ".out" for path in files_below(tmp_path / "w")), "what it held is gone"
             )
@@ -128,7 +128,7 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    member, joins = worker._member, 0
+    member, joins = worker._session, 0
     call = member._client.call
 
     def call_and_lose(method: str, request: Any, **options: Any) -> Any:
@@ -155,7 +155,7 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
 def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
     worker: WorkerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member, status = worker._member, worker.worker.status
+    member, status = worker._session, worker.worker.status
     asked: list[int] = []
 
     def broken_once() -> Any:
@@ -178,7 +178,7 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
         write_map(plugin, handle, 0)
         other = start_worker(master, tmp_path / "other")
         try:
-            worker._member._task.close()  # it hears of nothing any more
+            worker._session._task.close()  # it hears of nothing any more
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             again = job.register_shuffle(4, 1, shuffle=0)
@@ -196,8 +196,8 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
 def test_a_late_answer_of_the_master_costs_no_output_of_the_shuffle_that_has_the_id_now(
     master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordinator = worker._coordinator
-    ask = coordinator._page
+    registry_view = worker._registry
+    ask = registry_view._page
     written: list[list[tuple[int, bytes]]] = []
     with plugin.master("job") as job:
         handle = job.register_shuffle(4, 1, shuffle=0)
@@ -210,8 +210,8 @@ def test_a_late_answer_of_the_master_costs_no_output_of_the_shuffle_that_has_the
                 written.append(write_map(plugin, job.register_shuffle(4, 1, shuffle=0), 0))
             return reply
 
-        monkeypatch.setattr(coordinator, "_page", answered_late)
-        coordinator.opening(handle.spec.id, 0)
+        monkeypatch.setattr(registry_view, "_page", answered_late)
+        registry_view.opening(handle.spec.id, 0)
         assert read_all(plugin, job.register_shuffle(4, 1, shuffle=0)) == written[1]
 
 

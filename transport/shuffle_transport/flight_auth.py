@@ -1,4 +1,4 @@
-"""A Flight endpoint's doorman: every verb passes it before anything is read (docs/protocol.md, Who may)."""
+"""A Flight endpoint's auth middleware: every verb passes it before anything is read (docs/protocol.md, Who may)."""
 
 from __future__ import annotations
 

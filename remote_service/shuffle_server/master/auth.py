@@ -1,4 +1,5 @@
-"""The control endpoint's doorman: nothing is served or even parsed without a token (docs/protocol.md, Who may)."""
+"""The control endpoint's auth middleware: nothing is served or even parsed without a token (docs/protocol.md, Who
+may)."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Membership:
             return former is not None
 
     def beat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
-        """A sign of life; whether the worker is to hand over what it holds, and leave.
+        """A sign of life; whether the worker is to migrate what it holds, and leave.
 
         :raises StaleEpoch: the worker has not joined, or a later life of it has.
         """
@@ -182,7 +182,7 @@ class Membership:
             self._members.pop(id, None)
 
     def drain(self, id: str) -> None:
-        """Have a worker take nothing new, hand over what it holds, and leave.
+        """Have a worker take nothing new, migrate what it holds, and leave.
 
         :raises InvalidArgument: there is none of this name, or it is the one in the master's process.
         """

@@ -36,7 +36,7 @@ from shuffle_server.security import ServerSecurity
 log = logging.getLogger(__name__)
 
 CONTROL_GRACE = 5.0
-HOUSEKEEPING_SECONDS = 5.0
+MAINTENANCE_SECONDS = 5.0
 LISTEN_SECONDS = 120.0  # for which an address may be in use
 ASIDE_SECONDS = 2.0  # for which who looks on waits for the registry's disk
 
@@ -134,11 +134,11 @@ class MasterPart:
 
     @property
     def look_seconds(self) -> float:
-        """How often `keep_house` is to be called."""
+        """How often `maintain` is to be called."""
         options = self._options
-        return min(HOUSEKEEPING_SECONDS, min(options.app_timeout, options.worker_timeout) / LOOKS_PER_TIMEOUT)
+        return min(MAINTENANCE_SECONDS, min(options.app_timeout, options.worker_timeout) / LOOKS_PER_TIMEOUT)
 
-    def keep_house(self) -> None:
+    def maintain(self) -> None:
         """To be called every `look_seconds`."""
         try:
             self.master.expire()

@@ -26,8 +26,8 @@ from shuffle_server.observe.figures import Figures, MasterFigures
 from shuffle_server.observe.traffic import Traffic, TrafficTotals
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.token_counts import TokenStatistics
-from shuffle_server.worker.channel_relay import ChannelRelayStatistics
-from shuffle_server.worker.relay_values import RelayStatistics
+from shuffle_server.worker.relay.channel_relay import ChannelRelayStatistics
+from shuffle_server.worker.relay.values import RelayStatistics
 from shuffle_transport.pool import PoolStatistics
 
 log = logging.getLogger(__name__)

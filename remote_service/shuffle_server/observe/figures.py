@@ -17,9 +17,9 @@ from shuffle_server.master.master import Master
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.store import Store
 from shuffle_server.token_counts import TokenStatistics
-from shuffle_server.worker.channel_relay import ChannelRelay, ChannelRelayStatistics
-from shuffle_server.worker.relay import Relay
-from shuffle_server.worker.relay_values import RelayStatistics
+from shuffle_server.worker.relay.channel_relay import ChannelRelay, ChannelRelayStatistics
+from shuffle_server.worker.relay.relay import Relay
+from shuffle_server.worker.relay.values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
 
 LOCK_SECONDS = 5.0  # how long a question waits for the master; it holds its lock for milliseconds

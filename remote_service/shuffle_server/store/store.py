@@ -293,7 +293,7 @@ class Store:
         for directory in self._directories:
             directory.caretaker.start()
 
-    def keep_house(self, staged_seconds: float, wait: float) -> None:
+    def maintain(self, staged_seconds: float, wait: float) -> None:
         """Have each directory looked at and tidied, and wait so many seconds at most for those that do not hang.
 
         :param staged_seconds: after which an attempt that nobody appends to is dropped.

@@ -1,6 +1,6 @@
-"""A worker that is to leave: it takes nothing new, hands over what it holds, and goes when nothing lies here only.
+"""A worker that is to leave: it takes nothing new, migrates what it holds, and goes when nothing lies here only.
 
-It serves until the end. Outputs that it has handed over lie at two workers until it goes, so that a reader finds them
+It serves until the end. Outputs that it has migrated lie at two workers until it goes, so that a reader finds them
 wherever it looks, and what the registry says is true at every moment.
 """
 
@@ -20,7 +20,7 @@ from shuffle_server.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
-THREADS = 4  # outputs handed over at once
+THREADS = 4  # outputs migrated at once
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60.0  # after which an attempt that nobody goes on writing is not waited for
 PULLS_SECONDS = 10.0  # for which those that read here are waited for in the end
@@ -39,20 +39,20 @@ class Drain:
     """
 
     def __init__(
-        self, worker: Worker, store: Store, replication: Replication, member: Leaving, left: Callable[[], object]
+        self, worker: Worker, store: Store, replication: Replication, session: Leaving, left: Callable[[], object]
     ) -> None:
-        self._worker, self._store, self._replication, self._member = worker, store, replication, member
+        self._worker, self._store, self._replication, self._session = worker, store, replication, session
         self._left = left
         self._task = PeriodicTask("drain", self._run, LOOK_SECONDS, at_once=True)
         self._closing = self._task.closing
         self.done = False
 
     def begin(self) -> None:
-        """Take nothing new from now on, and hand over what is here; idempotent."""
+        """Take nothing new from now on, and migrate what is here; idempotent."""
         if self._closing.is_set() or self._worker.draining:
             return
         self._worker.draining = True
-        log.info("this worker hands over what it holds, and leaves")
+        log.info("this worker migrates what it holds, and leaves")
         self._task.start()
 
     def close(self) -> None:
@@ -61,16 +61,16 @@ class Drain:
 
     def _run(self) -> None:
         try:
-            if self.done or (self._hand_over() and self._leave()):
+            if self.done or (self._migrate() and self._leave()):
                 self._await_pulls()
                 self._left()
                 self._task.close()
         except ShuffleError as error:  # the master may be away, and no other worker there
-            log.warning("handing over goes on in a moment: %s", error)
+            log.warning("the migration goes on in a moment: %s", error)
 
     def _leave(self) -> bool:
         try:
-            self._member.leave()
+            self._session.leave()
         except InvalidArgument as error:  # something was committed in the last moment
             log.info("%s", error)
             return False
@@ -85,8 +85,8 @@ class Drain:
                 return
             self._closing.wait(LOOK_SECONDS)
 
-    def _hand_over(self) -> bool:
-        """One round over all that is here; whether nothing is left to hand over, and nothing is being written."""
+    def _migrate(self) -> bool:
+        """One round over all that is here; whether nothing is left to migrate, and nothing is being written."""
         wanting = [
             (spec, output)
             for shuffle in self._store.catalog.shuffles()

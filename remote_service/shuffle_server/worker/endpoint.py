@@ -27,14 +27,14 @@ from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import OPEN, ServerSecurity
-from shuffle_server.worker import scrubbing, whole_pull
+from shuffle_server.worker import inline_fetch, scrubbing
 from shuffle_server.worker.actions import act
-from shuffle_server.worker.channel_relay import ChannelRelay
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
 from shuffle_server.worker.local_file_handler import PREFIX, LocalFileHandler
 from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions
-from shuffle_server.worker.relay import RelayStreams
+from shuffle_server.worker.relay.channel_relay import ChannelRelay
+from shuffle_server.worker.relay.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
@@ -82,13 +82,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         # Not a method of this object: Arrow would keep both alive.
         refused = functools.partial(_note_refused_call, StrangersObserver(worker.instruments), self._guard)
         enter = functools.partial(_enter, calls or calls_bound(sys.maxsize))
-        doorman = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused, enter)
+        auth_middleware = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused, enter)
         super().__init__(
             f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,
-            middleware={MIDDLEWARE: doorman} if doorman else None,
+            middleware={MIDDLEWARE: auth_middleware} if auth_middleware else None,
         )
         self.worker, self._options, self._local_files = worker, options, local_files
         self._relay, self._channels = relay, channels
@@ -175,8 +175,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     return self._results(kind, (message.SerializeToString() for message in progress))
                 if kind == INLINE_ACTION:
                     results = [self._pushes.inline(body, principal_of(context)).SerializeToString()]
-                elif kind == whole_pull.ACTION:
-                    return self._get_whole(body, principal_of(context), peer)
+                elif kind == inline_fetch.ACTION:
+                    return self._fetch_inline(body, principal_of(context), peer)
                 elif self._local_files is not None and kind.startswith(PREFIX):
                     return self._results(kind, self._local_files.act(kind, body, principal_of(context)))
                 else:
@@ -185,7 +185,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 raise self._failed(f"action {kind[:32]}", error) from error
         return iter([fl.Result(pa.py_buffer(result)) for result in results])
 
-    def _get_whole(self, body: bytes, principal: Principal, peer: str) -> Iterator[fl.Result]:
+    def _fetch_inline(self, body: bytes, principal: Principal, peer: str) -> Iterator[fl.Result]:
         """Its memory stays reserved until gRPC has the result, and asks for the next one."""
         try:
             wanted = _wanted(body, principal)

@@ -1,7 +1,7 @@
 """Push: the blocks of a map output come in, as a stream with credit or in one request (docs/protocol.md).
 
 One loop serves every way in. Where the blocks go is a `BlockSink`: the file of an attempt, or nowhere when the map has
-been committed already (attempt_sink.py); the readers of a relayed shuffle (relay_sink.py).
+been committed already (attempt_sink.py); the readers of a relayed shuffle (sink.py).
 """
 
 from __future__ import annotations

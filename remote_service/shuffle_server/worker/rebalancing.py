@@ -34,8 +34,8 @@ class Rebalancing:
     :param closing: set when the worker stops.
     """
 
-    def __init__(self, worker: Worker, replication: Replication, member: Releasing, closing: threading.Event) -> None:
-        self._worker, self._replication, self._member, self._closing = worker, replication, member, closing
+    def __init__(self, worker: Worker, replication: Replication, session: Releasing, closing: threading.Event) -> None:
+        self._worker, self._replication, self._session, self._closing = worker, replication, session, closing
 
     def look(self) -> int:
         """Move outputs if there is little room, and say how many. Raises ServerUnreachable, DeadlineExceeded."""
@@ -66,7 +66,7 @@ class Rebalancing:
             except MapOutputLost as error:
                 self._worker.give_up(spec.id, output.output, error.message)
                 return False
-        if not self._member.release(spec.id, output.output):
+        if not self._session.release(spec.id, output.output):
             return False
         self._worker.drop_released(spec.id, output.output)
         return True

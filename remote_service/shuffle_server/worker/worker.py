@@ -32,11 +32,11 @@ from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
-from shuffle_server.worker.coordinator import Coordinator
+from shuffle_server.worker.fetch_handler import serve
+from shuffle_server.worker.inline_fetch import fetch_inline
 from shuffle_server.worker.pull_room import PullRoom
+from shuffle_server.worker.registry_view import RegistryView
 from shuffle_server.worker.replication import Replication
-from shuffle_server.worker.serve import serve
-from shuffle_server.worker.whole_pull import pull_whole
 from shuffle_transport import messages
 from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
 from shuffle_transport.pool import BufferPool
@@ -70,14 +70,14 @@ class Worker:
         self,
         info: WorkerInfo,
         store: Store,
-        coordinator: Coordinator,
+        registry_view: RegistryView,
         pool: BufferPool,
         instruments: Instruments,
         replication: Replication | None = None,
     ) -> None:
         """`replication`: for shuffles with several replicas; None: there are none."""
         self.info, self.pool, self.instruments = info, pool, instruments
-        self._store, self._coordinator, self._replication = store, coordinator, replication
+        self._store, self._registry, self._replication = store, registry_view, replication
         self.stopping = False
         self.draining = False  # what is being written is taken to its end, nothing new is begun
 
@@ -92,7 +92,7 @@ class Worker:
             raise ShuttingDown(f"worker {self.info.id} is stopping", remedy="retry; it or another worker will be back")
         messages.check_protocol(command.protocol, "the sender")
         shuffle, output = messages.shuffle_id(command.shuffle), messages.map_attempt(command.output)
-        spec, winner = self._coordinator.opening(shuffle, output.map)
+        spec, winner = self._registry.opening(shuffle, output.map)
         if command.partitions != spec.partitions:
             raise InvalidArgument(
                 f"the sender writes {command.partitions} partitions, the shuffle has {spec.partitions}",
@@ -130,7 +130,7 @@ class Worker:
         self._store.add_shuffle(shuffle)
         staged = self._store.stage(spec, output, command.codec)
         try:
-            self._coordinator.spec(shuffle)
+            self._registry.spec(shuffle)
         except (UnknownShuffle, UnknownApp, AppExpired):
             self._store.remove_shuffle(shuffle)  # it was unregistered before `add_shuffle`, which brought it back
             raise
@@ -170,9 +170,9 @@ class Worker:
 
         Raises as `Replication.ensure`.
         """
-        winner = self._coordinator.winner(shuffle, output.map)
+        winner = self._registry.winner(shuffle, output.map)
         if winner is not None and winner.output == output:
-            self._replicate(self._coordinator.spec(shuffle), winner, was_asked=True)
+            self._replicate(self._registry.spec(shuffle), winner, was_asked=True)
 
     def commit(self, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
         """Make the attempt visible; the output that won its map."""
@@ -181,7 +181,7 @@ class Worker:
         self.instruments.commit_seconds.observe(time.monotonic() - started)
         if not copy:
             self.instruments.committed("won" if winner.output == staged.output else "superseded")
-            if not self._replicate(self._coordinator.spec(staged.shuffle), winner):
+            if not self._replicate(self._registry.spec(staged.shuffle), winner):
                 raise MapOutputLost(
                     f"{winner.output} was lost when it was committed",
                     remedy="write this map again as a new attempt",
@@ -199,7 +199,7 @@ class Worker:
                 raise
             description = None  # the same commit, said twice: the other one has published it
         if description is None:
-            winner = self._coordinator.winner(staged.shuffle, staged.output.map)
+            winner = self._registry.winner(staged.shuffle, staged.output.map)
             if winner is not None and not self._unrecorded(staged, winner):
                 return winner
             # What is held here is about to be recorded, or its loss was told after it came back; to record it twice is
@@ -208,7 +208,7 @@ class Worker:
         held_output = description.output
         output = MapOutput(held_output, self.info.id, description.totals)
         try:
-            winner = self._coordinator.commit(staged.shuffle, output)
+            winner = self._registry.commit(staged.shuffle, output)
         except ShuffleError as error:
             # A refused output must not be there after a restart. One that may have been recorded stays: the next commit
             # of this map finds out. So does another attempt's, whose failure says nothing save that it is lost.
@@ -219,7 +219,7 @@ class Worker:
             raise
         if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
             # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.
-            self._coordinator.lose(staged.shuffle, output.output, "it was dropped when it was committed")
+            self._registry.lose(staged.shuffle, output.output, "it was dropped when it was committed")
             raise MapOutputLost(
                 f"map {output.output.map} attempt {output.output.attempt} was dropped when it was committed",
                 remedy="write this map again as a new attempt",
@@ -272,9 +272,9 @@ class Worker:
         """The encoded WholeGet that answers a small pull. `room` has its memory until it is closed. Raises as `get`."""
         spec, ranges = self.requested(ticket)
         if room is not None:
-            return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled, room)
+            return fetch_inline(self._store, spec.id, ranges, self.instruments.traffic.pulled, room)
         with self._room(spec) as own:
-            return pull_whole(self._store, spec.id, ranges, self.instruments.traffic.pulled, own)
+            return fetch_inline(self._store, spec.id, ranges, self.instruments.traffic.pulled, own)
 
     def _room(self, spec: ShuffleSpec) -> PullRoom:
         """For a pull of this process itself."""
@@ -285,7 +285,7 @@ class Worker:
 
         Raises UnknownApp, AppExpired, UnknownShuffle, InvalidArgument, MapOutputNotWritten.
         """
-        spec = self._coordinator.spec(messages.shuffle_id(ticket.shuffle))
+        spec = self._registry.spec(messages.shuffle_id(ticket.shuffle))
         return spec, self._ranges(spec, ticket)
 
     def _ranges(self, spec: ShuffleSpec, ticket: pb.GetTicket) -> Sequence[OutputRange]:
@@ -312,7 +312,7 @@ class Worker:
 
     def _all(self, spec: ShuffleSpec) -> list[MapAttempt]:
         """Every map's winner. A ticket that names no maps reads the whole shuffle, so all of it must be there."""
-        outputs = [o.output for o in self._coordinator.outputs(spec.id)]
+        outputs = [o.output for o in self._registry.outputs(spec.id)]
         if len(outputs) < spec.maps:
             raise MapOutputNotWritten(
                 f"{len(outputs)} of {spec.maps} maps are committed",
@@ -357,7 +357,7 @@ class Worker:
 
         Whether it is gone `within` so many seconds.
         """
-        self._coordinator.lose(shuffle, output, reason)
+        self._registry.lose(shuffle, output, reason)
         return self._store.remove_output(shuffle, output, within)
 
     def drop_released(self, shuffle: ShuffleId, output: MapAttempt) -> None:
@@ -377,11 +377,11 @@ class Worker:
         return [(spec, output) for output in outputs if self.info.id in output.workers]
 
     def shuffles(self) -> list[ShuffleId]:
-        return self._coordinator.shuffles()
+        return self._registry.shuffles()
 
     def opening(self, shuffle: ShuffleId) -> ShuffleSpec:
         """As `spec`; this worker is told when the shuffle is over, though it has no files of it."""
-        spec = self._coordinator.opening(shuffle, 0)[0]
+        spec = self._registry.opening(shuffle, 0)[0]
         self._store.add_shuffle(spec.id)
         return spec
 
@@ -391,7 +391,7 @@ class Worker:
         return shuffle if shuffle.generation else self.spec(shuffle).id
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
-        return self._coordinator.spec(shuffle)
+        return self._registry.spec(shuffle)
 
     def outputs(self, shuffle: ShuffleId) -> list[MapOutput]:
-        return self._coordinator.outputs(shuffle)
+        return self._registry.outputs(shuffle)

@@ -280,7 +280,8 @@ def test_every_verb_wants_the_token(run: Run, verb: str) -> None:
     with flight_connection(run["A"].endpoint, run.keys.tls) as client:
         with pytest.raises((pa.ArrowException, NotImplementedError)) as refused:
             VERBS[verb](client, flight_options(wrong, 60))
-        with pytest.raises((pa.ArrowException, NotImplementedError)) as passed:  # the doorman, and nobody behind him
+        # the auth middleware, and nobody behind him
+        with pytest.raises((pa.ArrowException, NotImplementedError)) as passed:
             VERBS[verb](client, flight_options(run.keys.for_app("A"), 60))
     assert "Unauthenticated" in str(refused.value) or isinstance(refused.value, fl.FlightUnauthenticatedError)
     assert not isinstance(passed.value, fl.FlightUnauthenticatedError)

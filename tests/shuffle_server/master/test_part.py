@@ -26,7 +26,7 @@ def test_no_application_expires_while_the_endpoint_stops(stops: bool, tmp_path: 
         part.stop()
     give_up = time.monotonic() + (3 * APP_TIMEOUT if stops else 60.0)
     while part.master.registry.apps() and time.monotonic() < give_up:
-        part.keep_house()
+        part.maintain()
         time.sleep(part.look_seconds / 2)
     assert bool(part.master.registry.apps()) is stops
     part.stop()

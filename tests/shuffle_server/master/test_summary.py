@@ -14,8 +14,8 @@ from shuffle_server.master import summary as summary_module
 from shuffle_server.master.master import Master
 from shuffle_server.master.summary import held_page, summary
 from shuffle_server.status import whole_status
-from shuffle_server.worker import coordinator as coordinator_module
-from shuffle_server.worker.coordinator import LocalCoordinator
+from shuffle_server.worker import registry_view as coordinator_module
+from shuffle_server.worker.registry_view import LocalRegistryView
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 RUNS = {"a": 5, "b": 0, "c~1": 3, "c~2": 4}
@@ -139,4 +139,4 @@ def test_a_worker_in_the_masters_process_asks_for_outputs_a_few_at_a_time(
 ) -> None:
     monkeypatch.setattr(coordinator_module, "AT_ONCE", at_once)
     for id in master.registry.shuffle_ids("a"):
-        assert LocalCoordinator(master, "w").outputs(id) == master.registry.map_outputs(id)[0] != []
+        assert LocalRegistryView(master, "w").outputs(id) == master.registry.map_outputs(id)[0] != []

@@ -19,8 +19,8 @@ from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources
 from shuffle_server.observe.health import WriteProbe
 from shuffle_server.observe.observation import Observation
 from shuffle_server.store.store import Store
-from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.relay import Relay
+from shuffle_server.worker.relay.channel_relay import ChannelRelay
+from shuffle_server.worker.relay.relay import Relay
 from shuffle_transport.pool import BufferPool
 
 WORKER = WorkerInfo("w-1", "localhost", 1)

@@ -27,7 +27,7 @@ class Guarded:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self.seen: queue.SimpleQueue[Principal] = queue.SimpleQueue()
-        doorman = TokenMiddlewareFactory(KEYS.admit, lambda error: None)
+        auth_middleware = TokenMiddlewareFactory(KEYS.admit, lambda error: None)
         self._endpoint = stack.enter_context(
             ExchangeEndpoint(
                 ANY,
@@ -35,7 +35,7 @@ class Guarded:
                 BufferPool(64 * MIB),
                 timeout=TIMEOUT,
                 options=RESUME,
-                middleware={MIDDLEWARE: doorman},
+                middleware={MIDDLEWARE: auth_middleware},
             )
         )
 

@@ -14,15 +14,15 @@ from shuffle_api.values import Totals
 from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import MAX_BATCH_ROWS, Gathered, Gatherer, Piece
 from shuffle_server.worker.pull_room import PullRoom
+from shuffle_server.worker.read_plan import MAX_BATCH_ROWS, ChunkBatch, FetchChunk, ReadPlan
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, add_rows, get_batch
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 
-class _Batch(Gathered):
+class _FetchBatch(ChunkBatch):
     """The next batch: its payloads are read one behind the other into one buffer."""
 
     def __init__(self, room: PullRoom) -> None:
@@ -33,7 +33,7 @@ class _Batch(Gathered):
     def takes(self, blocks: int, size: int) -> bool:
         return self.bytes + size <= BATCH_BYTES and self.blocks + blocks <= MAX_BATCH_ROWS
 
-    def _read(self, pieces: Sequence[Piece], size: int) -> None:
+    def _read(self, chunks: Sequence[FetchChunk], size: int) -> None:
         if self.blocks:
             self._room.grow(self.bytes + size)
         else:  # also after a read that failed, whose buffer may be too small for this one
@@ -43,7 +43,7 @@ class _Batch(Gathered):
         fds: list[int] = []
         offsets: list[int] = []
         lengths: list[int] = []
-        for part, _, _, blocks, _ in pieces:
+        for part, _, _, blocks, _ in chunks:
             fds += [part.source.fd] * len(blocks.offsets)
             offsets += blocks.offsets
             lengths += blocks.lengths
@@ -73,12 +73,12 @@ def serve(
     """
     with room:
         yield from _served(
-            Gatherer(store, shuffle, partial(_Batch, room)).gathered(ranges), worker, schema, served, lost
+            ReadPlan(store, shuffle, partial(_FetchBatch, room)).batches(ranges), worker, schema, served, lost
         )
 
 
 def _served(
-    gathered: Iterable[_Batch | ShuffleError],
+    batches: Iterable[_FetchBatch | ShuffleError],
     worker: str,
     schema: pa.Schema,
     served: Callable[[int, int], None],
@@ -86,7 +86,7 @@ def _served(
 ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     totals = Totals()
     ended = False
-    for item in gathered:
+    for item in batches:
         if isinstance(item, ShuffleError):
             item.worker = worker
             if isinstance(item, MapOutputLost):

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from shuffle_api.errors import ShuffleError
 from shuffle_api.values import Totals
-from shuffle_server.worker.gather import MAX_BATCH_ROWS
-from shuffle_server.worker.relay_state import RelayedShuffle
-from shuffle_server.worker.relay_values import KEEPALIVE_SECONDS, TICK_SECONDS, MapEnd, Piece, RelayReader
+from shuffle_server.worker.read_plan import MAX_BATCH_ROWS
+from shuffle_server.worker.relay.streaming_shuffle import StreamingShuffle
+from shuffle_server.worker.relay.values import KEEPALIVE_SECONDS, TICK_SECONDS, MapEnd, RelayChunk, RelayReader
 from shuffle_transport import messages
 from shuffle_transport.blocks import BATCH_BYTES, add_rows, back_to_back, get_batch
 from shuffle_transport.checksum import BLOCK_ROW
@@ -21,7 +21,7 @@ Message = tuple[pa.RecordBatch, bytes]
 
 
 def relay_messages(
-    shuffle: RelayedShuffle,
+    shuffle: StreamingShuffle,
     reader: RelayReader,
     schema: pa.Schema,
     cancelled: Callable[[], bool],
@@ -37,13 +37,13 @@ def relay_messages(
     try:
         while True:
             taken = shuffle.take(reader, BATCH_BYTES, MAX_BATCH_ROWS, TICK_SECONDS, shuffle.clock())
-            if taken.pieces:
-                batch, rows = _batch(schema, taken.pieces)
+            if taken.chunks:
+                batch, rows = _batch(schema, taken.chunks)
                 totals = add_rows(totals, rows)
                 served(len(rows), int(rows["length"].sum()))
                 yield batch, b""
                 del batch
-                shuffle.read(reader, taken.pieces, shuffle.clock())
+                shuffle.read(reader, taken.chunks, shuffle.clock())
             for end in taken.ends:
                 yield _said(schema, _map_end(end, reader.partition))
             if taken.finished:
@@ -51,7 +51,7 @@ def relay_messages(
                 yield _said(schema, pb.GetControl(end=messages.totals_message(totals)))
                 return
             now = shuffle.clock()
-            if taken.pieces or taken.ends:
+            if taken.chunks or taken.ends:
                 spoken = now
                 continue
             if cancelled():
@@ -67,13 +67,13 @@ def relay_messages(
         shuffle.leave_reader(reader, "left", shuffle.clock())
 
 
-def _batch(schema: pa.Schema, pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, np.ndarray]:
-    """One batch of several pieces, and its block table. Small pieces are joined: one copy, fewer messages."""
-    counts = [len(piece.rows) for piece in pieces]
-    rows = pieces[0].rows if len(pieces) == 1 else np.concatenate([piece.rows for piece in pieces])
-    payload = back_to_back([piece.payload for piece in pieces])
-    maps = np.repeat(np.array([piece.output.map for piece in pieces], np.int64), counts)
-    attempts = np.repeat(np.array([piece.output.attempt for piece in pieces], np.int64), counts)
+def _batch(schema: pa.Schema, chunks: Sequence[RelayChunk]) -> tuple[pa.RecordBatch, np.ndarray]:
+    """One batch of several chunks, and its block table. Small chunks are joined: one copy, fewer messages."""
+    counts = [len(chunk.rows) for chunk in chunks]
+    rows = chunks[0].rows if len(chunks) == 1 else np.concatenate([chunk.rows for chunk in chunks])
+    payload = back_to_back([chunk.payload for chunk in chunks])
+    maps = np.repeat(np.array([chunk.output.map for chunk in chunks], np.int64), counts)
+    attempts = np.repeat(np.array([chunk.output.attempt for chunk in chunks], np.int64), counts)
     return get_batch(schema, maps, attempts, rows, payload), rows
 
 

@@ -15,15 +15,15 @@ from shuffle_server.master.master import Master
 from shuffle_server.observe.log_context import fields_of, log_context
 from shuffle_server.store.format import Description
 from shuffle_server.store.store import Store
-from shuffle_server.worker.member import Member
-from shuffle_server.worker.remote_coordinator import RemoteCoordinator
+from shuffle_server.worker.master_session import MasterSession
+from shuffle_server.worker.remote_registry_view import RemoteRegistryView
 
 log = logging.getLogger(__name__)
 
 MISSING = "not on disk when the worker started"
 
 
-def announce_local(store: Store, master: Master, worker: str) -> None:
+def recover_local(store: Store, master: Master, worker: str) -> None:
     """To a master in the same process: what is complete on disk is committed, what is not there is lost."""
     registry = master.registry
     known = {spec.id for spec in registry.shuffles()}
@@ -42,16 +42,18 @@ def announce_local(store: Store, master: Master, worker: str) -> None:
     log.info("recovered %d map outputs, %d lost", len(kept), len(missing))
 
 
-def announce(store: Store, member: Member, coordinator: RemoteCoordinator, found: Iterable[Description]) -> None:
-    """To the master that `member` has joined; `found` is what the disk held. Raises what a call raises."""
-    worker = member.identity.worker
+def recover_remote(
+    store: Store, session: MasterSession, registry_view: RemoteRegistryView, found: Iterable[Description]
+) -> None:
+    """To the master that `session` has joined; `found` is what the disk held. Raises what a call raises."""
+    worker = session.identity.worker
     kept = set()
     for shuffle, outputs in _by_shuffle(found, worker).items():
-        kept |= _kept(store, shuffle, outputs, coordinator.commit_all(shuffle, outputs), worker)
-    missing = [(id, output) for id, output in member.held() if not store.catalog.holds(id, output)]
+        kept |= _kept(store, shuffle, outputs, registry_view.commit_all(shuffle, outputs), worker)
+    missing = [(id, output) for id, output in session.held() if not store.catalog.holds(id, output)]
     for shuffle, output in missing:
-        member.lose(shuffle, output, MISSING)
-    member.tell_losses()
+        session.lose(shuffle, output, MISSING)
+    session.report_losses()
     log.info("recovered %d map outputs, %d lost", len(kept), len(missing))
 
 

@@ -24,16 +24,16 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleSpec, Totals, name_numbers
-from shuffle_server.worker.relay_values import (
+from shuffle_server.worker.relay.values import (
     MapEnd,
-    Piece,
-    PieceBatch,
+    RelayBatch,
+    RelayChunk,
     RelayReader,
     RelayStatistics,
     RelayWriter,
     Sender,
     Taken,
-    pieces_of,
+    chunks_of,
 )
 from shuffle_transport.blocks import BlockBatch, add_rows
 from shuffle_transport.messages import error_message, typed_error
@@ -41,19 +41,19 @@ from shuffle_transport.messages import error_message, typed_error
 AGAIN = "run the tasks of both sides again, as a new shuffle: relayed blocks are not kept"
 
 
-class _Lane:
+class _PartitionQueue:
     """The queue of one partition."""
 
-    __slots__ = ("changed", "pieces", "reader", "since")
+    __slots__ = ("changed", "chunks", "reader", "since")
 
     def __init__(self, lock: threading.Lock, now: float) -> None:
         self.changed = threading.Condition(lock)
-        self.pieces: deque[Piece] = deque()
+        self.chunks: deque[RelayChunk] = deque()
         self.reader: RelayReader | None = None
         self.since = now  # when it began to be without a reader
 
 
-class RelayedShuffle:
+class StreamingShuffle:
     """One relayed shuffle. Thread-safe. Times are those of `clock`.
 
     :param timeout: seconds for which a side may be missing, a writer silent, a reader stuck.
@@ -66,7 +66,7 @@ class RelayedShuffle:
         self.clock = ServingClock(LOOK_SHARE * timeout)
         self._lock = threading.Lock()
         self._read = threading.Condition(self._lock)
-        self._lanes: dict[int, _Lane] = {}
+        self._queues: dict[int, _PartitionQueue] = {}
         self._writers: dict[int, RelayWriter] = {}
         self._newest: dict[int, int] = {}  # attempt per map: what is older, or has left, is refused
         self._ends: list[MapEnd] = []
@@ -104,31 +104,31 @@ class RelayedShuffle:
         :raises InvalidArgument: a partition that does not exist.
         :raises ShuffleError: what the shuffle has failed with, or AttemptSuperseded.
         """
-        pieces = pieces_of(batch, writer)
-        for piece in pieces:
-            self.spec.check_partition(int(piece.rows["partition"][0]))
+        chunks = chunks_of(batch, writer)
+        for chunk in chunks:
+            self.spec.check_partition(int(chunk.rows["partition"][0]))
         with self._lock:
             self._check_writer(writer)
-            writer.heard = now
+            writer.heard_at = now
             writer.totals = add_rows(writer.totals, batch.rows)
             writer.unread += 1
-            for piece in pieces:
-                partition = int(piece.rows["partition"][0])
-                writer.parts[partition] = add_rows(writer.parts.get(partition, Totals()), piece.rows)
-                lane = self._lane(partition, now)
-                if not lane.pieces:
-                    lane.since = now
-                    if lane.reader is not None and not lane.reader.holding:
-                        lane.reader.moved = now
-                piece.batch.pieces += 1
-                lane.pieces.append(piece)
-                lane.changed.notify_all()
+            for chunk in chunks:
+                partition = int(chunk.rows["partition"][0])
+                writer.parts[partition] = add_rows(writer.parts.get(partition, Totals()), chunk.rows)
+                queue = self._queue(partition, now)
+                if not queue.chunks:
+                    queue.since = now
+                    if queue.reader is not None and not queue.reader.holding:
+                        queue.reader.moved = now
+                chunk.batch.chunks += 1
+                queue.chunks.append(chunk)
+                queue.changed.notify_all()
 
     def hear(self, writer: RelayWriter, now: float) -> None:
         """The writer is alive. Raises as `put`."""
         with self._lock:
             self._check_writer(writer)
-            writer.heard = now
+            writer.heard_at = now
 
     def end_writer(self, writer: RelayWriter, stated: Totals, parts: Mapping[int, Totals]) -> None:
         """The writer's statement: these totals, and so much of them in each partition.
@@ -148,8 +148,8 @@ class RelayedShuffle:
                 )
             writer.ended = True
             self._ends.append(MapEnd(writer.output, dict(parts)))
-            for lane in self._lanes.values():
-                lane.changed.notify_all()
+            for queue in self._queues.values():
+                queue.changed.notify_all()
 
     def wait_read(self, writer: RelayWriter, timeout: float) -> bool:
         """Wait until all that the writer sent has been read; False after `timeout` seconds. Raises as `put`."""
@@ -192,8 +192,8 @@ class RelayedShuffle:
         self.spec.check_partition(partition)
         with self._lock:
             self._check()
-            lane = self._lane(partition, now)
-            older = lane.reader
+            queue = self._queue(partition, now)
+            older = queue.reader
             if older is not None and (older.received or older.finished or older.attempt >= attempt):
                 raise AttemptSuperseded(
                     f"partition {partition} is read by attempt {older.attempt}, not by attempt {attempt}: "
@@ -201,62 +201,62 @@ class RelayedShuffle:
                     remedy=AGAIN,
                     shuffle=self.spec.id,
                 )
-            lane.reader = RelayReader(partition, attempt, since=now, moved=now)
-            lane.changed.notify_all()
-            return lane.reader
+            queue.reader = RelayReader(partition, attempt, since=now, moved=now)
+            queue.changed.notify_all()
+            return queue.reader
 
     def take(self, reader: RelayReader, most_bytes: int, most_blocks: int, wait: float, now: float) -> Taken:
-        """The next pieces of the reader's partition, at least one even if it is larger, and the maps that have ended.
+        """The next chunks of the reader's partition, at least one even if it is larger, and the maps that have ended.
 
         Waits up to `wait` seconds; empty after that.
 
         :raises AttemptSuperseded: another reader took its place.
         :raises ShuffleError: what the shuffle has failed with.
         """
-        lane = self._lanes[reader.partition]
-        with lane.changed:
-            lane.changed.wait_for(
+        queue = self._queues[reader.partition]
+        with queue.changed:
+            queue.changed.wait_for(
                 lambda: (
                     self._failure is not None
-                    or lane.reader is not reader
-                    or lane.pieces
-                    or len(self._ends) > reader.told
-                    or reader.told == self.spec.maps
+                    or queue.reader is not reader
+                    or queue.chunks
+                    or len(self._ends) > reader.ends_sent
+                    or reader.ends_sent == self.spec.maps
                 ),
                 wait,
             )
             self._check()
-            if lane.reader is not reader:
+            if queue.reader is not reader:
                 raise AttemptSuperseded(
                     f"another attempt reads partition {reader.partition} instead of attempt {reader.attempt}",
                     shuffle=self.spec.id,
                 )
-            pieces: list[Piece] = []
+            chunks: list[RelayChunk] = []
             size = blocks = 0
-            while lane.pieces:
-                piece = lane.pieces[0]
-                size, blocks = size + piece.payload.nbytes, blocks + len(piece.rows)
-                if pieces and (size > most_bytes or blocks > most_blocks):
+            while queue.chunks:
+                chunk = queue.chunks[0]
+                size, blocks = size + chunk.payload.nbytes, blocks + len(chunk.rows)
+                if chunks and (size > most_bytes or blocks > most_blocks):
                     break
-                pieces.append(lane.pieces.popleft())
-                piece.batch.writer.handed_on = True
+                chunks.append(queue.chunks.popleft())
+                chunk.batch.writer.handed_on = True
             ends: Sequence[MapEnd] = ()
-            if not lane.pieces:
-                ends, reader.told = self._ends[reader.told :], len(self._ends)
-            reader.received |= bool(pieces)
-            reader.holding, reader.moved = len(pieces), now
-            return Taken(pieces, ends, not lane.pieces and reader.told == self.spec.maps)
+            if not queue.chunks:
+                ends, reader.ends_sent = self._ends[reader.ends_sent :], len(self._ends)
+            reader.received |= bool(chunks)
+            reader.holding, reader.moved = len(chunks), now
+            return Taken(chunks, ends, not queue.chunks and reader.ends_sent == self.spec.maps)
 
-    def read(self, reader: RelayReader, pieces: Sequence[Piece], now: float) -> None:
-        """These pieces are no longer in memory."""
-        done: list[PieceBatch] = []
+    def read(self, reader: RelayReader, chunks: Sequence[RelayChunk], now: float) -> None:
+        """These chunks are no longer in memory."""
+        done: list[RelayBatch] = []
         with self._lock:
             reader.holding, reader.moved = 0, now
-            for piece in pieces:
-                piece.batch.pieces -= 1
-                if not piece.batch.pieces:
-                    done.append(piece.batch)
-                    piece.batch.writer.unread -= 1
+            for chunk in chunks:
+                chunk.batch.chunks -= 1
+                if not chunk.batch.chunks:
+                    done.append(chunk.batch)
+                    chunk.batch.writer.unread -= 1
             self._read.notify_all()
         for batch in done:
             batch.writer.sender.consumed(batch.size)
@@ -269,11 +269,11 @@ class RelayedShuffle:
     def leave_reader(self, reader: RelayReader, why: str, now: float) -> None:
         """The reader's stream is over. Unless it is finished, it failed: `why`."""
         with self._lock:
-            lane = self._lanes[reader.partition]
-            if self._failure is not None or reader.finished or lane.reader is not reader:
+            queue = self._queues[reader.partition]
+            if self._failure is not None or reader.finished or queue.reader is not reader:
                 return
             if not reader.received:
-                lane.reader, lane.since = None, now
+                queue.reader, queue.since = None, now
                 return
         self.fail(
             MapOutputLost(
@@ -291,9 +291,9 @@ class RelayedShuffle:
             if self._failure is not None:
                 return
             self._failure = error
-            for lane in self._lanes.values():
-                lane.pieces.clear()
-                lane.changed.notify_all()
+            for queue in self._queues.values():
+                queue.chunks.clear()
+                queue.changed.notify_all()
             self._read.notify_all()
             writers = [writer for writer in self._writers.values() if writer is not known_to]
         for writer in writers:
@@ -309,27 +309,27 @@ class RelayedShuffle:
 
     def statistics(self) -> RelayStatistics:
         with self._lock:
-            queued = [piece for lane in self._lanes.values() for piece in lane.pieces]
+            queued = [chunk for queue in self._queues.values() for chunk in queue.chunks]
             return RelayStatistics(
                 shuffles=1,
                 writers=sum(not writer.ended or writer.unread > 0 for writer in self._writers.values()),
-                readers=sum(lane.reader is not None and not lane.reader.finished for lane in self._lanes.values()),
-                queued_blocks=sum(len(piece.rows) for piece in queued),
-                queued_bytes=sum(piece.payload.nbytes for piece in queued),
+                readers=sum(queue.reader is not None and not queue.reader.finished for queue in self._queues.values()),
+                queued_blocks=sum(len(chunk.rows) for chunk in queued),
+                queued_bytes=sum(chunk.payload.nbytes for chunk in queued),
             )
 
     # The rest is called with the lock held.
 
     def _overdue(self, before: float) -> str | None:
         for writer in self._writers.values():
-            if not writer.ended and writer.heard < before:
+            if not writer.ended and writer.heard_at < before:
                 return f"nothing was heard of the writer of {writer.output}"
-        for partition, lane in self._lanes.items():
-            reader = lane.reader
+        for partition, queue in self._queues.items():
+            reader = queue.reader
             if reader is None:
-                if lane.pieces and lane.since < before:
+                if queue.chunks and queue.since < before:
                     return f"partition {partition} has blocks and no reader"
-            elif (lane.pieces or reader.holding) and reader.moved < before:
+            elif (queue.chunks or reader.holding) and reader.moved < before:
                 return f"the reader of partition {partition} (attempt {reader.attempt}) took nothing"
             elif not reader.finished and max(reader.since, self._writer_left) < before:
                 missing = set(range(self.spec.maps)).difference(self._writers)
@@ -337,15 +337,15 @@ class RelayedShuffle:
                     return f"a reader waits, but there is no writer of maps {name_numbers(missing)}"
         return None
 
-    def _lane(self, partition: int, now: float) -> _Lane:
-        lane = self._lanes.get(partition)
-        if lane is None:
-            lane = self._lanes[partition] = _Lane(self._lock, now)
-        return lane
+    def _queue(self, partition: int, now: float) -> _PartitionQueue:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = _PartitionQueue(self._lock, now)
+        return queue
 
     def _drop(self, writer: RelayWriter) -> None:
-        for lane in self._lanes.values():
-            lane.pieces = deque(piece for piece in lane.pieces if piece.batch.writer is not writer)
+        for queue in self._queues.values():
+            queue.chunks = deque(chunk for chunk in queue.chunks if chunk.batch.writer is not writer)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -21,10 +21,10 @@ LEAVE_WITHIN = 15.0
 """Seconds for an end to leave whose other end has left."""
 
 
-class Passage:
-    """What all halves share: deadlines, counts, and whether this worker is about to leave.
+class RelayContext:
+    """What all pumps share: deadlines, counts, and whether this worker is about to leave.
 
-    :param timeout: seconds for the end of a half to take one message.
+    :param timeout: seconds for the end of a pump to take one message.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -44,21 +44,21 @@ class Passage:
             self.bytes += n_bytes
 
 
-class Joint:
-    """The memory of one channel's two halves.
+class ChannelPair:
+    """The memory of one channel's two pumps.
 
     :param reservation: of CHANNEL_BYTES; grows for as long as larger messages are here. Closed when both are over.
     """
 
-    def __init__(self, reservation: Reservation, passage: Passage) -> None:
-        self._reservation, self._passage = reservation, passage
+    def __init__(self, reservation: Reservation, relay_context: RelayContext) -> None:
+        self._reservation, self._relay_context = reservation, relay_context
         self._lock = threading.Lock()
-        self._in_hand, self._halves = 0, 2
+        self._in_hand, self._pumps = 0, 2
         reservation.idle = True
 
     def take(self, n_bytes: int) -> None:
         """So many bytes more are in hand."""
-        self._passage.took(n_bytes)
+        self._relay_context.took(n_bytes)
         with self._lock:
             self._in_hand += n_bytes
             self._reservation.idle = False
@@ -66,32 +66,32 @@ class Joint:
 
     def passed(self, n_bytes: int) -> None:
         """They are not any more."""
-        self._passage.passed(n_bytes)
+        self._relay_context.passed(n_bytes)
         with self._lock:
             self._in_hand -= n_bytes
             self._reservation.idle = not self._in_hand
             if self._reservation.size > CHANNEL_BYTES:
                 self._reservation.try_resize(max(CHANNEL_BYTES, self._in_hand))
 
-    def over(self, halves: int = 1) -> None:
-        """So many halves will hold nothing any more."""
+    def over(self, pumps: int = 1) -> None:
+        """So many pumps will hold nothing any more."""
         with self._lock:
-            self._halves -= halves
-            if not self._halves:
+            self._pumps -= pumps
+            if not self._pumps:
                 self._reservation.close()
 
 
-class Half:
+class Pump:
     """One of two joined streams, with the thread that reads it.
 
     :ivar other: where what is read goes; set before `run`.
     :ivar peer: the address of the end.
     """
 
-    other: Half
+    other: Pump
 
-    def __init__(self, stream: Stream, joint: Joint, passage: Passage) -> None:
-        self._stream, self._joint, self._passage = stream, joint, passage
+    def __init__(self, stream: Stream, pair: ChannelPair, relay_context: RelayContext) -> None:
+        self._stream, self._pair, self._relay_context = stream, pair, relay_context
         self.peer = stream.peer
         self._writing = threading.Lock()
         self._open = True
@@ -113,10 +113,10 @@ class Half:
         finally:
             with self._writing:
                 self._open = False
-            self._passage.timers.end(self)
-            if not self._passage.closing:  # else both find their streams broken, and come back
+            self._relay_context.timers.end(self)
+            if not self._relay_context.closing:  # else both find their streams broken, and come back
                 self.other.leave(StreamBroken(what))
-            self._joint.over()
+            self._pair.over()
 
     def write(self, message: Message) -> None:
         """Waits as long as the end of this half takes nothing; never raises."""
@@ -124,31 +124,31 @@ class Half:
             if not self._open:
                 return
             key = object()
-            self._passage.timers.begin(key, time.monotonic() + self._passage.timeout, self._stream.abort)
+            self._relay_context.timers.begin(key, time.monotonic() + self._relay_context.timeout, self._stream.abort)
             try:
                 self._stream.write(message)
             except ShuffleError:
                 self._open = False  # who reads this stream finds it broken, and tells the other end
             finally:
-                self._passage.timers.end(key)
+                self._relay_context.timers.end(key)
 
     def leave(self, error: StreamBroken) -> None:
         """The other half has ended: say so, which means nothing to an end that is over as well, and have it end."""
         self.write((None, error_control(error).SerializeToString()))
         with self._writing:
             if self._open:
-                self._passage.timers.begin(self, time.monotonic() + LEAVE_WITHIN, self._stream.abort)
+                self._relay_context.timers.begin(self, time.monotonic() + LEAVE_WITHIN, self._stream.abort)
 
     def _pass_on(self, message: Message) -> None:
         batch, metadata = message
         if batch is not None:
             _check(batch)
         size = len(metadata or b"") if batch is None else batch.get_total_buffer_size()
-        self._joint.take(size)
+        self._pair.take(size)
         try:
             self.other.write(message)
         finally:
-            self._joint.passed(size)
+            self._pair.passed(size)
 
 
 def _check(batch: pa.RecordBatch) -> None:

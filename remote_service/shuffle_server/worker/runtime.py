@@ -26,13 +26,13 @@ from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.store import Store
 from shuffle_server.store.tier import Tier
-from shuffle_server.worker.channel_relay import ChannelRelay
-from shuffle_server.worker.coordinator import Coordinator
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
 from shuffle_server.worker.local_file_handler import LocalFileHandler
 from shuffle_server.worker.push_handler import PutOptions
-from shuffle_server.worker.relay import Relay, RelayStreams
+from shuffle_server.worker.registry_view import RegistryView
+from shuffle_server.worker.relay.channel_relay import ChannelRelay
+from shuffle_server.worker.relay.relay import Relay, RelayStreams
 from shuffle_server.worker.replication import Place, Replication
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.pool import BufferPool
@@ -40,7 +40,7 @@ from shuffle_transport.pool import BufferPool
 log = logging.getLogger(__name__)
 
 DATA_GRACE = 10.0
-HOUSEKEEPING_SECONDS = 5.0
+MAINTENANCE_SECONDS = 5.0
 TIDY_SECONDS = 2.0  # for which housekeeping waits for the disks
 COLD_SECONDS = 1.0  # between two looks for cold shuffles
 RECLAIM_SECONDS = 0.5  # between two looks for memory that is reserved and not used, while somebody waits for some
@@ -48,7 +48,7 @@ LEAST_UNREAD = 64 << 20  # bytes that all connections may have sent and no call 
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
-class WorkerPart:
+class WorkerRuntime:
     """A store from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
     :raises StorageFailed: the data directory cannot be used.
@@ -83,7 +83,7 @@ class WorkerPart:
         self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
         self._reclaimer = PeriodicTask("reclaim", self.pool.reclaim, RECLAIM_SECONDS)
 
-    def serve(self, coordinator: Coordinator, security: ServerSecurity, place: Place) -> Worker:
+    def serve(self, registry_view: RegistryView, security: ServerSecurity, place: Place) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
 
         :param place: where copies of map outputs go.
@@ -92,8 +92,8 @@ class WorkerPart:
         listen = data_address(options)
         info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port)
         self._copier = Copier(self.store, security.for_worker(self.id))
-        self.replication = Replication(lambda: self.worker.info, coordinator, place, self._copier)
-        self.worker = Worker(info, self.store, coordinator, self.pool, self._instruments, self.replication)
+        self.replication = Replication(lambda: self.worker.info, registry_view, place, self._copier)
+        self.worker = Worker(info, self.store, registry_view, self.pool, self._instruments, self.replication)
         put = PutOptions(options.window, options.overload_timeout)
         try:
             local_files = LocalFileHandler(self.worker, self.store, self._nonce_file)
@@ -167,15 +167,15 @@ class WorkerPart:
 
     @property
     def look_seconds(self) -> float:
-        """How often `keep_house` is to be called."""
-        return min(HOUSEKEEPING_SECONDS, self._options.relay_timeout / LOOKS_PER_TIMEOUT)
+        """How often `maintain` is to be called."""
+        return min(MAINTENANCE_SECONDS, self._options.relay_timeout / LOOKS_PER_TIMEOUT)
 
-    def keep_house(self) -> None:
+    def maintain(self) -> None:
         """To be called every `look_seconds`."""
         self.relay.watch()
         self.store.close_idle()
         self.removals.wait(TIDY_SECONDS)
-        self.store.keep_house(self._options.staged_timeout, TIDY_SECONDS)
+        self.store.maintain(self._options.staged_timeout, TIDY_SECONDS)
 
     def stop(self) -> bool:
         """End the streams. False when some stayed open: they die with the process."""
@@ -208,19 +208,19 @@ def _note_refused(instruments: Instruments, error: ShuffleError) -> None:
     log.warning("channel refused: %s", error)
 
 
-class HouseKept(Protocol):
+class Maintained(Protocol):
     """What has to be tidied now and then; `role` says what it is."""
 
     role: ClassVar[str]
 
-    def keep_house(self) -> None: ...
+    def maintain(self) -> None: ...
 
 
-class Housekeeper:
+class MaintenanceTasks:
     """Has things tidied until `stop`, each by a task of its own: one that fails or waits holds up no other."""
 
-    def __init__(self, seconds: float, *parts: HouseKept) -> None:
-        self._tasks = [PeriodicTask(f"{part.role}-housekeeping", part.keep_house, seconds) for part in parts]
+    def __init__(self, seconds: float, *parts: Maintained) -> None:
+        self._tasks = [PeriodicTask(f"{part.role}-housekeeping", part.maintain, seconds) for part in parts]
         for task in self._tasks:
             task.start()
 

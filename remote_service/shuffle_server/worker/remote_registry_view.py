@@ -11,7 +11,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import RegistryClient
 from shuffle_server.store.catalog import Catalog
-from shuffle_server.worker.member import Member
+from shuffle_server.worker.master_session import MasterSession
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -24,26 +24,26 @@ STALE_ATTEMPTS = 3
 KEPT_SPECS = 10_000
 
 
-class RemoteCoordinator:
+class RemoteRegistryView:
     """A `Coordinator` for a worker at the master at `address`. Close it at the end.
 
     :param held: the worker's files: a shuffle is registered for as long as the worker keeps it.
     """
 
-    def __init__(self, address: str, member: Member, held: Catalog, credentials: Credentials) -> None:
-        self._member, self._held = member, held
+    def __init__(self, address: str, session: MasterSession, held: Catalog, credentials: Credentials) -> None:
+        self._session, self._held = session, held
         self._control = ControlClient(
             address, client="flight-shuffle-worker", retry=RETRY_SECONDS, credentials=credentials
         )
         self._registry = RegistryClient(
-            address, identity=lambda: member.identity, retry=RETRY_SECONDS, credentials=credentials
+            address, identity=lambda: session.identity, retry=RETRY_SECONDS, credentials=credentials
         )
         self._lock = threading.Lock()
         self._specs: dict[ShuffleId, ShuffleSpec] = {}
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
-        self._member.check_taking()
-        self._member.tell_losses(shuffle)  # what is gone from here must not be taken for committed
+        self._session.check_taking()
+        self._session.report_losses(shuffle)  # what is gone from here must not be taken for committed
         spec, outputs, _ = self._page(shuffle, map_id, map_id + 1)
         return spec, outputs[0] if outputs else None
 
@@ -71,18 +71,18 @@ class RemoteCoordinator:
         return self._held.shuffles()
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
-        self._member.check_taking()
+        self._session.check_taking()
         winner = self._commit(shuffle, output)
-        self._member.settle()
+        self._session.settle()
         return winner
 
     def _commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         for _ in range(STALE_ATTEMPTS - 1):
-            identity = self._member.identity
+            identity = self._session.identity
             try:
                 return self._registry.commit(shuffle, output)
             except StaleEpoch:  # the master was restarted, which costs no output of ours
-                self._member.rejoin(identity)
+                self._session.rejoin(identity)
         return self._registry.commit(shuffle, output)
 
     def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
@@ -90,7 +90,7 @@ class RemoteCoordinator:
         return self._registry.commit_all(shuffle, outputs)
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        self._member.lose(shuffle, output, reason)
+        self._session.lose(shuffle, output, reason)
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """The workers that take map outputs, best first; those to avoid come last."""

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_server.worker.push_handler import Credit
-from shuffle_server.worker.relay_state import RelayedShuffle
-from shuffle_server.worker.relay_values import KEEPALIVE_SECONDS, TICK_SECONDS
+from shuffle_server.worker.relay.streaming_shuffle import StreamingShuffle
+from shuffle_server.worker.relay.values import KEEPALIVE_SECONDS, TICK_SECONDS
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch
@@ -24,7 +24,7 @@ class RelaySink:
     held = 0  # an attempt that breaks off begins anew
 
     def __init__(
-        self, worker: Worker, command: pb.PutCommand, shuffle: RelayedShuffle, cancelled: Callable[[], bool]
+        self, worker: Worker, command: pb.PutCommand, shuffle: StreamingShuffle, cancelled: Callable[[], bool]
     ) -> None:
         self._worker, self._command, self._shuffle, self._cancelled = worker, command, shuffle, cancelled
 

@@ -16,8 +16,8 @@ from shuffle_api.values import Totals
 from shuffle_server.store.output_file import read_range
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.worker.gather import Gathered, Gatherer, Piece
 from shuffle_server.worker.pull_room import PullRoom
+from shuffle_server.worker.read_plan import ChunkBatch, FetchChunk, ReadPlan
 from shuffle_transport import messages
 from shuffle_transport.blocks import add_table
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -34,7 +34,7 @@ class _TooMuch(Exception):
     """More than one answer holds."""
 
 
-class _Pieces(Gathered):
+class _InlineChunks(ChunkBatch):
     """The payloads as they were read, to be joined with what is said of them."""
 
     def __init__(self, room: PullRoom | None = None) -> None:
@@ -47,23 +47,23 @@ class _Pieces(Gathered):
             raise _TooMuch
         return True
 
-    def _read(self, pieces: Sequence[Piece], size: int) -> None:
+    def _read(self, chunks: Sequence[FetchChunk], size: int) -> None:
         if self._room is not None and self.blocks:
             self._room.grow(self.bytes + size)
         elif self._room is not None:
             self._room.begin(size)
         self.payloads += [
             read_range(part.source.fd, offset, length)
-            for part, _, _, blocks, _ in pieces
+            for part, _, _, blocks, _ in chunks
             for offset, length in zip(blocks.offsets, blocks.lengths, strict=True)
         ]
 
 
-_NOTHING = _Pieces()
+_NOTHING = _InlineChunks()
 _NOTHING.last = True
 
 
-def pull_whole(
+def fetch_inline(
     store: Store,
     shuffle: ShuffleId,
     ranges: Sequence[OutputRange],
@@ -71,7 +71,7 @@ def pull_whole(
     room: PullRoom,
 ) -> bytes:
     """The encoded WholeGet. `served` hears of its blocks and payload bytes. Raises Overloaded: there is no memory."""
-    with closing(Gatherer(store, shuffle, partial(_Pieces, room)).gathered(ranges)) as items:
+    with closing(ReadPlan(store, shuffle, partial(_InlineChunks, room)).batches(ranges)) as items:
         try:
             found = next(items, _NOTHING)
         except _TooMuch:

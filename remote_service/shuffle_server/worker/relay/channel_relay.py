@@ -21,7 +21,7 @@ import pyarrow.flight as fl
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, PermissionDenied, ShuffleError, StreamBroken
 from shuffle_api.ids import name_of
-from shuffle_server.worker.joint import CHANNEL_BYTES, Half, Joint, Passage
+from shuffle_server.worker.relay.channel_pair import CHANNEL_BYTES, ChannelPair, Pump, RelayContext
 from shuffle_transport.channels.disconnect import disconnect_from_peer
 from shuffle_transport.channels.server import exchange_command, refuse
 from shuffle_transport.channels.stream import FlightStream, Stream
@@ -53,7 +53,7 @@ class ChannelRelayStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class Listener:
+class RelayTarget:
     """A task that can be called. `None` among the calls: another stream has taken its place."""
 
     app: str
@@ -62,12 +62,12 @@ class Listener:
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class PendingCall:
     """Somebody waits for a task's answer."""
 
-    listener: Listener
-    caller: Half
-    joint: Joint
+    listener: RelayTarget
+    caller: Pump
+    pair: ChannelPair
     answered: bool = False
 
 
@@ -85,10 +85,10 @@ class ChannelRelay:
     ) -> None:
         self._pool, self._timeout, self._overload_timeout = pool, timeout, overload_timeout
         self._refused = refused
-        self._passage = Passage(timeout)
+        self._relay_context = RelayContext(timeout)
         self._changed = threading.Condition()
-        self._listeners: dict[bytes, Listener] = {}
-        self._calls: dict[bytes, Call] = {}
+        self._listeners: dict[bytes, RelayTarget] = {}
+        self._calls: dict[bytes, PendingCall] = {}
         self._peers: dict[object, str] = {}  # of all streams, by stream
         self._channels = 0
 
@@ -108,30 +108,30 @@ class ChannelRelay:
             command = exchange_command(stream.peer, descriptor)
             self._run(stream, command, principal_of(context), context.is_cancelled)
         except ShuffleError as error:
-            if self._passage.closing:  # no reason to give up: the client tries again
+            if self._relay_context.closing:  # no reason to give up: the client tries again
                 raise fl.FlightUnavailableError("the worker is stopping") from None
             self._refused(error)
-            refuse(stream, error, self._passage.timers)
+            refuse(stream, error, self._relay_context.timers)
         finally:
             with self._changed:
                 del self._peers[stream]
 
     def statistics(self) -> ChannelRelayStatistics:
-        passage = self._passage
+        relay_context = self._relay_context
         with self._changed:
             return ChannelRelayStatistics(
-                len(self._listeners), self._channels, passage.in_hand, passage.messages, passage.bytes
+                len(self._listeners), self._channels, relay_context.in_hand, relay_context.messages, relay_context.bytes
             )
 
     def close(self) -> None:
         """End all streams as they would end if this process died: both ends come back when it does. Idempotent."""
         with self._changed:
-            self._passage.closing = True
+            self._relay_context.closing = True
             self._changed.notify_all()
             peers = set(self._peers.values())
         for peer in peers:
             disconnect_from_peer(peer)
-        self._passage.timers.close()
+        self._relay_context.timers.close()
 
     def _run(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
         route = command.relay
@@ -152,7 +152,7 @@ class ChannelRelay:
     # ------------------------------------------------------------------------------------- who is called
 
     def _listen(self, stream: Stream, route: pb.RelayRoute, cancelled: Cancelled) -> None:
-        listener = Listener(route.app)
+        listener = RelayTarget(route.app)
         with self._changed:
             self._check_open()
             present = self._listeners.get(route.listen)
@@ -165,8 +165,8 @@ class ChannelRelay:
             self._changed.notify_all()
         try:
             call: pb.RelayCall | None = pb.RelayCall(peer=stream.peer)
-            while call is not None and not cancelled() and not self._passage.closing:
-                with self._passage.timers.guard(time.monotonic() + self._timeout, stream.abort):
+            while call is not None and not cancelled() and not self._relay_context.closing:
+                with self._relay_context.timers.guard(time.monotonic() + self._timeout, stream.abort):
                     stream.write((None, pb.ExchangeControl(message=call.SerializeToString()).SerializeToString()))
                 try:
                     call = listener.calls.get(timeout=BEAT_SECONDS)
@@ -180,7 +180,7 @@ class ChannelRelay:
                 if self._listeners.get(route.listen) is listener:
                     del self._listeners[route.listen]
 
-    def _gone(self, listener: Listener) -> None:
+    def _gone(self, listener: RelayTarget) -> None:
         listener.gone = True
         self._changed.notify_all()
 
@@ -192,25 +192,25 @@ class ChannelRelay:
                 del self._calls[route.answer]
         if call is None:
             raise StreamBroken("nobody waits for this answer any more")
-        half = Half(stream, call.joint, self._passage)
-        half.other, call.caller.other = call.caller, half
+        pump = Pump(stream, call.pair, self._relay_context)
+        pump.other, call.caller.other = call.caller, pump
         with self._changed:
             call.answered = True
             self._changed.notify_all()
-        half.run()
+        pump.run()
 
     # ---------------------------------------------------------------------------------------- who calls
 
     def _call(self, stream: Stream, command: pb.ExchangeCommand, principal: Principal, cancelled: Cancelled) -> None:
         deadline = time.monotonic() + min(command.relay.wait_ms / 1000, self._timeout)
         owner = Owner(name_of(principal.app or command.relay.app))
-        joint = Joint(self._pool.reserve(CHANNEL_BYTES, self._overload_timeout, owner), self._passage)
+        pair = ChannelPair(self._pool.reserve(CHANNEL_BYTES, self._overload_timeout, owner), self._relay_context)
         try:
-            caller = Half(stream, joint, self._passage)
-            while not self._called(caller, joint, command, principal, cancelled, deadline):
+            caller = Pump(stream, pair, self._relay_context)
+            while not self._called(caller, pair, command, principal, cancelled, deadline):
                 pass  # the task has lost its stream, and may be back before the deadline
         except BaseException:
-            joint.over(2)
+            pair.over(2)
             raise
         with self._changed:
             self._channels += 1
@@ -222,8 +222,8 @@ class ChannelRelay:
 
     def _called(
         self,
-        caller: Half,
-        joint: Joint,
+        caller: Pump,
+        pair: ChannelPair,
         command: pb.ExchangeCommand,
         principal: Principal,
         cancelled: Cancelled,
@@ -232,7 +232,7 @@ class ChannelRelay:
         """Tell the task, and wait for its answer; False if it has left before `deadline`."""
         listener = self._find(command.relay.to, cancelled, deadline)
         principal.check(listener.app)
-        name, call = token_bytes(NAME_BYTES), Call(listener, caller, joint)
+        name, call = token_bytes(NAME_BYTES), PendingCall(listener, caller, pair)
         with self._changed:
             self._calls[name] = call
         said = pb.RelayCall(call=name, command=command.SerializeToString(), peer=caller.peer)
@@ -245,7 +245,7 @@ class ChannelRelay:
             raise
         return True
 
-    def _find(self, name: bytes, cancelled: Cancelled, deadline: float) -> Listener:
+    def _find(self, name: bytes, cancelled: Cancelled, deadline: float) -> RelayTarget:
         with self._changed:
             while (found := self._listeners.get(name)) is None or found.gone:
                 self._check_open()
@@ -257,12 +257,12 @@ class ChannelRelay:
                 self._changed.wait(min(left, TICK_SECONDS))
         return found
 
-    def _await_answer(self, name: bytes, call: Call, cancelled: Cancelled) -> None:
+    def _await_answer(self, name: bytes, call: PendingCall, cancelled: Cancelled) -> None:
         deadline = time.monotonic() + self._timeout
         with self._changed:
             while not call.answered:
                 if name in self._calls:  # else the answer is on its way to `answered`
-                    if self._passage.closing or call.listener.gone or cancelled():
+                    if self._relay_context.closing or call.listener.gone or cancelled():
                         del self._calls[name]
                         raise StreamBroken("the task that was called has left", remedy="it may come back")
                     if time.monotonic() > deadline:
@@ -274,5 +274,5 @@ class ChannelRelay:
                 self._changed.wait(TICK_SECONDS)
 
     def _check_open(self) -> None:
-        if self._passage.closing:
+        if self._relay_context.closing:
             raise StreamBroken("the worker is stopping")

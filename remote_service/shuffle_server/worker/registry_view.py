@@ -13,7 +13,7 @@ from shuffle_server.master.master import Master
 AT_ONCE = 1000  # outputs that are looked at while nobody else may
 
 
-class Coordinator(Protocol):
+class RegistryView(Protocol):
     """The registry as a worker sees it."""
 
     def spec(self, shuffle: ShuffleId) -> ShuffleSpec:
@@ -45,7 +45,7 @@ class Coordinator(Protocol):
         ...
 
 
-class LocalCoordinator:
+class LocalRegistryView:
     """The master in the same process."""
 
     def __init__(self, master: Master, worker: str) -> None:

@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 
 
-class Upkeep:
+class OutputMaintenance:
     """Looks now and then, in a thread of its own from `start` to `close`."""
 
-    def __init__(self, worker: Worker, replication: Replication, member: Releasing) -> None:
+    def __init__(self, worker: Worker, replication: Replication, session: Releasing) -> None:
         self._worker, self._replication = worker, replication
         self._task = PeriodicTask("upkeep", self._look, LOOK_SECONDS)
         self._closing = self._task.closing
-        self.rebalancing = Rebalancing(worker, replication, member, self._closing)
+        self.rebalancing = Rebalancing(worker, replication, session, self._closing)
 
     def start(self) -> None:
         self._task.start()

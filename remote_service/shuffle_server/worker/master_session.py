@@ -51,7 +51,7 @@ class Holdings(Protocol):
         ...
 
 
-class Member:
+class MasterSession:
     """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
 
     :param info: asked for with every join: the address may change.
@@ -82,12 +82,12 @@ class Member:
         self._taking = self._doubt = False
         self._draining = False
         self._on_drain: Callable[[], None] = lambda: None
-        self._away = ""  # why the last sign of life was none
+        self._absence = ""  # why the last sign of life was none
         self._joining = threading.Lock()
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
         self._lock = threading.Lock()  # of the losses
         self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
-        self._task = PeriodicTask("membership", self._show_life, 1.0)
+        self._task = PeriodicTask("membership", self._heartbeat, 1.0)
         self._closing = self._task.closing
 
     @property
@@ -100,13 +100,13 @@ class Member:
         if not self._taking:
             raise ShuttingDown("the worker is about to join its master", remedy="retry; it will be back in a moment")
 
-    def join(self, patience: float) -> None:
-        """Join, for `patience` seconds if the master is away.
+    def join(self, retry_for: float) -> None:
+        """Join, for `retry_for` seconds if the master is away.
 
         :raises ServerUnreachable, DeadlineExceeded: it still is.
         :raises StaleEpoch: another process has this worker's id.
         """
-        backoff = Backoff(patience)
+        backoff = Backoff(retry_for)
         while True:
             try:
                 with self._joining:
@@ -173,12 +173,12 @@ class Member:
             self._losses[shuffle, output] = reason
         self._task.wake()
 
-    def tell_losses(self, only: ShuffleId | None = None) -> None:
+    def report_losses(self, only: ShuffleId | None = None) -> None:
         """Tell now what there is to tell, if there is any of shuffle `only`. Raises what a call raises."""
         with self._lock:
             if not any(only in (None, shuffle) for shuffle, _ in self._losses):
                 return
-        with self._telling:
+        with self._reporting:
             while True:
                 with self._lock:
                     batch = list(self._losses.items())[:LOSSES_AT_ONCE]
@@ -194,7 +194,7 @@ class Member:
                         self._losses.pop(key, None)
 
     def when_drained(self, begin: Callable[[], None]) -> None:
-        """Have `begin` called when the master wants this worker to hand over what it holds and to leave. Call before
+        """Have `begin` called when the master wants this worker to migrate what it holds and to leave. Call before
         `start`."""
         self._on_drain = begin
 
@@ -234,23 +234,23 @@ class Member:
 
     def absent(self) -> str:
         """Why the master may not count on this worker, empty while it does."""
-        return self._away if self._taking else "it has not joined its master"
+        return self._absence if self._taking else "it has not joined its master"
 
-    def _show_life(self) -> None:
+    def _heartbeat(self) -> None:
         identity = self._identity
         try:
-            self._beat(identity)
-            self._away = ""
+            self._send_heartbeat(identity)
+            self._absence = ""
         except StaleEpoch as error:
             if self._closing.is_set():
                 return  # it has left
             log.warning("%s", error)
-            self._away = str(error)
+            self._absence = str(error)
             self._try_to_rejoin(identity)
         except ShuffleError as error:
-            if not self._away:
+            if not self._absence:
                 log.warning("the master is told nothing now: %s", error)
-            self._away = str(error)
+            self._absence = str(error)
             self._closing.wait(self._task.period)  # a loss that waits to be told must not make this spin
 
     def _try_to_rejoin(self, stale: Identity) -> None:
@@ -260,11 +260,11 @@ class Member:
             log.warning("could not join again: %s", error)
             self._closing.wait(self._task.period)
 
-    def _beat(self, identity: Identity) -> None:
+    def _send_heartbeat(self, identity: Identity) -> None:
         if self._doubt:
             self.rejoin(identity)
             identity = self._identity
-        self.tell_losses()
+        self.report_losses()
         held = map(messages.key_of, self._holdings.held_shuffles())
         request = pb.BeatRequest(
             identity=identity.message(), free_bytes=self._free_bytes(), status=self._status(), shuffles=held

@@ -1,4 +1,4 @@
-"""What a pull asks for, piece by piece out of files and merged regions, in the order of its ticket."""
+"""What a pull asks for, chunk by chunk out of files and merged regions, in the order of its ticket."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from shuffle_transport.blocks import BATCH_BYTES
 from shuffle_transport.checksum import BLOCK_ROW
 
 MAX_BATCH_ROWS = 4096
-MOST_PIECES = 64  # that are read at once: their files are open until then
+MOST_CHUNKS = 64  # that are read at once: their files are open until then
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
 UNREADABLE = (TornFile, OSError, StorageFailed)  # the last: the directory hangs
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
 
-Source = OpenOutput | Region  # whose descriptor is open as long as there is a reference
+OpenFile = OpenOutput | Region  # whose descriptor is open as long as there is a reference
 
 
-class Blocks(NamedTuple):
+class ChunkBlocks(NamedTuple):
     """Blocks of one file: how many, their payload bytes, their block table rows, and offsets and lengths of the
     stretches of the file in which the payloads lie, neighbours joined."""
 
@@ -49,30 +49,30 @@ class Blocks(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class ReadSource:
     """What is read of one file for one range of a ticket, or for one run of ranges; `failed` ends it."""
 
-    source: Source
+    source: OpenFile
     failed: bool = False
 
 
-class Piece(NamedTuple):
+class FetchChunk(NamedTuple):
     """Blocks of a part, and block by block the id of their map and its attempt, int64.
 
     `instead` is what the pull has from there on when they cannot be read.
     """
 
-    part: Part
+    part: ReadSource
     maps: bytes
     attempts: bytes
-    blocks: Blocks
+    blocks: ChunkBlocks
     instead: Callable[[Exception], Iterator[Any]]
 
 
-class Gathered(ABC):
-    """What the next message is made of: pieces, whose payloads have been read. Where they go is a subclass's.
+class ChunkBatch(ABC):
+    """What the next message is made of: chunks, whose payloads have been read. Where they go is a subclass's.
 
-    Ids and table rows are gathered as bytes: most pieces are of a block or two, for which arrays cost more than
+    Ids and table rows are gathered as bytes: most chunks are of a block or two, for which arrays cost more than
     reading. `last` says that no more follows.
     """
 
@@ -91,17 +91,17 @@ class Gathered(ABC):
         """
 
     @abstractmethod
-    def _read(self, pieces: Sequence[Piece], size: int) -> None:
-        """Read the payloads of pieces, `size` bytes. Raises TornFile, OSError; then all is as it was."""
+    def _read(self, chunks: Sequence[FetchChunk], size: int) -> None:
+        """Read the payloads of chunks, `size` bytes. Raises TornFile, OSError; then all is as it was."""
 
-    def add(self, pieces: Sequence[Piece]) -> None:
-        """Read pieces. Raises UNREADABLE; then what was gathered is as it was."""
-        size = sum([piece.blocks.size for piece in pieces])
+    def add(self, chunks: Sequence[FetchChunk]) -> None:
+        """Read chunks. Raises UNREADABLE; then what was gathered is as it was."""
+        size = sum([chunk.blocks.size for chunk in chunks])
         with ExitStack() as calls:
-            for home in {piece.part.source.home for piece in pieces}:
+            for home in {chunk.part.source.home for chunk in chunks}:
                 calls.enter_context(home.calls.request())
-            self._read(pieces, size)
-        for _, maps, attempts, blocks, _ in pieces:  # which are not kept: their files may be closed
+            self._read(chunks, size)
+        for _, maps, attempts, blocks, _ in chunks:  # which are not kept: their files may be closed
             self._maps.append(maps)
             self._attempts.append(attempts)
             self._tables.append(blocks.table)
@@ -124,10 +124,10 @@ class Gathered(ABC):
         return b"".join(self._tables)
 
 
-G = TypeVar("G", bound=Gathered)
+G = TypeVar("G", bound=ChunkBatch)
 
 
-class Gatherer(Generic[G]):
+class ReadPlan(Generic[G]):
     """Reads one pull: what was gathered, in objects that `new` makes, and in their place in the order the errors of
     outputs that cannot be served.
 
@@ -137,18 +137,18 @@ class Gatherer(Generic[G]):
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
         self._store, self._shuffle, self._new = store, shuffle, new
         self._kept = store.kept(shuffle)
-        self._gathered = new()
-        self._noted: list[Piece] = []
+        self._batch = new()
+        self._noted: list[FetchChunk] = []
         self._blocks = self._bytes = 0  # of what is noted
         self._little: list[MapAttempt] = []  # outputs of which little was read, file by file
 
-    def gathered(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
+    def batches(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
         """Those of one pull; call once."""
         for part in self._store.merged(self._shuffle, ranges):
             yield from self._of_region(part) if isinstance(part, Run) else self._of_file(part)
         yield from self._read()
         self._store.regions.note(self._shuffle, self._little)
-        self._gathered.last = True
+        self._batch.last = True
         yield from self._sent()
 
     def _of_region(self, run: Run) -> Iterator[G | ShuffleError]:
@@ -159,12 +159,12 @@ class Gatherer(Generic[G]):
         except UNREADABLE as error:
             yield from self._without(run, np.empty(0, REGION_ROW), error)
             return
-        part, served = Part(region), 0
+        part, served = ReadSource(region), 0
         for entries, size in _slices(rows):
             places = entries["output"]
             maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
             instead = partial(self._without, run, rows[:served])
-            yield from self._note(Piece(part, maps, attempts, _blocks(entries, size), instead))
+            yield from self._note(FetchChunk(part, maps, attempts, _blocks(entries, size), instead))
             if part.failed:
                 return
             served += len(entries)
@@ -185,12 +185,12 @@ class Gatherer(Generic[G]):
             yield from self._sent()
             yield error
             return
-        part, total = Part(opened), 0
+        part, total = ReadSource(opened), 0
         map_id, attempt = _INT64.pack(wanted.output.map), _INT64.pack(wanted.output.attempt)
         instead = partial(self._lost, wanted.output, opened.file)
         low, high = opened.file.span(wanted.first, wanted.end)
-        for blocks in _pieces(opened.file, low + skip, high):
-            yield from self._note(Piece(part, map_id * blocks.number, attempt * blocks.number, blocks, instead))
+        for blocks in _chunks(opened.file, low + skip, high):
+            yield from self._note(FetchChunk(part, map_id * blocks.number, attempt * blocks.number, blocks, instead))
             if part.failed:
                 return
             total += blocks.size
@@ -202,16 +202,16 @@ class Gatherer(Generic[G]):
             f"{file.path}: {error}", remedy="run this map again", shuffle=self._shuffle, output=output
         )
 
-    def _note(self, piece: Piece) -> Iterator[G | ShuffleError]:
-        """Have a piece read with the next ones, unless its part turns out to have failed meanwhile."""
-        blocks = piece.blocks
-        if not self._gathered.takes(self._blocks + blocks.number, self._bytes + blocks.size):
+    def _note(self, chunk: FetchChunk) -> Iterator[G | ShuffleError]:
+        """Have a chunk read with the next ones, unless its part turns out to have failed meanwhile."""
+        blocks = chunk.blocks
+        if not self._batch.takes(self._blocks + blocks.number, self._bytes + blocks.size):
             yield from self._sent()
-        elif len(self._noted) == MOST_PIECES:
+        elif len(self._noted) == MOST_CHUNKS:
             yield from self._read()
-        if piece.part.failed:
+        if chunk.part.failed:
             return
-        self._noted.append(piece)
+        self._noted.append(chunk)
         self._blocks += blocks.number
         self._bytes += blocks.size
 
@@ -219,36 +219,36 @@ class Gatherer(Generic[G]):
         """Read what is noted, all at once."""
         if not self._noted:
             return
-        pieces, self._noted = self._noted, []
+        chunks, self._noted = self._noted, []
         self._blocks = self._bytes = 0
         try:
-            self._gathered.add(pieces)
+            self._batch.add(chunks)
         except UNREADABLE:
-            yield from self._one_by_one(pieces)
+            yield from self._one_by_one(chunks)
 
-    def _one_by_one(self, pieces: Sequence[Piece]) -> Iterator[G | ShuffleError]:
-        """Read pieces, to find out which of them it is that cannot be read, and go on without its part."""
-        for piece in pieces:
-            if piece.part.failed:
+    def _one_by_one(self, chunks: Sequence[FetchChunk]) -> Iterator[G | ShuffleError]:
+        """Read chunks, to find out which of them it is that cannot be read, and go on without its part."""
+        for chunk in chunks:
+            if chunk.part.failed:
                 continue
-            if not self._gathered.takes(piece.blocks.number, piece.blocks.size):
+            if not self._batch.takes(chunk.blocks.number, chunk.blocks.size):
                 yield from self._sent()
             try:
-                self._gathered.add([piece])
+                self._batch.add([chunk])
             except UNREADABLE as error:
-                piece.part.failed = True
+                chunk.part.failed = True
                 yield from self._sent()
-                yield from piece.instead(error)
+                yield from chunk.instead(error)
                 yield from self._read()
 
     def _sent(self) -> Iterator[G | ShuffleError]:
         yield from self._read()
-        if self._gathered.blocks:
-            yield self._gathered
-        self._gathered = self._new()
+        if self._batch.blocks:
+            yield self._batch
+        self._batch = self._new()
 
 
-def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Blocks]:
+def _chunks(file: OutputFile, low: int, high: int) -> Iterable[ChunkBlocks]:
     """The blocks of the index rows from `low` on and below `high`."""
     if 0 < high - low <= FEW_BLOCKS:
         # A block or two of each of many files is what a stage with thousands of partitions asks for, and arrays of so
@@ -259,7 +259,7 @@ def _pieces(file: OutputFile, low: int, high: int) -> Iterable[Blocks]:
     return (_blocks(entries, size) for entries, size in _slices(file.index[low:high]))
 
 
-def _few_blocks(rows: memoryview) -> Blocks:
+def _few_blocks(rows: memoryview) -> ChunkBlocks:
     """Those of a few index rows."""
     table: list[memoryview] = []
     offsets: list[int] = []
@@ -278,11 +278,11 @@ def _few_blocks(rows: memoryview) -> Blocks:
     if end > begin:
         offsets.append(begin)
         lengths.append(end - begin)
-    return Blocks(len(table), size, b"".join(table), offsets, lengths)
+    return ChunkBlocks(len(table), size, b"".join(table), offsets, lengths)
 
 
-def _blocks(entries: np.ndarray, size: int) -> Blocks:
-    return Blocks(len(entries), size, encoded_table(entries), *_stretches(entries))
+def _blocks(entries: np.ndarray, size: int) -> ChunkBlocks:
+    return ChunkBlocks(len(entries), size, encoded_table(entries), *_stretches(entries))
 
 
 def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:

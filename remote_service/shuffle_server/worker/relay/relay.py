@@ -10,10 +10,10 @@ import pyarrow as pa
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown, UnknownShuffle
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
-from shuffle_server.worker.relay_pull import relay_messages
-from shuffle_server.worker.relay_sink import RelaySink
-from shuffle_server.worker.relay_state import RelayedShuffle
-from shuffle_server.worker.relay_values import RelayStatistics
+from shuffle_server.worker.relay.pull import relay_messages
+from shuffle_server.worker.relay.sink import RelaySink
+from shuffle_server.worker.relay.streaming_shuffle import StreamingShuffle
+from shuffle_server.worker.relay.values import RelayStatistics
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA
@@ -23,21 +23,21 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 class Relay:
     """The relayed shuffles of a worker; made with the first stream of each. Thread-safe.
 
-    :param timeout: seconds, see `RelayedShuffle`.
+    :param timeout: seconds, see `StreamingShuffle`.
     """
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._shuffles: dict[ShuffleId, RelayedShuffle] = {}
+        self._shuffles: dict[ShuffleId, StreamingShuffle] = {}
         self._closed = False
 
-    def shuffle(self, spec: ShuffleSpec) -> RelayedShuffle:
+    def shuffle(self, spec: ShuffleSpec) -> StreamingShuffle:
         """:raises ShuttingDown: after `close`."""
         with self._lock:
             if self._closed:
                 raise ShuttingDown("the worker is stopping")
-            return self._shuffles.setdefault(spec.id, RelayedShuffle(spec, self._timeout))
+            return self._shuffles.setdefault(spec.id, StreamingShuffle(spec, self._timeout))
 
     def remove(self, shuffle: ShuffleId) -> None:
         """It was unregistered: whoever still writes or reads it is told so."""
@@ -104,7 +104,7 @@ class RelayStreams:
         served = self._worker.instruments.traffic.pulled
         return schema, relay_messages(shuffle, reader, schema, cancelled, served, refused)
 
-    def _open(self, spec: ShuffleSpec) -> RelayedShuffle:
+    def _open(self, spec: ShuffleSpec) -> StreamingShuffle:
         shuffle = self._relay.shuffle(spec)
         try:
             self._worker.spec(spec.id)  # once more: it may have been unregistered before the relay knew it

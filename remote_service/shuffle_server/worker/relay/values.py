@@ -1,4 +1,4 @@
-"""What passes between the writers and the readers of a relayed shuffle (relay_state.py)."""
+"""What passes between the writers and the readers of a relayed shuffle (streaming_shuffle.py)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RelayWriter:
 
     output: MapAttempt
     sender: Sender
-    heard: float
+    heard_at: float
     totals: Totals = field(default_factory=Totals)
     parts: dict[int, Totals] = field(default_factory=dict)
     unread: int = 0
@@ -48,32 +48,33 @@ class RelayWriter:
 
 @dataclass(eq=False, slots=True)
 class RelayReader:
-    """One attempt to read a partition. `told` counts the ends of maps it knows, `holding` the pieces it was given."""
+    """One attempt to read a partition. `ends_sent` counts the ends of maps it knows, `holding` the chunks it was
+    given."""
 
     partition: int
     attempt: int
     since: float
     moved: float
-    told: int = 0
+    ends_sent: int = 0
     holding: int = 0
     received: bool = False
     finished: bool = False
 
 
 @dataclass(eq=False, slots=True)
-class PieceBatch:
+class RelayBatch:
     writer: RelayWriter
     size: int
-    pieces: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RelayChunk:
     """Neighbouring blocks of one partition in one batch of a writer."""
 
     rows: np.ndarray
     payload: memoryview
-    batch: PieceBatch
+    batch: RelayBatch
 
     @property
     def output(self) -> MapAttempt:
@@ -90,9 +91,9 @@ class MapEnd:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a reader gets at once: pieces, then ends of maps; `finished`: there will be nothing more."""
+    """What a reader gets at once: chunks, then ends of maps; `finished`: there will be nothing more."""
 
-    pieces: Sequence[Piece] = ()
+    chunks: Sequence[RelayChunk] = ()
     ends: Sequence[MapEnd] = ()
     finished: bool = False
 
@@ -117,15 +118,15 @@ class RelayStatistics:
         )
 
 
-def pieces_of(batch: BlockBatch, writer: RelayWriter) -> list[Piece]:
+def chunks_of(batch: BlockBatch, writer: RelayWriter) -> list[RelayChunk]:
     """The batch cut where the partition changes."""
-    rows, whole = batch.rows, PieceBatch(writer, batch.payload.nbytes, 0)
+    rows, whole = batch.rows, RelayBatch(writer, batch.payload.nbytes, 0)
     if not len(rows):
         raise InvalidArgument("a batch without blocks", remedy="send a message without a batch")
     cuts = (np.flatnonzero(np.diff(rows["partition"])) + 1).tolist()
     ends = np.cumsum(rows["length"]).tolist()
-    pieces, at = [], 0
+    chunks, at = [], 0
     for first, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-        pieces.append(Piece(rows[first:end], batch.payload[at : ends[end - 1]], whole))
+        chunks.append(RelayChunk(rows[first:end], batch.payload[at : ends[end - 1]], whole))
         at = ends[end - 1]
-    return pieces
+    return chunks
