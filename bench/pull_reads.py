@@ -56,14 +56,14 @@ def _written(store: Store, parameters: Parameters, partitions: int) -> list[MapA
     rows = np.zeros(BATCH_BYTES // parameters.block, BLOCK_ROW)
     outputs = [MapAttempt(number, 0) for number in range(parameters.maps)]
     for output in outputs:
-        staged = store.stage(spec, output, "none")
-        turn = staged.take_turn()
-        while staged.totals.bytes < parameters.bytes // parameters.maps:
+        writer = store.stage(spec, output, "none")
+        turn = writer.new_fencing_token()
+        while writer.totals.bytes < parameters.bytes // parameters.maps:
             spread = parameters.block // 100
             rows["partition"] = random.integers(0, partitions, len(rows))
             rows["length"] = rows["raw_length"] = parameters.block + random.integers(-spread, spread + 1, len(rows))
-            staged.append(turn, BlockBatch(rows.copy(), memoryview(bytes(int(rows["length"].sum())))))
-        store.publish(staged, turn)
+            writer.append(turn, BlockBatch(rows.copy(), memoryview(bytes(int(rows["length"].sum())))))
+        store.publish(writer, turn)
     return outputs
 
 

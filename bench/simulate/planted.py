@@ -22,8 +22,8 @@ from shuffle_api.values import MapOutput
 from shuffle_server.master.files import LocalDirectory, LocalFile
 from shuffle_server.master.log import OperationLog, Place, _Switch
 from shuffle_server.master.master import Master
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.catalog import Catalog
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.worker.attempt_sink import AttemptSink
 from shuffle_server.worker.worker import Worker
 from shuffle_transport.frames import _FRAME, FRAME_SIZE, Frame, FrameFile
@@ -144,10 +144,10 @@ def _claim_always(self: Catalog, shuffle: Any, claimed: Any) -> bool:
     return True
 
 
-_seal = StagedOutput.seal
+_seal = AttemptWriter.seal
 
 
-def _seal_without_sync(self: StagedOutput, turn: int, sync: bool) -> Any:
+def _seal_without_sync(self: AttemptWriter, turn: int, sync: bool) -> Any:
     return _seal(self, turn, False)
 
 
@@ -155,10 +155,10 @@ def _give_up_quietly(self: Worker, shuffle: Any, output: Any, reason: str) -> No
     self._store.remove_output(shuffle, output)
 
 
-def _publish_early(self: Worker, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
-    description = self._store.publish(staged, turn)
-    output = MapOutput(staged.output, self.info.id, description.totals if description else staged.totals)
-    threading.Thread(target=self._registry.commit, args=(staged.shuffle, output)).start()
+def _publish_early(self: Worker, writer: AttemptWriter, turn: int, *, copy: bool = False) -> MapOutput:
+    description = self._store.publish(writer, turn)
+    output = MapOutput(writer.output, self.info.id, description.totals if description else writer.totals)
+    threading.Thread(target=self._registry.commit, args=(writer.shuffle, output)).start()
     return output
 
 
@@ -205,7 +205,7 @@ PLANTS: dict[str, Plant] = {
     "repeat-blocks": Plant("blocks sent again after a reconnect are held twice", _unchecked_totals(_receive_twice)),
     "drop-block-on-reconnect": Plant("a block is dropped after a reconnect", _unchecked_totals(_receive_one_less)),
     "two-attempts-published": Plant("a worker publishes two attempts of a map", _set(Catalog, claim=_claim_always)),
-    "no-data-sync": Plant("a map output is published and not synced", _set(StagedOutput, seal=_seal_without_sync)),
+    "no-data-sync": Plant("a map output is published and not synced", _set(AttemptWriter, seal=_seal_without_sync)),
     "commit-in-background": Plant(
         "a worker answers before the registry has the commit", _set(Worker, commit=_publish_early)
     ),

@@ -23,21 +23,21 @@ SECRET = bytes(range(32))
 
 
 class MadeUpMaster:
-    """Answers as one with the secret would: at once, unless `answers` is cleared; `away`: what it raises instead."""
+    """Answers as one with the secret would: at once, unless `answers` is cleared; `tiered`: what it raises instead."""
 
     def __init__(self) -> None:
         self.asked: list[Credentials] = []
         self.answers = threading.Event()
         self.answers.set()
-        self.away: ShuffleError | None = None
+        self.tiered: ShuffleError | None = None
         self.admission = Admission((SECRET,))
 
     def call(self, method: str, request: Any, credentials: Credentials) -> None:
         assert method == "Hello"
         self.asked.append(credentials)
         assert self.answers.wait(60)
-        if self.away is not None:
-            raise self.away
+        if self.tiered is not None:
+            raise self.tiered
         headers = dict(credentials.headers())
         app = headers.get("flight-shuffle-app")
         self.admission.authenticate([headers["authorization"]], [] if app is None else [app])
@@ -90,11 +90,11 @@ def test_a_token_that_expires_or_is_refused_after_a_while_is_good_no_more(
     token = app_token(SECRET, "a")
     show(asked, token, "a")
     master.admission = Admission((SECRET,), frozenset("a"))
-    for away in (None, ServerUnreachable("m:1", "gone")):  # what was refused is not good because nobody can be asked
-        master.away = away
-        with pytest.raises(Unauthenticated if away is None else ServerUnreachable):
+    for tiered in (None, ServerUnreachable("m:1", "gone")):  # what was refused is not good because nobody can be asked
+        master.tiered = tiered
+        with pytest.raises(Unauthenticated if tiered is None else ServerUnreachable):
             show(asked, token, "a")
-    master.admission, master.away = Admission((SECRET,), now=lambda: 0.0), None
+    master.admission, master.tiered = Admission((SECRET,), now=lambda: 0.0), None
     with pytest.raises(Unauthenticated, match="expired at 1970"):
         show(asked, app_token(SECRET, "a", 1), "a")
 
@@ -104,7 +104,7 @@ def test_while_the_master_is_away_what_was_good_is_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(tokens, "GOOD_SECONDS", 0.0)
     show(asked, app_token(SECRET, "a"), "a")
-    master.away = ServerUnreachable("m:1", "gone")
+    master.tiered = ServerUnreachable("m:1", "gone")
     assert show(asked, app_token(SECRET, "a"), "a") == Principal("a")
     for token, app in ((app_token(SECRET, "a"), "b"), (app_token(SECRET, "b"), "b"), ("x", "a")):
         with pytest.raises(ServerUnreachable):

@@ -12,23 +12,23 @@ import pytest
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed
 from shuffle_api.ids import MapAttempt
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.store import Store
-from shuffle_server.store.tier import Tier
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 OLD, NEW = MapAttempt(0, 0), MapAttempt(0, 1)
 
 
 def open_store(root: Path) -> Store:
-    return Store(root / "worker", tier=Tier(f"file://{root}/tier", "w-1"))
+    return Store(root / "worker", tier=ObjectStore(f"file://{root}/tier", "w-1"))
 
 
 def commit(store: Store, output: MapAttempt) -> None:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, output, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(1, b"%d" % output.attempt)]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, output, "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(1, b"%d" % output.attempt)]))
+    assert store.publish(writer, turn) is not None
 
 
 def test_an_output_that_comes_back_after_its_removal_does_not_touch_the_next_attempts_file(
@@ -37,8 +37,8 @@ def test_an_output_that_comes_back_after_its_removal_does_not_touch_the_next_att
     store = open_store(tmp_path)
     list(store.recover())
     commit(store, OLD)
-    assert store.move_cold(0) == 1
-    real: Callable[..., Any] = Tier.get
+    assert store.evict_cold(0) == 1
+    real: Callable[..., Any] = ObjectStore.get
 
     def slow(*arguments: Any) -> Any:
         found = real(*arguments)
@@ -47,7 +47,7 @@ def test_an_output_that_comes_back_after_its_removal_does_not_touch_the_next_att
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Tier, "get", slow)
+        patched.setattr(ObjectStore, "get", slow)
         with pytest.raises(MapOutputLost, match="the worker holds attempt 1"):
             store.open_output(SPEC.id, OLD)
     os.close(store.open_output(SPEC.id, NEW)[1])
@@ -62,7 +62,7 @@ def test_a_stub_that_cannot_be_read_for_a_moment_costs_no_output(
     store = open_store(tmp_path)
     list(store.recover())
     commit(store, OLD)
-    store.move_cold(0)
+    store.evict_cold(0)
     store.close()
 
     def fail(path: Path) -> bytes:

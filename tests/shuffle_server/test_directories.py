@@ -24,13 +24,13 @@ MIB = 1 << 20
 
 def write(store: Store, map_id: int, payload: bytes, attempt: int = 0) -> bool:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
-    turn = staged.take_turn()
+    writer = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
+    fencing_token = writer.new_fencing_token()
     try:
-        staged.append(turn, batch([block(0, payload)]))
-        return store.publish(staged, turn) is not None
+        writer.append(fencing_token, batch([block(0, payload)]))
+        return store.publish(writer, fencing_token) is not None
     except ShuffleError:
-        store.drop_staged(SPEC.id, staged.output)
+        store.drop_attempt(SPEC.id, writer.output)
         raise
 
 
@@ -85,7 +85,7 @@ def test_the_first_attempt_wins_although_another_lies_in_another_directory(tmp_p
         store.add_shuffle(SPEC.id)
         first, second = (store.stage(SPEC, MapAttempt(0, attempt), "none") for attempt in (0, 1))
         assert first.home is not second.home
-        turns = [staged.take_turn() for staged in (first, second)]
+        turns = [writer.new_fencing_token() for writer in (first, second)]
         second.append(turns[1], batch([block(0, b"second")]))
         first.append(turns[0], batch([block(0, b"first")]))
         assert store.publish(second, turns[1]) is not None
@@ -98,11 +98,11 @@ def test_recovery_reads_all_directories_and_names_one_that_cannot_be_listed(tmp_
     roots = [tmp_path / "a", tmp_path / "b"]
     store = Store(*roots)
     store.add_shuffle(SPEC.id)
-    staged = [store.stage(SPEC, MapAttempt(m, 0), "none") for m in range(4)]
-    for map_id, output in enumerate(staged):
-        turn = output.take_turn()
-        output.append(turn, batch([block(0, b"%d" % map_id)]))
-        store.publish(output, turn)
+    writer = [store.stage(SPEC, MapAttempt(m, 0), "none") for m in range(4)]
+    for map_id, output in enumerate(writer):
+        fencing_token = output.new_fencing_token()
+        output.append(fencing_token, batch([block(0, b"%d" % map_id)]))
+        store.publish(output, fencing_token)
     assert outputs_in(roots[0])
     assert outputs_in(roots[1])
     again = Store(*roots)

@@ -26,12 +26,12 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.attempt_writer import AttemptWriter
+from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone
+from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.scrub import Pace, check_all, check_one
-from shuffle_server.store.spares import SpareFiles
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.recovery import _kept
 from shuffle_server.worker.runtime import MaintenanceTasks
@@ -53,11 +53,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def stage(store: Store, output: MapAttempt = OUTPUT, payload: bytes = b"payload") -> tuple[StagedOutput, int]:
-    staged = store.stage(SPEC, output, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, payload)]))
-    return staged, turn
+def stage(store: Store, output: MapAttempt = OUTPUT, payload: bytes = b"payload") -> tuple[AttemptWriter, int]:
+    writer = store.stage(SPEC, output, "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(0, payload)]))
+    return writer, turn
 
 
 def commit(store: Store, output: MapAttempt = OUTPUT, payload: bytes = b"payload") -> None:
@@ -72,10 +72,10 @@ def read(store: Store, output: MapAttempt = OUTPUT) -> bytes:
 
 def test_no_file_is_lent_below_a_stream(store: Store) -> None:
     waiting = store.stage(SPEC, MapAttempt(1, 0), "none")
-    waiting.take_turn()  # its first batch is still under way
-    for staged in (waiting, stage(store)[0]):
+    waiting.new_fencing_token()  # its first batch is still under way
+    for writer in (waiting, stage(store)[0]):
         with pytest.raises(InvalidArgument, match="a stream writes"):
-            staged.lend()
+            writer.create_file()
 
 
 def test_file_of_another_shuffle_under_this_name_is_not_served(store: Store, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_file_that_was_exchanged_is_not_served(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for spec in (SPEC, other):
         store.add_shuffle(spec.id)
-        staged = store.stage(spec, OUTPUT, "none")
-        assert store.publish(staged, staged.take_turn()) is not None
+        writer = store.stage(spec, OUTPUT, "none")
+        assert store.publish(writer, writer.new_fencing_token()) is not None
     (tmp_path / "apps/app/4.0/0.0.out").replace(tmp_path / "apps/app/3.0/0.0.out")
     with pytest.raises(MapOutputLost, match="it holds"):
         store.open_output(SPEC.id, OUTPUT)
@@ -172,19 +172,19 @@ def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
 ) -> None:
     store = Store(tmp_path, sync=True)
     store.add_shuffle(SPEC.id)
-    staged, turn = stage(store)
+    writer, turn = stage(store)
     fail_once(monkeypatch, os, "fdatasync")
     with pytest.raises(StorageFailed):
-        store.publish(staged, turn)
+        store.publish(writer, turn)
     with pytest.raises(AttemptSuperseded):
-        store.publish(staged, staged.take_turn())
+        store.publish(writer, writer.new_fencing_token())
     assert store.statistics().staged_outputs == 0
     store.look()
 
-    staged, turn = stage(store, MapAttempt(0, 1))
+    writer, turn = stage(store, MapAttempt(0, 1))
     fail_once(monkeypatch, os, "fsync")  # of the directory, once the name is there
     with pytest.raises(StorageFailed):
-        store.publish(staged, turn)
+        store.publish(writer, turn)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     store.look()
     commit(store, MapAttempt(0, 2))
@@ -195,11 +195,11 @@ def test_an_attempt_that_is_refused_is_not_there_after_a_restart_and_one_that_ma
 ) -> None:
     store = Store(tmp_path, sync=True)
     store.add_shuffle(SPEC.id)
-    staged, turn = stage(store)
+    writer, turn = stage(store)
     for name in ("fsync", "unlink"):  # the directory becomes read-only once the attempt has its name
         fail_once(monkeypatch, os, name, errno.EROFS)
     with pytest.raises(DeadlineExceeded, match="may be committed when this worker starts again"):
-        store.publish(staged, turn)
+        store.publish(writer, turn)
     assert not store.catalog.holds(SPEC.id, OUTPUT)
     assert [d.output for d in Store(tmp_path).recover()] == [OUTPUT]
 
@@ -294,8 +294,8 @@ def test_removed_output_does_not_take_the_next_attempts_file_along(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(store)
-    staged, turn = stage(store, MapAttempt(0, 1), b"next")
-    publishing = threading.Thread(target=store.publish, args=(staged, turn))
+    writer, turn = stage(store, MapAttempt(0, 1), b"next")
+    publishing = threading.Thread(target=store.publish, args=(writer, turn))
     real = os.unlink
 
     def unlink(path: str) -> None:
@@ -312,17 +312,17 @@ def test_removed_output_does_not_take_the_next_attempts_file_along(
 
 
 def test_statement_said_twice_commits_once(store: Store, worker: Worker) -> None:
-    staged = store.stage(SPEC, OUTPUT, "none")
-    staged.lend().write_bytes(b"payload")
+    writer = store.stage(SPEC, OUTPUT, "none")
+    writer.create_file().write_bytes(b"payload")
     rows = table_rows([block(0, b"payload")])
-    first = staged.take_turn()
-    staged.adopt(first, rows)
-    second = staged.take_turn()
-    staged.adopt(second, rows)
+    first = writer.new_fencing_token()
+    writer.finalize(first, rows)
+    second = writer.new_fencing_token()
+    writer.finalize(second, rows)
     with pytest.raises(AttemptSuperseded):
-        worker.commit(staged, first)
-    committed = worker.commit(staged, second)
-    assert worker.commit(staged, first) == committed
+        worker.commit(writer, first)
+    committed = worker.commit(writer, second)
+    assert worker.commit(writer, first) == committed
     assert read(store) == b"payload"
 
 
@@ -340,7 +340,7 @@ def test_disk_that_only_takes_what_stays_in_memory_is_not_back(store: Store, mon
 def test_claim_that_is_being_published_is_not_dropped(tmp_path: Path) -> None:
     catalog = Catalog()
     catalog.add(SPEC.id)
-    assert catalog.claim(SPEC.id, Held(OUTPUT, DataDirectory(tmp_path), 7))
+    assert catalog.claim(SPEC.id, CatalogEntry(OUTPUT, DataDirectory(tmp_path), 7))
     assert catalog.retire(SPEC.id, OUTPUT) is None
     assert catalog.settle(SPEC.id, OUTPUT, published=True)
 
@@ -348,15 +348,15 @@ def test_claim_that_is_being_published_is_not_dropped(tmp_path: Path) -> None:
 def test_attempt_dropped_while_it_is_published_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, app_max_bytes=10)
     store.add_shuffle(SPEC.id)
-    staged, turn = stage(store)
+    writer, turn = stage(store)
     real = DataDirectory.publish
 
     def publish(*arguments: Any, **keywords: Any) -> None:
         real(*arguments, **keywords)
-        store.drop_staged(SPEC.id, OUTPUT)
+        store.drop_attempt(SPEC.id, OUTPUT)
 
     monkeypatch.setattr(DataDirectory, "publish", publish)
-    assert store.publish(staged, turn) is not None
+    assert store.publish(writer, turn) is not None
     with pytest.raises(QuotaExceeded):
         stage(store, MapAttempt(1, 0))
     store.close()
@@ -368,20 +368,20 @@ def test_partial_that_could_not_be_deleted_goes_when_its_directory_is_back(
     stage(store)
     stage(store, MapAttempt(1, 0))
     fail_once(monkeypatch, os, "unlink")
-    store.drop_staged(SPEC.id, OUTPUT)
+    store.drop_attempt(SPEC.id, OUTPUT)
     assert store.statistics().disks[0].out
     store.look()
     assert [path.name for path in tmp_path.rglob("*.partial")] == ["1.0.1.partial"]
 
 
 def test_spare_file_that_cannot_be_kept_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spares, file = SpareFiles(tmp_path / "spares", 100), tmp_path / "file"
+    file_pool, file = FilePool(tmp_path / "spares", 100), tmp_path / "file"
     file.write_bytes(bytes(80))
     fail_once(monkeypatch, os, "rename")
     with pytest.raises(OSError, match="error"):
-        spares.keep("app", str(file), 80)
-    assert spares.bytes == 0
-    assert spares.keep("app", str(file), 80)
+        file_pool.keep("app", str(file), 80)
+    assert file_pool.bytes == 0
+    assert file_pool.keep("app", str(file), 80)
 
 
 def test_removal_frees_a_full_disk_at_once(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,15 +224,15 @@ def test_a_store_takes_new_outputs_elsewhere_and_refuses_those_that_hang(tmp_pat
     store.add_shuffle(SPEC.id)
     store.start()
     with hang_below(roots[0], flag):
-        staged = store.stage(SPEC, MapAttempt(0, 0), "none")
+        writer = store.stage(SPEC, MapAttempt(0, 0), "none")
         other = store.stage(SPEC, MapAttempt(1, 0), "none")
-        hung, works = (staged, other) if staged.home.root == roots[0] else (other, staged)
+        hung, works = (writer, other) if writer.home.root == roots[0] else (other, writer)
         flag.touch()
         store.maintain(600.0, 0.0)
         eventually(lambda: bool(store.statistics().disks[0].out), "it is out")
         with pytest.raises(StorageFailed, match="has not returned"):
-            hung.append(hung.take_turn(), batch([block(0, b"x")]))
-        works.append(turn := works.take_turn(), batch([block(0, b"x")]))
+            hung.append(hung.new_fencing_token(), batch([block(0, b"x")]))
+        works.append(turn := works.new_fencing_token(), batch([block(0, b"x")]))
         assert store.publish(works, turn) is not None
         assert store.stage(SPEC, hung.output, "none").home.root == roots[1]
         assert store.free_bytes() > 0

@@ -85,8 +85,8 @@ def test_server_with_its_directories_in_another_order_deletes_nothing(tmp_path: 
     for root in roots:
         store = Store(root / "worker")
         store.add_shuffle(SPEC.id)
-        staged = store.stage(SPEC, MapAttempt(0, 0), "none")
-        assert store.publish(staged, staged.take_turn()) is not None
+        writer = store.stage(SPEC, MapAttempt(0, 0), "none")
+        assert store.publish(writer, writer.new_fencing_token()) is not None
     held = [path for root in roots for path in output_files(root)]
     assert len(held) == 2
     with pytest.raises(StorageFailed, match="first"):

@@ -10,11 +10,11 @@ import pytest
 
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store import kept as kept_module
-from shuffle_server.store.kept import OpenOutput
+from shuffle_server.store import file_cache as kept_module
+from shuffle_server.store.file_cache import OpenOutput
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.store.tier import Tier
 from tests.shuffle_server.helpers import SPEC, batch, block, open_files
 from tests.shuffle_server.test_serve import pull
 
@@ -37,10 +37,10 @@ def store(root: Path) -> Store:
 
 def write(store: Store, output: MapAttempt) -> None:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, output, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, b"%d.%d" % (output.map, output.attempt))]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, output, "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(0, b"%d.%d" % (output.map, output.attempt))]))
+    assert store.publish(writer, turn) is not None
 
 
 def served(store: Store, *outputs: MapAttempt) -> list[bytes | type[Exception]]:
@@ -51,13 +51,13 @@ def served(store: Store, *outputs: MapAttempt) -> list[bytes | type[Exception]]:
 
 def test_a_file_is_opened_once_for_many_pulls(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[MapAttempt] = []
-    opens = store.open_kept
+    opens = store.open_cached
 
     def noted(shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
         opened.append(output)
         return opens(shuffle, output)
 
-    monkeypatch.setattr(store, "open_kept", noted)
+    monkeypatch.setattr(store, "open_cached", noted)
     for _ in range(3):
         assert served(store, *OUTPUTS) == [b"0.0", b"1.0", b"2.0"]
     assert opened == OUTPUTS
@@ -102,7 +102,7 @@ def test_a_shuffle_that_is_registered_again_has_nothing_of_the_one_before(store:
 
 
 def test_who_is_reading_when_an_output_is_removed_goes_on(store: Store, root: Path) -> None:
-    opened: OpenOutput | None = store.open_kept(SPEC.id, OUTPUTS[0])
+    opened: OpenOutput | None = store.open_cached(SPEC.id, OUTPUTS[0])
     assert opened is not None
     store.remove_shuffle(SPEC.id)
     assert os.pread(opened.fd, 3, 0) == b"0.0"
@@ -119,17 +119,17 @@ def test_an_output_that_is_removed_while_it_is_opened_is_not_kept(store: Store, 
         return opened
 
     store._open = removed_meanwhile  # type: ignore[method-assign,assignment]
-    store.open_kept(SPEC.id, OUTPUTS[0])
+    store.open_cached(SPEC.id, OUTPUTS[0])
     assert open_files(root) == []
 
 
 def test_what_moved_to_the_object_store_is_closed_and_read_from_there(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tier").mkdir()
-    store = Store(root, tier=Tier(f"file://{tmp_path / 'tier'}", "w"))
+    store = Store(root, tier=ObjectStore(f"file://{tmp_path / 'tier'}", "w"))
     list(store.recover())
     write(store, OUTPUTS[0])
     assert served(store, OUTPUTS[0]) == [b"0.0"]
-    assert store.move_cold(0) == 1
+    assert store.evict_cold(0) == 1
     assert open_files(root) == []
     assert served(store, OUTPUTS[0]) == [b"0.0"]
 

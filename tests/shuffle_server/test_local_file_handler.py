@@ -54,11 +54,11 @@ class Client:
         self.nonce = path.read_bytes()
         return path
 
-    def lend(self, command: pb.PutCommand) -> pb.LendReply:
+    def create_file(self, command: pb.PutCommand) -> pb.LendReply:
         request = pb.LendRequest(nonce=self.nonce, command=command)
         return pb.LendReply.FromString(self.act("lend", request.SerializeToString())[0])
 
-    def adopt(self, command: pb.PutCommand, blocks: list[Block], **changes: object) -> pb.Committed:
+    def finalize(self, command: pb.PutCommand, blocks: list[Block], **changes: object) -> pb.Committed:
         rows = table_rows(blocks)
         fields = {"end": messages.totals_message(totals_of(rows)), "table": rows.tobytes()} | changes
         request = pb.AdoptRequest(nonce=self.nonce, command=command, **fields)  # type: ignore[arg-type]
@@ -128,8 +128,8 @@ def code_of(error: pytest.ExceptionInfo[fl.FlightError]) -> ErrorCode:
 def hand_over(client: Client, request: pb.PutCommand, payloads: list[bytes]) -> list[tuple[int, bytes]]:
     """Write and commit one map; its (partition, record) pairs, sorted."""
     blocks = blocks_of(payloads)
-    write(client.lend(request).path, blocks)
-    committed = client.adopt(request, blocks)
+    write(client.create_file(request).path, blocks)
+    committed = client.finalize(request, blocks)
     assert messages.totals(committed.totals) == totals_of(table_rows(blocks))
     return sorted((b.partition, bytes(memoryview(b.payload)[4:])) for b in blocks)
 
@@ -139,7 +139,7 @@ def test_a_copy_is_not_handed_over(client: Client, handle: ShuffleHandle) -> Non
     request, blocks = command(handle), blocks_of([b"x"])
     hand_over(client, request, [b"x"])
     request.copy = True
-    for act in (lambda: client.lend(request), lambda: client.adopt(request, blocks)):
+    for act in (lambda: client.create_file(request), lambda: client.finalize(request, blocks)):
         with pytest.raises(fl.FlightError, match="a copy of a map output") as error:
             act()
         assert code_of(error) is ErrorCode.INVALID_ARGUMENT
@@ -168,21 +168,21 @@ def test_adopted_output_survives_kill_9_and_a_lent_file_does_not(
     client: Client, plugin: RemoteShuffle, handle: ShuffleHandle, server: ServerProcess
 ) -> None:
     expected = hand_over(client, command(handle, 0), PAYLOADS)
-    write(client.lend(command(handle, 1)).path, blocks_of(PAYLOADS))
+    write(client.create_file(command(handle, 1)).path, blocks_of(PAYLOADS))
     server.kill()
     server.restart()
     with closing(Client(server, "app")) as again:
         again.nonce = client.nonce
         with pytest.raises(fl.FlightError) as error:
-            again.adopt(command(handle, 1), blocks_of(PAYLOADS))
+            again.finalize(command(handle, 1), blocks_of(PAYLOADS))
         assert code_of(error) == ErrorCode.PERMISSION_DENIED  # the nonce is of the earlier run
         again.probe()
         with pytest.raises(fl.FlightError) as error:
-            again.adopt(command(handle, 1), blocks_of(PAYLOADS))
+            again.finalize(command(handle, 1), blocks_of(PAYLOADS))
         assert code_of(error) == ErrorCode.MAP_OUTPUT_LOST
         # An answer that got lost is asked for again.
-        assert again.adopt(command(handle, 0), blocks_of(PAYLOADS)).output.attempt == 0
-        assert again.lend(command(handle, 0)).HasField("committed")
+        assert again.finalize(command(handle, 0), blocks_of(PAYLOADS)).output.attempt == 0
+        assert again.create_file(command(handle, 0)).HasField("committed")
         with plugin.reader(handle, range(8), range(1)) as reader:
             assert sorted(reader) == expected
         assert not list((server.data_dir / "worker" / "apps").rglob("*.partial"))
@@ -195,8 +195,8 @@ def test_file_put_there_by_a_rename_is_adopted(
     blocks = blocks_of(PAYLOADS)
     spill.write_bytes(b"".join(bytes(memoryview(b.payload)) for b in blocks))
     inode = spill.stat().st_ino
-    spill.rename(client.lend(command(handle)).path)
-    client.adopt(command(handle), blocks)
+    spill.rename(client.create_file(command(handle)).path)
+    client.finalize(command(handle), blocks)
     [path] = (server.data_dir / "worker" / "apps").rglob("0.0.out")
     assert path.stat().st_ino == inode
     with plugin.reader(handle, range(8), range(1)) as reader:
@@ -211,8 +211,8 @@ def test_removed_files_are_lent_again_and_nothing_old_is_read(server: ServerProc
         [located] = client.locate(first, 0)
         inode = Path(located.path).stat().st_ino
         master.unregister_shuffle(first)
-        spares = server.data_dir / "worker" / "spares"
-        wait_until(lambda: len(files_below(spares)) == 1, "the file is kept to be written over")
+        file_pool = server.data_dir / "worker" / "spares"
+        wait_until(lambda: len(files_below(file_pool)) == 1, "the file is kept to be written over")
         assert not Path(located.path).exists()  # what a reader looks at after it has read
 
         second = master.register_shuffle(8, 1)
@@ -241,11 +241,11 @@ def test_file_that_is_not_what_was_lent_is_refused(
     damage: Callable[[str], None], client: Client, handle: ShuffleHandle
 ) -> None:
     blocks = blocks_of(PAYLOADS)
-    path = client.lend(command(handle)).path
+    path = client.create_file(command(handle)).path
     write(path, blocks)
     damage(path)
     with pytest.raises(fl.FlightError) as error:
-        client.adopt(command(handle), blocks)
+        client.finalize(command(handle), blocks)
     assert code_of(error) == ErrorCode.INVALID_ARGUMENT
     assert not os.path.lexists(path)
     with pytest.raises(fl.FlightError) as error:
@@ -255,12 +255,12 @@ def test_file_that_is_not_what_was_lent_is_refused(
 
 def test_file_that_somebody_still_writes_is_refused(client: Client, handle: ShuffleHandle) -> None:
     blocks = blocks_of(PAYLOADS)
-    path = client.lend(command(handle)).path
+    path = client.create_file(command(handle)).path
     write(path, blocks)
     with open(path, "r+b") as writing:
         fcntl.lockf(writing, fcntl.LOCK_EX)  # as Java's FileChannel.lock
         with pytest.raises(fl.FlightError, match="still being written") as error:
-            client.adopt(command(handle), blocks)
+            client.finalize(command(handle), blocks)
     assert code_of(error) == ErrorCode.INVALID_ARGUMENT
 
 
@@ -282,11 +282,11 @@ def test_statement_that_contradicts_itself_is_refused(
     client.nonce = changes.pop("nonce", client.nonce)  # type: ignore[assignment]
     if client.nonce:
         nonce, client.nonce = client.nonce, client.probe().read_bytes()
-        path = client.lend(command(handle)).path
+        path = client.create_file(command(handle)).path
         write(path, blocks_of(PAYLOADS))
         client.nonce = nonce
     with pytest.raises(fl.FlightError) as error:
-        client.adopt(command(handle), blocks_of(PAYLOADS), **changes)
+        client.finalize(command(handle), blocks_of(PAYLOADS), **changes)
     assert code_of(error) == code
 
 
@@ -294,12 +294,12 @@ def test_first_attempt_wins_whichever_way_it_came(
     client: Client, plugin: RemoteShuffle, handle: ShuffleHandle, server: ServerProcess
 ) -> None:
     late = command(handle, 0, attempt=1)
-    path = client.lend(late).path
+    path = client.create_file(late).path
     write(path, blocks_of(PAYLOADS))
     with plugin.writer(handle, MapAttempt(0, 0)) as writer:
         writer.write(3, b"pushed")
         writer.commit()
-    assert client.adopt(late, blocks_of(PAYLOADS)).output.attempt == 0
+    assert client.finalize(late, blocks_of(PAYLOADS)).output.attempt == 0
     with plugin.reader(handle, range(8), range(1)) as reader:
         assert list(reader) == [(3, b"pushed")]
     client.act("drop", pb.LendRequest(nonce=client.nonce, command=late).SerializeToString())
@@ -309,7 +309,7 @@ def test_first_attempt_wins_whichever_way_it_came(
 def test_dropped_attempt_leaves_no_file_and_can_be_pushed(
     client: Client, plugin: RemoteShuffle, handle: ShuffleHandle, server: ServerProcess
 ) -> None:
-    path = client.lend(command(handle)).path
+    path = client.create_file(command(handle)).path
     client.act("drop", pb.LendRequest(nonce=client.nonce, command=command(handle)).SerializeToString())
     wait_until(lambda: Path(path) not in output_files(server.data_dir), "its file is deleted")
     with plugin.writer(handle, MapAttempt(0, 0)) as writer:

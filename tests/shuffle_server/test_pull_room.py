@@ -32,11 +32,11 @@ LONG = 60.0
 def written(root: Path, size: int) -> Store:
     store = Store(root)
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(0, 0), "none")
-    turn = staged.take_turn()
+    attempt_writer = store.stage(SPEC, MapAttempt(0, 0), "none")
+    turn = attempt_writer.new_fencing_token()
     for partition in range(3):
-        staged.append(turn, batch([block(partition, bytes(size))]))
-    assert store.publish(staged, turn) is not None
+        attempt_writer.append(turn, batch([block(partition, bytes(size))]))
+    assert store.publish(attempt_writer, turn) is not None
     return store
 
 

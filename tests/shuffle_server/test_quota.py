@@ -15,8 +15,8 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.master.quota import Quotas
 from shuffle_server.options import ServerOptions
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.quota import AppQuota
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
 
@@ -24,12 +24,12 @@ DEFAULT = ServerOptions(data_dir="unused")
 OTHER = replace(SPEC, id=ShuffleId("other", 3))
 
 
-def stage(store: Store, map_id: int, size: int, attempt: int = 0) -> tuple[StagedOutput, int]:
+def stage(store: Store, map_id: int, size: int, attempt: int = 0) -> tuple[AttemptWriter, int]:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, bytes(size))]))
-    return staged, turn
+    attempt_writer = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
+    turn = attempt_writer.new_fencing_token()
+    attempt_writer.append(turn, batch([block(0, bytes(size))]))
+    return attempt_writer, turn
 
 
 def test_what_is_taken_and_given_back() -> None:
@@ -96,7 +96,7 @@ def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) 
     aborted, _ = stage(store, 0, 100)
     with pytest.raises(QuotaExceeded):
         stage(store, 1, 1)
-    store.drop_staged(SPEC.id, aborted.output)
+    store.drop_attempt(SPEC.id, aborted.output)
 
     first, turn = stage(store, 0, 50)
     second, late = stage(store, 0, 50, attempt=1)
@@ -110,8 +110,8 @@ def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) 
     store.remove_output(SPEC.id, removed.output)
     stage(store, 3, 50, attempt=1)
     store.remove_shuffle(SPEC.id)
-    staged, turn = stage(store, 0, 100)
-    assert store.publish(staged, turn) is not None
+    attempt_writer, turn = stage(store, 0, 100)
+    assert store.publish(attempt_writer, turn) is not None
     store.remove_app(SPEC.id.app)
     stage(store, 0, 100)
     store.close()
@@ -119,8 +119,8 @@ def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) 
 
 def test_a_shuffle_that_goes_while_its_output_is_published_leaves_no_debt(tmp_path: Path) -> None:
     store = Store(tmp_path, app_max_bytes=100)
-    staged, turn = stage(store, 0, 100)
-    staged.seal(turn, sync=False)
+    attempt_writer, turn = stage(store, 0, 100)
+    attempt_writer.seal(turn, sync=False)
     store.remove_shuffle(SPEC.id)
     stage(store, 0, 100)
     with pytest.raises(UnknownShuffle):
@@ -137,7 +137,7 @@ def test_recovery_counts_what_it_finds_and_other_applications_are_not_concerned(
         stage(again, 1, 11)
     again.add_shuffle(OTHER.id)
     other = again.stage(OTHER, MapAttempt(0, 0), "none")
-    other.append(other.take_turn(), batch([block(0, bytes(100))]))
+    other.append(other.new_fencing_token(), batch([block(0, bytes(100))]))
     again.close()
 
 

@@ -12,7 +12,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import Server
-from shuffle_server.store.kept import OpenOutput
+from shuffle_server.store.file_cache import OpenOutput
 from tests.shuffle_server.helpers import write_map
 
 PARTITIONS = 4
@@ -29,14 +29,14 @@ def test_an_output_that_nobody_can_serve_now_fails_the_read_with_the_reason(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = server.worker._store
-    opened = store.open_kept
+    opened = store.open_cached
 
     def refuse(shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
         if output.map == 1:
             raise Overloaded("the process has no file descriptors left", shuffle=shuffle, output=output)
         return opened(shuffle, output)
 
-    monkeypatch.setattr(store, "open_kept", refuse)
+    monkeypatch.setattr(store, "open_cached", refuse)
     with (
         RemoteShuffle({"server": server.control_address, "timeout": 20, "retry": 20, "hand_over": "off"}) as plugin,
         plugin.master("job") as job,

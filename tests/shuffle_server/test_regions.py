@@ -1,4 +1,5 @@
-"""Merged regions: what is read out of them is what is read file by file, until anything happens to an output."""
+"""Merged compacted files: what is read out of them is what is read file by file, until anything happens to an
+output."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from shuffle_api.errors import MapOutputLost, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.store import region as region_module
-from shuffle_server.store import regions as regions_module
+from shuffle_server.store import compacted_file as region_module
+from shuffle_server.store import compacted_files as regions_module
+from shuffle_server.store.compacted_files import CompactedRun
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.regions import Run
 from shuffle_server.store.store import Store
 from shuffle_server.worker import fetch_handler as serve_module
 from shuffle_server.worker import read_plan as gather_module
@@ -48,15 +49,15 @@ def wanted(outputs: list[MapAttempt], first: int = 0, end: int = PARTITIONS) -> 
 
 
 def merged(store: Store, outputs: list[MapAttempt]) -> int:
-    """Read them twice, so that they are merged; the number of regions made."""
+    """Read them twice, so that they are merged; the number of compacted files made."""
     for _ in range(2):
         pull(store, wanted(outputs))
-    return store.regions.merge()
+    return store.compaction.merge()
 
 
 def in_regions(store: Store, ranges: list[OutputRange]) -> int:
-    """How many of the ranges are read out of a region."""
-    return sum(len(chunk.ranges) for chunk in store.merged(SPEC.id, ranges) if isinstance(chunk, Run))
+    """How many of the ranges are read out of a compacted file."""
+    return sum(len(chunk.ranges) for chunk in store.merged(SPEC.id, ranges) if isinstance(chunk, CompactedRun))
 
 
 def written(root: Path, maps: int = 6) -> tuple[Store, list[MapAttempt]]:
@@ -72,7 +73,7 @@ def test_a_pull_is_the_same_whatever_of_it_is_merged(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, pushed: list[list[tuple[int, bytes]]], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(regions_module, "REGION_BYTES", most)
+        patch.setattr(regions_module, "COMPACTED_BYTES", most)
         store = Store(tmp_path_factory.mktemp("store"), merge_below=BELOW)
         outputs = [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
         some = data.draw(st.lists(st.sampled_from(outputs), unique=True, min_size=2))
@@ -110,13 +111,13 @@ def test_outputs_are_read_out_of_a_region_and_their_files_are_not_opened(tmp_pat
 def test_the_first_pull_merges_nothing_nor_do_few_or_large_outputs(tmp_path: Path) -> None:
     store, outputs = written(tmp_path)
     pull(store, wanted(outputs))
-    assert store.regions.merge() == 0
+    assert store.compaction.merge() == 0
     pull(store, wanted(outputs[:1]))
-    assert store.regions.merge() == 0
+    assert store.compaction.merge() == 0
     pull(store, wanted(outputs))
-    assert store.regions.wanted.is_set()
-    assert store.regions.merge() == 1
-    assert not store.regions.wanted.is_set()
+    assert store.compaction.wanted.is_set()
+    assert store.compaction.merge() == 1
+    assert not store.compaction.wanted.is_set()
     large = [write(store, map_id, [(0, bytes(BELOW + 1))]) for map_id in (10, 11)]
     assert merged(store, large) == 0
     unmerging = Store(tmp_path / "other")
@@ -126,16 +127,16 @@ def test_the_first_pull_merges_nothing_nor_do_few_or_large_outputs(tmp_path: Pat
 def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regions_module, "REGION_BYTES", 3000)
+    monkeypatch.setattr(regions_module, "COMPACTED_BYTES", 3000)
     store, outputs = written(tmp_path, maps=9)
     before = pull(store, wanted(outputs))[0]
     assert merged(store, outputs) > 1
     assert pull(store, wanted(outputs))[0] == before
-    payloads = [payload for map_id, _, payload in before if map_id < 8]  # one more does not fill a region
+    payloads = [payload for map_id, _, payload in before if map_id < 8]  # one more does not fill a compacted file
     size = sum(map(len, payloads))
-    assert store.statistics().merged_bytes == size + len(payloads) * region_module.REGION_ROW.itemsize
+    assert store.statistics().merged_bytes == size + len(payloads) * region_module.COMPACTED_ROW.itemsize
     assert store.statistics().rewritten_bytes == size
-    store.regions.close()
+    store.compaction.close()
     assert (store.statistics().merged_bytes, store.statistics().rewritten_bytes) == (0, size)
 
 
@@ -146,7 +147,7 @@ def test_what_could_not_be_merged_is_tried_again_when_there_is_more(
     store, outputs = written(tmp_path)
     assert merged(store, outputs[:3]) == 0
     pull(store, wanted(outputs[:3]))
-    assert not store.regions.wanted.is_set()
+    assert not store.compaction.wanted.is_set()
     assert merged(store, outputs) == 1
     assert in_regions(store, wanted(outputs)) == len(outputs)
 
@@ -159,10 +160,10 @@ def test_an_output_that_is_removed_is_lost_and_its_next_attempt_is_the_one_read(
     assert {map_id for map_id, _, _ in blocks} == {0, 1, 3, 4, 5}
     assert [(type(error), error.output) for error in errors] == [(MapOutputLost, outputs[2])]
     again = MapAttempt(2, 1)
-    staged = store.stage(SPEC, again, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(5, b"again")]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, again, "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(5, b"again")]))
+    assert store.publish(writer, turn) is not None
     blocks, errors, _ = pull(store, wanted([*outputs[:2], again, *outputs[3:]]))
     assert [payload for map_id, _, payload in blocks if map_id == 2] == [b"again"]
     assert not errors
@@ -174,7 +175,7 @@ def test_an_output_that_is_away_is_not_read_out_of_a_region(tmp_path: Path) -> N
     merged(store, outputs)
     held = store.catalog.find(SPEC.id, 0)
     assert held is not None
-    store.catalog.change(SPEC.id, held, away=True)
+    store.catalog.change(SPEC.id, held, tiered=True)
     assert in_regions(store, wanted(outputs)) == len(outputs) - 1
 
 
@@ -187,13 +188,13 @@ def test_a_region_that_cannot_be_read_is_given_up_in_the_middle_of_a_pull(
     before = pull(store, wanted(outputs))[0]
     merged(store, outputs)
     (run,) = store.merged(SPEC.id, wanted(outputs))
-    assert isinstance(run, Run)
-    for kept in (run.region.bytes - 1, None):
+    assert isinstance(run, CompactedRun)
+    for kept in (run.compacted.bytes - 1, None):
         if kept is None:  # rows, and a part of the payloads
-            hole = len(before) // 2 * region_module.REGION_ROW.itemsize
-            monkeypatch.setattr(region_module.Region, "rows", _with_a_last_row_beyond_the_end(hole))
+            hole = len(before) // 2 * region_module.COMPACTED_ROW.itemsize
+            monkeypatch.setattr(region_module.CompactedFile, "rows", _with_a_last_row_beyond_the_end(hole))
         else:
-            os.truncate(run.region.fd, kept)
+            os.truncate(run.compacted.fd, kept)
         blocks, errors, _ = pull(store, wanted(outputs))
         assert (blocks, errors) == (before, [])
         assert in_regions(store, wanted(outputs)) == 0
@@ -202,9 +203,9 @@ def test_a_region_that_cannot_be_read_is_given_up_in_the_middle_of_a_pull(
 
 
 def _with_a_last_row_beyond_the_end(beyond: int) -> Callable[..., object]:
-    read = region_module.Region.rows
+    read = region_module.CompactedFile.rows
 
-    def rows(self: region_module.Region, *arguments: int) -> object:
+    def rows(self: region_module.CompactedFile, *arguments: int) -> object:
         found = read(self, *arguments).copy()  # type: ignore[arg-type]
         found["offset"][-7:] += self.bytes + beyond
         return found
@@ -239,7 +240,7 @@ def test_a_region_takes_memory_for_its_blocks_however_many_partitions_are_declar
     before = [pull(store, ranges, spec)[:2] for _ in range(2)][1]
     tracemalloc.start()
     try:
-        assert store.regions.merge() == 1
+        assert store.compaction.merge() == 1
         assert pull(store, ranges, spec)[:2] == before
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
@@ -270,7 +271,7 @@ def test_a_shuffle_that_is_removed_while_it_is_merged_leaves_nothing(
 
     monkeypatch.setattr(regions_module, "build", build)
     assert merged(store, outputs) == 0
-    assert store.regions.bytes() == deleted_files(tmp_path) == 0
+    assert store.compaction.bytes() == deleted_files(tmp_path) == 0
 
 
 def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +284,7 @@ def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(DataDirectory, "check_room", full)
     assert merged(store, outputs) == 0
     assert pull(store, wanted(outputs))[0] == before
-    assert not store.regions.wanted.is_set()  # not again at once
+    assert not store.compaction.wanted.is_set()  # not again at once
     assert deleted_files(tmp_path) == 0
 
 

@@ -16,10 +16,10 @@ from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost, Ove
 from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.output_file import OutputFile, load
 from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.store import Store
-from shuffle_server.store.tier import Tier
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
@@ -39,10 +39,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def commit(store: Store, map_id: int) -> None:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(map_id, 0), "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(partition, payload) for partition, payload in BLOCKS]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, MapAttempt(map_id, 0), "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(partition, payload) for partition, payload in BLOCKS]))
+    assert store.publish(writer, turn) is not None
 
 
 def findings(store: Store) -> dict[int, str]:
@@ -123,14 +123,14 @@ def test_a_file_that_is_another_maps_is_found(store: Store, tmp_path: Path) -> N
 def test_what_moves_to_the_object_store_while_it_is_verified_is_not_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    store = Store(tmp_path / "data", tier=Tier(f"file://{tmp_path}/tier", "w"))
+    store = Store(tmp_path / "data", tier=ObjectStore(f"file://{tmp_path}/tier", "w"))
     list(store.recover())
     commit(store, 0)
     moved: list[int] = []
 
     def move_and_load(path: Path) -> OutputFile:
         if len(moved) < moves:
-            moved.append(store.move_cold(0))
+            moved.append(store.evict_cold(0))
         return load(path)
 
     monkeypatch.setattr("shuffle_server.store.scrub.load", move_and_load)

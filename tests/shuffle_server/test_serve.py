@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleSpec
-from shuffle_server.store import kept as kept_module
+from shuffle_server.store import file_cache as kept_module
 from shuffle_server.store.output_file import read_ranges
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
@@ -34,10 +34,10 @@ PUSHED = st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)),
 def write(store: Store, map_id: int, blocks: list[tuple[int, bytes]], spec: ShuffleSpec = SPEC) -> MapAttempt:
     store.add_shuffle(spec.id)
     output = MapAttempt(map_id, 0)
-    staged = store.stage(spec, output, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(partition, payload) for partition, payload in blocks]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(spec, output, "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(partition, payload) for partition, payload in blocks]))
+    assert store.publish(writer, turn) is not None
     return output
 
 

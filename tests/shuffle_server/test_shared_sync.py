@@ -100,16 +100,16 @@ def test_a_published_output_is_synced_with_its_name_and_the_directories_above_on
     store = Store(tmp_path, sync=True)
     store.add_shuffle(SPEC.id)
     for map_id in range(2):
-        staged = store.stage(SPEC, MapAttempt(map_id, 0), "none")
-        turn = staged.take_turn()
-        staged.append(turn, batch([block(0, b"x")]))
-        assert store.publish(staged, turn) is not None
+        writer = store.stage(SPEC, MapAttempt(map_id, 0), "none")
+        turn = writer.new_fencing_token()
+        writer.append(turn, batch([block(0, b"x")]))
+        assert store.publish(writer, turn) is not None
     apps = tmp_path / "apps"
     assert synced == [apps, apps / "app", apps / "app/3.0", apps / "app/3.0"]
     store.remove_shuffle(SPEC.id)
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(0, 0), "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, b"x")]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, MapAttempt(0, 0), "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(0, b"x")]))
+    assert store.publish(writer, turn) is not None
     assert synced[4:] == [apps, apps / "app", apps / "app/3.0"]

@@ -11,8 +11,8 @@ import pytest
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
-from shuffle_server.store import spares
-from shuffle_server.store.spares import LARGE_BYTES, SMALL_BYTES
+from shuffle_server.store import file_pool
+from shuffle_server.store.file_pool import LARGE_BYTES, SMALL_BYTES
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
@@ -27,10 +27,10 @@ LARGE = os.urandom(LARGE_BYTES)
 def write(store: Store, of: ShuffleSpec, payload: bytes, map_id: int = 0) -> int:
     """Commit one map output of one block; the inode it lies in."""
     store.add_shuffle(of.id)
-    staged = store.stage(of, MapAttempt(map_id, 0), "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, payload)]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(of, MapAttempt(map_id, 0), "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(0, payload)]))
+    assert store.publish(writer, turn) is not None
     file, fd = store.open_output(of.id, MapAttempt(map_id, 0))
     os.close(fd)
     return file.identity.inode
@@ -62,7 +62,7 @@ def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path
 def test_a_file_that_pulls_left_open_is_written_over_all_the_same(tmp_path: Path) -> None:
     store = Store(tmp_path, recycle=1 << 23)
     inode = write(store, spec(0), LARGE)
-    store.open_kept(spec(0).id, MapAttempt(0, 0))
+    store.open_cached(spec(0).id, MapAttempt(0, 0))
     store.remove_shuffle(spec(0).id)
     assert write(store, spec(1), LARGE) == inode
 
@@ -101,7 +101,7 @@ def test_what_is_neither_small_nor_large_is_not_worth_it(tmp_path: Path) -> None
 
 
 def test_small_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spares, "MOST_SMALL", 3)
+    monkeypatch.setattr(file_pool, "MOST_SMALL", 3)
     store = Store(tmp_path, recycle=1 << 23)
     written = {write(store, spec(0), b"small", map_id) for map_id in range(5)}
     write(store, spec(0), LARGE, 5)
@@ -150,8 +150,9 @@ def test_a_crash_in_the_middle_of_writing_over_leaves_nothing_visible(tmp_path: 
     write(store, spec(0), 2 * LARGE)
     store.remove_shuffle(spec(0).id)
     store.add_shuffle(spec(1).id)
-    staged = store.stage(spec(1), MapAttempt(0, 0), "none")
-    staged.append(staged.take_turn(), batch([block(0, LARGE)]))  # the old trailer is still at the end of the file
+    writer = store.stage(spec(1), MapAttempt(0, 0), "none")
+    # the old trailer is still at the end of the file
+    writer.append(writer.new_fencing_token(), batch([block(0, LARGE)]))
     again = Store(tmp_path)
     assert list(again.recover()) == []
     assert files(tmp_path) == []

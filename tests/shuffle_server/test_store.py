@@ -24,10 +24,10 @@ def store(tmp_path: Path) -> Store:
 
 
 def commit(store: Store, output: MapAttempt, *payloads: bytes) -> bool:
-    staged = store.stage(SPEC, output, "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(i, p) for i, p in enumerate(payloads)]))
-    return store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, output, "none")
+    fencing_token = writer.new_fencing_token()
+    writer.append(fencing_token, batch([block(i, p) for i, p in enumerate(payloads)]))
+    return store.publish(writer, fencing_token) is not None
 
 
 def files(store_root: Path) -> list[str]:
@@ -36,8 +36,8 @@ def files(store_root: Path) -> list[str]:
 
 def test_nothing_is_visible_before_publish(store: Store, tmp_path: Path) -> None:
     output = MapAttempt(0, 0)
-    staged = store.stage(SPEC, output, "none")
-    staged.append(staged.take_turn(), batch([block(0, b"x")]))
+    writer = store.stage(SPEC, output, "none")
+    writer.append(writer.new_fencing_token(), batch([block(0, b"x")]))
     with pytest.raises(MapOutputLost):
         store.open_output(SPEC.id, output)
     assert files(tmp_path) == ["0.0.0.partial"]
@@ -56,14 +56,14 @@ def test_first_attempt_to_publish_wins_and_the_other_leaves_nothing(store: Store
 
 
 def test_a_stream_that_was_taken_over_can_neither_append_nor_publish(store: Store) -> None:
-    staged = store.stage(SPEC, MapAttempt(0, 0), "none")
-    old, new = staged.take_turn(), staged.take_turn()
-    staged.append(new, batch([block(0, b"x")]))
+    writer = store.stage(SPEC, MapAttempt(0, 0), "none")
+    old, new = writer.new_fencing_token(), writer.new_fencing_token()
+    writer.append(new, batch([block(0, b"x")]))
     with pytest.raises(AttemptSuperseded):
-        staged.append(old, batch([block(0, b"x")]))
+        writer.append(old, batch([block(0, b"x")]))
     with pytest.raises(AttemptSuperseded):
-        store.publish(staged, old)
-    assert store.publish(staged, new) is not None
+        store.publish(writer, old)
+    assert store.publish(writer, new) is not None
 
 
 def test_another_codec_for_the_same_attempt_is_refused(store: Store) -> None:
@@ -101,11 +101,11 @@ def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp
 
 def test_removed_shuffle_is_gone_at_once_and_its_writers_are_refused(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"x")
-    staged = store.stage(SPEC, MapAttempt(1, 0), "none")
-    turn = staged.take_turn()
+    writer = store.stage(SPEC, MapAttempt(1, 0), "none")
+    fencing_token = writer.new_fencing_token()
     store.remove_shuffle(SPEC.id)
     with pytest.raises(AttemptSuperseded):
-        staged.append(turn, batch([block(0, b"late")]))
+        writer.append(fencing_token, batch([block(0, b"late")]))
     with pytest.raises(UnknownShuffle):
         store.stage(SPEC, MapAttempt(2, 0), "none")
     store.empty_trash()
@@ -123,9 +123,9 @@ def test_a_file_that_a_killed_worker_left_in_the_trash_is_deleted(store: Store, 
 def test_idle_attempts_are_dropped(store: Store, tmp_path: Path) -> None:
     store.stage(SPEC, MapAttempt(0, 0), "none")
     store.drop_idle(3600)
-    assert store.is_staged(SPEC.id, MapAttempt(0, 0))
+    assert store.has_attempt(SPEC.id, MapAttempt(0, 0))
     store.drop_idle(-1)
-    assert not store.is_staged(SPEC.id, MapAttempt(0, 0))
+    assert not store.has_attempt(SPEC.id, MapAttempt(0, 0))
     assert files(tmp_path) == []
 
 
@@ -133,8 +133,8 @@ def test_a_file_that_another_process_writes_is_idle_by_looks_at_it_and_not_by_it
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("shuffle_server.store.staged.Silence", partial(Silence, source=lambda: now))
-    path = store.stage(SPEC, MapAttempt(0, 0), "none").lend()
+    monkeypatch.setattr("shuffle_server.store.attempt_writer.Silence", partial(Silence, source=lambda: now))
+    path = store.stage(SPEC, MapAttempt(0, 0), "none").create_file()
     for modified in range(3):  # long before the wall clock was set
         os.utime(path, (modified, modified))
         now += 1000.0
@@ -143,7 +143,7 @@ def test_a_file_that_another_process_writes_is_idle_by_looks_at_it_and_not_by_it
     for _ in range(4):
         now += 1000.0  # the worker stood still
         store.drop_idle(30)
-        kept.append(store.is_staged(SPEC.id, MapAttempt(0, 0)))
+        kept.append(store.has_attempt(SPEC.id, MapAttempt(0, 0)))
     assert kept == [True, True, True, False]
 
 

@@ -18,9 +18,9 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from shuffle_server.store.tier import Tier
 from shuffle_server.worker.fetch_handler import serve
 from shuffle_server.worker.runtime import WorkerRuntime
 from shuffle_transport.blocks import GET_SCHEMA
@@ -46,45 +46,45 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture
-def tier(s3: str, tmp_path: Path) -> Tier:
-    return Tier(s3, tmp_path.name)
+def tier(s3: str, tmp_path: Path) -> ObjectStore:
+    return ObjectStore(s3, tmp_path.name)
 
 
 def write(store: Store, map_id: int, attempt: int = 0) -> None:
     store.add_shuffle(SPEC.id)
-    staged = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
-    turn = staged.take_turn()
-    staged.append(turn, batch([block(0, b"%d" % map_id + PAYLOAD)]))
-    assert store.publish(staged, turn) is not None
+    writer = store.stage(SPEC, MapAttempt(map_id, attempt), "none")
+    turn = writer.new_fencing_token()
+    writer.append(turn, batch([block(0, b"%d" % map_id + PAYLOAD)]))
+    assert store.publish(writer, turn) is not None
 
 
 def files(root: Path) -> list[str]:
     return sorted(path.name for path in root.rglob("*") if path.is_file())
 
 
-def test_cold_outputs_go_are_read_again_and_go_again_without_a_second_upload(tier: Tier, tmp_path: Path) -> None:
+def test_cold_outputs_go_are_read_again_and_go_again_without_a_second_upload(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     list(store.recover())
     for map_id in range(3):
         write(store, map_id)
-    assert store.move_cold(3600) == 0
-    assert store.move_cold(0) == 3
+    assert store.evict_cold(3600) == 0
+    assert store.evict_cold(0) == 3
     assert files(tmp_path) == ["0.0.away", "1.0.away", "2.0.away"]
     assert len(tier.objects()) == 3
     assert read(store, 1) == b"1" + PAYLOAD
     assert files(tmp_path) == ["0.0.away", "1.0.away", "1.0.out", "2.0.away"]
     tier.remove(SPEC.id, MapAttempt(1, 0))
-    assert store.move_cold(0) == 1  # the object is thought to be there still
+    assert store.evict_cold(0) == 1  # the object is thought to be there still
     assert read(store, 0) == b"0" + PAYLOAD
     with pytest.raises(MapOutputLost, match="object store"):
         read(store, 1)
 
 
-def test_a_restart_knows_what_is_away_and_what_came_back(tier: Tier, tmp_path: Path) -> None:
+def test_a_restart_knows_what_is_away_and_what_came_back(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     for map_id in range(3):
         write(store, map_id)
-    assert store.move_cold(0) == 3
+    assert store.evict_cold(0) == 3
     read(store, 1)
     again = Store(tmp_path, tier=tier)
     assert sorted(d.output.map for d in again.recover()) == [0, 1, 2]
@@ -95,7 +95,7 @@ def test_a_restart_knows_what_is_away_and_what_came_back(tier: Tier, tmp_path: P
 
 @pytest.mark.parametrize("step", ["put", "stub", "change", "unlink"])
 def test_a_crash_at_any_step_of_moving_out_loses_nothing(
-    tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tier: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """A crash is a step that does not return, and what the disk has then."""
     store = Store(tmp_path, tier=tier)
@@ -108,26 +108,26 @@ def test_a_crash_at_any_step_of_moving_out_loses_nothing(
         if step == "put":
             patch.setattr(tier, "put", crash)
         elif step == "stub":
-            patch.setattr("shuffle_server.store.cold._write_stub", crash)
+            patch.setattr("shuffle_server.store.tiering._write_stub", crash)
         elif step == "change":
             patch.setattr(store.catalog, "change", crash)
         else:
             patch.setattr(Path, "unlink", crash)
         with pytest.raises(KeyboardInterrupt):
-            store.move_cold(0)
+            store.evict_cold(0)
     again = Store(tmp_path, tier=tier)
     assert [d.output for d in again.recover()] == [MapAttempt(0, 0)]
     assert read(again, 0) == b"0" + PAYLOAD
-    assert again.move_cold(0) == 1
+    assert again.evict_cold(0) == 1
     assert read(again, 0) == b"0" + PAYLOAD
 
 
 def test_a_crash_while_one_comes_back_loses_nothing(
-    tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tier: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path, tier=tier)
     write(store, 0)
-    store.move_cold(0)
+    store.evict_cold(0)
 
     def crash(path: Path, target: Path) -> None:
         raise KeyboardInterrupt
@@ -142,39 +142,39 @@ def test_a_crash_while_one_comes_back_loses_nothing(
     assert read(again, 0) == b"0" + PAYLOAD
 
 
-def test_what_is_removed_goes_from_the_object_store_too(tier: Tier, tmp_path: Path) -> None:
+def test_what_is_removed_goes_from_the_object_store_too(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     list(store.recover())
     for map_id in range(3):
         write(store, map_id)
-    store.move_cold(0)
+    store.evict_cold(0)
     store.remove_output(SPEC.id, MapAttempt(1, 0))
-    store.move_cold(3600)
+    store.evict_cold(3600)
     assert sorted(output.map for _, output in tier.objects()) == [0, 2]
     store.remove_shuffle(SPEC.id)
     store.empty_trash()
-    store.move_cold(3600)
+    store.evict_cold(3600)
     assert tier.objects() == []
     assert files(tmp_path) == []
 
 
-def test_nothing_is_swept_before_recovery_has_ended(tier: Tier, tmp_path: Path) -> None:
+def test_nothing_is_swept_before_recovery_has_ended(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     write(store, 0)
-    store.move_cold(0)
+    store.evict_cold(0)
     again = Store(tmp_path, tier=tier)
-    again.move_cold(0)
+    again.evict_cold(0)
     assert len(tier.objects()) == 1
     list(again.recover())
-    again.move_cold(0)
+    again.evict_cold(0)
     assert len(tier.objects()) == 1
 
 
-def test_a_damaged_object_or_stub_is_a_lost_output(tier: Tier, tmp_path: Path) -> None:
+def test_a_damaged_object_or_stub_is_a_lost_output(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     for map_id in range(2):
         write(store, map_id)
-    store.move_cold(0)
+    store.evict_cold(0)
     (tmp_path / "short").write_bytes(b"short")
     tier.put(SPEC.id, MapAttempt(0, 0), tmp_path / "short")
     with pytest.raises(MapOutputLost, match="too short"):
@@ -186,17 +186,19 @@ def test_a_damaged_object_or_stub_is_a_lost_output(tier: Tier, tmp_path: Path) -
 
 def test_an_object_store_that_is_away_loses_nothing(tmp_path: Path) -> None:
     closed = "s3://key:secret@cold/deep?scheme=http&endpoint_override=127.0.0.1:9&region=us-east-1"
-    tier = Tier(closed, "w")
+    tier = ObjectStore(closed, "w")
     store = Store(tmp_path, tier=tier)
     write(store, 0)
-    assert store.move_cold(0) == 0
+    assert store.evict_cold(0) == 0
     assert read(store, 0) == b"0" + PAYLOAD
 
 
-def test_what_cannot_be_fetched_now_is_not_lost(tier: Tier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_fetched_now_is_not_lost(
+    tier: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path, tier=tier)
     write(store, 0)
-    store.move_cold(0)
+    store.evict_cold(0)
 
     lost: list[MapOutputLost] = []
 
@@ -226,26 +228,26 @@ def mount(tmp_path: Path) -> Path:
 
 def test_a_tier_that_is_not_mounted_loses_nothing_and_takes_nothing(mount: Path, tmp_path: Path) -> None:
     def start() -> Store:
-        store = Store(tmp_path / "data", tier=Tier(f"file://{mount}/deep", "w"))
+        store = Store(tmp_path / "data", tier=ObjectStore(f"file://{mount}/deep", "w"))
         list(store.recover())
         return store
 
     store = start()
     write(store, 0)
-    assert store.move_cold(0) == 1
+    assert store.evict_cold(0) == 1
     write(store, 1)
     mount.rename(tmp_path / "unmounted")
     mount.mkdir()
     for each in (store, start()):
         with pytest.raises(StorageFailed, match="mount it"):
             read(each, 0)
-        assert each.move_cold(0) == 0
+        assert each.evict_cold(0) == 0
         assert files(mount) == []
         assert read(each, 1) == b"1" + PAYLOAD
     mount.rmdir()
     (tmp_path / "unmounted").rename(mount)
     assert read(store, 0) == b"0" + PAYLOAD
-    assert store.move_cold(0) == 2
+    assert store.evict_cold(0) == 2
     for name in ("0.0", "1.0"):
         [gone] = mount.rglob(name)
         gone.unlink()
@@ -254,9 +256,9 @@ def test_a_tier_that_is_not_mounted_loses_nothing_and_takes_nothing(mount: Path,
 
 
 def test_an_output_that_cannot_be_written_when_it_comes_back_is_not_lost(mount: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "data", tier=Tier(f"file://{mount}", "w"))
+    store = Store(tmp_path / "data", tier=ObjectStore(f"file://{mount}", "w"))
     write(store, 0)
-    assert store.move_cold(0) == 1
+    assert store.evict_cold(0) == 1
     directory = tmp_path / "data" / "apps" / "app" / "3.0"
     directory.rename(tmp_path / "aside")
     with pytest.raises(UnknownShuffle):
@@ -268,7 +270,7 @@ def test_an_output_that_cannot_be_written_when_it_comes_back_is_not_lost(mount: 
 def test_one_output_that_cannot_be_moved_keeps_no_other_from_moving(
     mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tier = Tier(f"file://{mount}", "w")
+    tier = ObjectStore(f"file://{mount}", "w")
     store = Store(tmp_path / "data", tier=tier)
     list(store.recover())
     for map_id in range(4):
@@ -283,17 +285,17 @@ def test_one_output_that_cannot_be_moved_keeps_no_other_from_moving(
         put(shuffle, output, path)
 
     monkeypatch.setattr(tier, "put", refuse_one)
-    assert [store.move_cold(0) for _ in range(3)] == [2, 0, 0]
+    assert [store.evict_cold(0) for _ in range(3)] == [2, 0, 0]
     assert len(caplog.records) == 1
     assert "2 failures" in caplog.text
     assert [read(store, map_id) for map_id in (1, 2, 3)] == [b"%d" % map_id + PAYLOAD for map_id in (1, 2, 3)]
 
 
 def test_what_others_put_into_the_tier_stays_and_stops_no_sweep(mount: Path, tmp_path: Path) -> None:
-    store = Store(tmp_path / "data", tier=Tier(f"file://{mount}", "w"))
+    store = Store(tmp_path / "data", tier=ObjectStore(f"file://{mount}", "w"))
     list(store.recover())
     write(store, 0)
-    assert store.move_cold(0) == 1
+    assert store.evict_cold(0) == 1
     odd = ["3.0/readme", "3.0/1.x", "three/1.0", f"3.0/{10**18 * 99}.0"]
     strange = [*(f"app/{name}" for name in odd), ".hidden/3.0/1.0", "readme"]
     for name in strange:
@@ -301,7 +303,7 @@ def test_what_others_put_into_the_tier_stays_and_stops_no_sweep(mount: Path, tmp
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     store.remove_shuffle(SPEC.id)
-    assert store.move_cold(0) == 0
+    assert store.evict_cold(0) == 0
     assert not (mount / "w" / "app" / "3.0" / "0.0").exists()
     assert all((mount / "w" / name).exists() for name in strange)
 
@@ -309,12 +311,12 @@ def test_what_others_put_into_the_tier_stays_and_stops_no_sweep(mount: Path, tmp
 def test_an_object_that_cannot_be_deleted_keeps_no_other(
     mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tier = Tier(f"file://{mount}", "w")
+    tier = ObjectStore(f"file://{mount}", "w")
     store = Store(tmp_path / "data", tier=tier)
     list(store.recover())
     for map_id in range(3):
         write(store, map_id)
-    assert store.move_cold(0) == 3
+    assert store.evict_cold(0) == 3
     remove = tier.remove
 
     def refuse_one(shuffle: ShuffleId, output: MapAttempt) -> None:
@@ -325,9 +327,9 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(
     store.remove_shuffle(SPEC.id)
     with monkeypatch.context() as patch:
         patch.setattr(tier, "remove", refuse_one)
-        store.move_cold(0)
+        store.evict_cold(0)
     assert tier.objects() == [(SPEC.id, MapAttempt(0, 0))]
-    store.move_cold(0)
+    store.evict_cold(0)
     assert tier.objects() == []
 
 
@@ -341,7 +343,7 @@ def test_the_mover_survives_what_nobody_thought_of(
         rounds.release()
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(part.store, "move_cold", fail)
+    monkeypatch.setattr(part.store, "evict_cold", fail)
     part._mover.period = 0.001
     part._mover.start()
     assert all(rounds.acquire(timeout=DEADLINE) for _ in range(3))
@@ -349,7 +351,7 @@ def test_the_mover_survives_what_nobody_thought_of(
     part.close()
 
 
-def test_readers_and_the_mover_at_the_same_time(tier: Tier, tmp_path: Path) -> None:
+def test_readers_and_the_mover_at_the_same_time(tier: ObjectStore, tmp_path: Path) -> None:
     store = Store(tmp_path, tier=tier)
     for map_id in range(4):
         write(store, map_id)
@@ -357,7 +359,7 @@ def test_readers_and_the_mover_at_the_same_time(tier: Tier, tmp_path: Path) -> N
 
     def move() -> None:
         while not end.is_set():
-            store.move_cold(0)
+            store.evict_cold(0)
 
     mover = threading.Thread(target=move, name="mover")
     mover.start()
@@ -372,7 +374,7 @@ def test_readers_and_the_mover_at_the_same_time(tier: Tier, tmp_path: Path) -> N
 
 def test_a_wrong_uri_is_refused_without_showing_it() -> None:
     with pytest.raises(InvalidArgument, match="--tier") as refused:
-        Tier("nothing://key:hunter2@cold", "w")
+        ObjectStore("nothing://key:hunter2@cold", "w")
     assert "hunter2" not in str(refused.value)
 
 

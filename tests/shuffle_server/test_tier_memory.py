@@ -14,10 +14,10 @@ UPLOAD = """
 from pathlib import Path
 from shuffle_server import expansion
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.tier import Tier
+from shuffle_server.store.object_store import ObjectStore
 expansion.keep_apart()
 assert expansion.is_bounded()
-tier, file, output = Tier({uri!r}, "w-1"), Path({file!r}), (ShuffleId("app", 3, 1), MapAttempt(0, 0))
+tier, file, output = ObjectStore({uri!r}, "w-1"), Path({file!r}), (ShuffleId("app", 3, 1), MapAttempt(0, 0))
 with file.open("wb") as written:
     written.truncate({size})
 tier.put(*output, file)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from bench.server import ServerProcess
 from shuffle_api.errors import ErrorCode
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.store import regions as regions_module
+from shuffle_server.store import compacted_files as regions_module
+from shuffle_server.store.compacted_file import CompactedFile
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.region import Region
 from shuffle_server.store.store import Store
 from shuffle_server.worker.inline_fetch import MOST_BLOCKS, MOST_BYTES, fetch_inline
 from shuffle_transport import messages
@@ -78,7 +78,7 @@ def test_an_answer_holds_what_a_stream_serves(
         if merged:
             for _ in range(2):
                 whole(store, ranges)  # which counts as reading, too
-            assert store.regions.merge() == (len(outputs) > 1)
+            assert store.compaction.merge() == (len(outputs) > 1)
         assert whole(store, ranges) == pull(store, ranges)[0]
 
 
@@ -134,12 +134,12 @@ def test_a_region_that_is_cut_is_given_up_and_the_answer_is_the_same(
     ranges = [OutputRange(write(store, map_id, [(0, b"%d" % map_id)]), 0, 8) for map_id in range(3)]
     before = whole(store, ranges)
     assert whole(store, ranges) == before
-    assert store.regions.merge() == 1
+    assert store.compaction.merge() == 1
 
-    def torn(self: Region, *arguments: object) -> None:
+    def torn(self: CompactedFile, *arguments: object) -> None:
         raise OSError("cut")
 
-    monkeypatch.setattr(Region, "rows", torn)
+    monkeypatch.setattr(CompactedFile, "rows", torn)
     assert whole(store, ranges) == before
     assert len(before or ()) == 3
 

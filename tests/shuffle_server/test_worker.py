@@ -20,9 +20,9 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.store import staged as staged_module
+from shuffle_server.store import attempt_writer as staged_module
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker import replication
 from shuffle_server.worker.worker import Worker
@@ -87,9 +87,9 @@ def worker(store: Store, registry: Registry) -> Worker:
     return Worker(WorkerInfo("w", "localhost", 1), store, registry, BufferPool(1 << 20), Instruments())
 
 
-def staged(store: Store, output: MapAttempt) -> tuple[StagedOutput, int]:
+def writer(store: Store, output: MapAttempt) -> tuple[AttemptWriter, int]:
     written = store.stage(SPEC, output, "none")
-    turn = written.take_turn()
+    turn = written.new_fencing_token()
     written.append(turn, batch([block(0, b"payload")]))
     return written, turn
 
@@ -103,16 +103,16 @@ def committed_file(store: Store) -> Path:
 def test_the_failed_commit_of_an_attempt_costs_it_alone_and_not_another_that_was_first(
     store: Store, registry: Registry, worker: Worker
 ) -> None:
-    store.publish(*staged(store, FIRST))  # its own commit is under way, and will be acknowledged
+    store.publish(*writer(store, FIRST))  # its own commit is under way, and will be acknowledged
     registry.failure = DeadlineExceeded("the master does not answer")
     with pytest.raises(DeadlineExceeded):
-        worker.commit(*staged(store, SECOND))
+        worker.commit(*writer(store, SECOND))
     assert registry.lost == []
     assert store.catalog.holds(SPEC.id, FIRST)
     store.remove_output(SPEC.id, FIRST)
     registry.failure = StorageFailed("the journal's disk is full")
     with pytest.raises(StorageFailed):
-        worker.commit(*staged(store, SECOND))
+        worker.commit(*writer(store, SECOND))
     assert registry.lost == [SECOND]
     assert not store.catalog.holds(SPEC.id, SECOND)
 
@@ -123,22 +123,22 @@ def test_what_may_have_been_recorded_is_kept_and_the_next_commit_of_its_map_find
 ) -> None:
     registry.failure = unknown
     with pytest.raises(type(unknown)):
-        worker.commit(*staged(store, FIRST))
+        worker.commit(*writer(store, FIRST))
     assert store.catalog.holds(SPEC.id, FIRST)
     assert registry.lost == []
     registry.failure = None
-    assert worker.commit(*staged(store, SECOND)).output == FIRST
+    assert worker.commit(*writer(store, SECOND)).output == FIRST
 
 
 def test_a_held_attempt_that_the_registry_has_as_lost_makes_room_for_the_next(
     store: Store, registry: Registry, worker: Worker
 ) -> None:
-    store.publish(*staged(store, FIRST))
+    store.publish(*writer(store, FIRST))
     registry.failure = MapOutputLost("attempt 0 was lost before")
     with pytest.raises(MapOutputLost):
-        worker.commit(*staged(store, SECOND))
+        worker.commit(*writer(store, SECOND))
     registry.failure = None
-    assert worker.commit(*staged(store, THIRD)).output == THIRD
+    assert worker.commit(*writer(store, THIRD)).output == THIRD
 
 
 @pytest.mark.parametrize("harm", ["missing", "torn"])
@@ -146,7 +146,7 @@ def test_a_held_attempt_that_the_registry_has_as_lost_makes_room_for_the_next(
 def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
     store: Store, registry: Registry, worker: Worker, harm: str, found_by: str
 ) -> None:
-    worker.commit(*staged(store, FIRST))
+    worker.commit(*writer(store, FIRST))
     path = committed_file(store)
     if harm == "missing":
         path.unlink()
@@ -160,9 +160,9 @@ def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
     else:
         registry.won = None  # the master has been told of it
         with pytest.raises(MapOutputLost):
-            worker.commit(*staged(store, SECOND))
+            worker.commit(*writer(store, SECOND))
     assert registry.lost == [FIRST]
-    assert worker.commit(*staged(store, THIRD)).output == THIRD
+    assert worker.commit(*writer(store, THIRD)).output == THIRD
 
 
 def test_what_is_removed_is_forgotten_and_nothing_else(store: Store) -> None:
@@ -194,14 +194,14 @@ def test_a_commit_that_is_recorded_while_its_output_is_dropped_is_not_acknowledg
 
     monkeypatch.setattr(registry, "commit", drop_and_record)
     with pytest.raises(MapOutputLost, match="was dropped"):
-        worker.commit(*staged(store, FIRST))
+        worker.commit(*writer(store, FIRST))
     assert registry.lost == [FIRST]
 
 
 def test_a_copy_that_is_held_but_not_recorded_is_recorded_when_it_comes_again(
     store: Store, registry: Registry, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.publish(*staged(store, FIRST))  # its loss was told after it had come back
+    store.publish(*writer(store, FIRST))  # its loss was told after it had come back
     recorded = []
 
     def record(shuffle: ShuffleId, output: MapOutput) -> MapOutput:
@@ -210,7 +210,7 @@ def test_a_copy_that_is_held_but_not_recorded_is_recorded_when_it_comes_again(
 
     monkeypatch.setattr(registry, "commit", record)
     registry.won = MapOutput(FIRST, "elsewhere", store.describe(SPEC.id, 0).totals)
-    assert worker.commit(*staged(store, FIRST), copy=True).worker == "w"
+    assert worker.commit(*writer(store, FIRST), copy=True).worker == "w"
     assert [(each.output, each.worker) for each in recorded] == [(FIRST, "w")]
     assert store.catalog.holds(SPEC.id, FIRST)
 
@@ -308,17 +308,17 @@ def test_a_copy_does_not_take_the_place_of_the_sender_that_pushes_the_same_attem
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was cut off from the worker that committed its push, and needs an answer from this one."""
-    written, turn = staged(store, FIRST)
+    written, turn = writer(store, FIRST)
     with pytest.raises(Overloaded, match="is pushing it here"):
-        written.take_turn(copy=True)
+        written.new_fencing_token(copy=True)
     written.append(turn, batch([block(1, b"more")]))
     monkeypatch.setattr(staged_module, "SENDER_SECONDS", 0.0)
-    copying = written.take_turn(copy=True)  # the sender is gone
+    copying = written.new_fencing_token(copy=True)  # the sender is gone
     with pytest.raises(AttemptSuperseded):
         written.append(turn, batch([block(1, b"late")]))
     written.append(copying, batch([block(2, b"copied")]))
-    assert written.take_turn(copy=True) == copying + 1
-    sender = written.take_turn()
+    assert written.new_fencing_token(copy=True) == copying + 1
+    sender = written.new_fencing_token()
     with pytest.raises(AttemptSuperseded):
         written.append(copying + 1, batch([block(2, b"copied")]))
     written.append(sender, batch([block(3, b"sent")]))

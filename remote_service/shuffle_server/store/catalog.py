@@ -16,15 +16,16 @@ CLAIM_SECONDS = 60.0  # how long a claim waits for another of the same map, whic
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CatalogEntry:
     """The output of a map: who wrote it, where it lies, its payload. Not `ready`: it is about to appear."""
 
     output: MapAttempt
     home: DataDirectory
     bytes: int
     ready: bool = True
-    away: bool = False  # in the object store only
-    before: Held | None = None  # another attempt that recovery found in another directory; the registry knows which won
+    tiered: bool = False  # in the object store only
+    # another attempt that recovery found in another directory; the registry knows which won
+    before: CatalogEntry | None = None
 
 
 class Catalog:
@@ -35,7 +36,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._shuffles: dict[ShuffleId, dict[int, Held]] = {}
+        self._shuffles: dict[ShuffleId, dict[int, CatalogEntry]] = {}
         self._going: set[tuple[ShuffleId, MapAttempt]] = set()  # retired, their files not deleted yet
 
     def add(self, shuffle: ShuffleId) -> None:
@@ -46,16 +47,16 @@ class Catalog:
     def __contains__(self, shuffle: ShuffleId) -> bool:
         return shuffle in self._shuffles
 
-    def find(self, shuffle: ShuffleId, map_id: int) -> Held | None:
+    def find(self, shuffle: ShuffleId, map_id: int) -> CatalogEntry | None:
         """What is held of a map, None when nothing is, or it is not published yet."""
         held = self._shuffles.get(shuffle, {}).get(map_id)
         return held if held is not None and held.ready else None
 
-    def held(self, shuffle: ShuffleId) -> Mapping[int, Held]:
+    def held(self, shuffle: ShuffleId) -> Mapping[int, CatalogEntry]:
         """What is held of a shuffle by map, as it changes, until the shuffle is dropped; also what is not `ready`."""
         return self._shuffles.get(shuffle, {})
 
-    def outputs(self, shuffle: ShuffleId) -> list[Held]:
+    def outputs(self, shuffle: ShuffleId) -> list[CatalogEntry]:
         """All published outputs of a shuffle, ascending by map."""
         with self._changed:
             held = list(self._shuffles.get(shuffle, {}).values())
@@ -72,7 +73,7 @@ class Catalog:
             held = held.before
         return held is not None
 
-    def put(self, shuffle: ShuffleId, held: Held) -> bool:
+    def put(self, shuffle: ShuffleId, held: CatalogEntry) -> bool:
         """Enter what recovery found; False when it is there. Whoever knows better drops one of two attempts."""
         with self._changed:
             if self.holds(shuffle, held.output):
@@ -81,13 +82,13 @@ class Catalog:
             maps[held.output.map] = replace(held, before=maps.get(held.output.map))
             return True
 
-    def change(self, shuffle: ShuffleId, held: Held, *, away: bool) -> bool:
+    def change(self, shuffle: ShuffleId, held: CatalogEntry, *, tiered: bool) -> bool:
         """An output is away, or back; False when it is not held any more."""
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             if maps.get(held.output.map) is not held:
                 return False
-            maps[held.output.map] = replace(held, away=away)
+            maps[held.output.map] = replace(held, tiered=tiered)
             return True
 
     def holds(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
@@ -97,7 +98,7 @@ class Catalog:
             held = held.before
         return held is not None
 
-    def claim(self, shuffle: ShuffleId, claimed: Held) -> bool:
+    def claim(self, shuffle: ShuffleId, claimed: CatalogEntry) -> bool:
         """Whether this attempt may be published: the first that asks, until it says that it failed.
 
         Who claims calls `settle`. Raises UnknownShuffle, and StorageFailed when another claim was never settled.
@@ -138,7 +139,7 @@ class Catalog:
             self._changed.notify_all()
             return published and present
 
-    def retire(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
+    def retire(self, shuffle: ShuffleId, output: MapAttempt) -> CatalogEntry | None:
         """Forget exactly this attempt; what was held of it, None when nothing was, or it is not published.
 
         Who retires it calls `retired` once its file is gone: until then this attempt is not published again.

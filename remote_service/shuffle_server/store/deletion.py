@@ -9,13 +9,13 @@ from contextlib import suppress
 from functools import partial
 
 from shuffle_api.ids import ShuffleId
-from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.cold import ColdOutputs, stub_path
+from shuffle_server.store.attempt_writer import AttemptWriter
+from shuffle_server.store.catalog import Catalog, CatalogEntry
+from shuffle_server.store.compacted_files import CompactedFiles
 from shuffle_server.store.directory import DataDirectory
-from shuffle_server.store.kept import KeptOutputs
+from shuffle_server.store.file_cache import FileCache
 from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of
-from shuffle_server.store.regions import Regions
-from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.tiering import Tiering, stub_path
 from shuffle_server.store.trash import recycle
 
 
@@ -26,60 +26,60 @@ class Deletion:
         self,
         catalog: Catalog,
         directories: Iterable[DataDirectory],
-        kept: KeptOutputs,
-        regions: Regions,
-        cold: ColdOutputs | None,
+        file_cache: FileCache,
+        compaction: CompactedFiles,
+        tiering: Tiering | None,
     ) -> None:
         self._catalog, self._directories = catalog, directories
-        self._kept, self._regions, self._cold = kept, regions, cold
+        self._file_cache, self._compaction, self._tiering = file_cache, compaction, tiering
 
-    def output(self, shuffle: ShuffleId, held: Held) -> threading.Event:
+    def output(self, shuffle: ShuffleId, held: CatalogEntry) -> threading.Event:
         """A committed output that was retired; set when its file is gone."""
         gone = threading.Event()
         held.home.caretaker.later(partial(self._output, shuffle, held, gone))
         return gone
 
-    def _output(self, shuffle: ShuffleId, held: Held, gone: threading.Event) -> None:
+    def _output(self, shuffle: ShuffleId, held: CatalogEntry, gone: threading.Event) -> None:
         if held.home.unlink(held.home.paths.committed_text(shuffle, held.output)):
             gone.set()
-        if self._cold is not None:
+        if self._tiering is not None:
             held.home.unlink(stub_path(held, shuffle))
-            self._cold.removed()
-        self._kept.prune()
+            self._tiering.removed()
+        self._file_cache.prune()
         self._catalog.retired(shuffle, held.output)
 
-    def shuffle(self, shuffle: ShuffleId, staged: Sequence[StagedOutput]) -> None:
-        """All of a shuffle; `staged` was being written."""
-        self._all([shuffle], staged, partial(_delete_shuffle, shuffle))
+    def shuffle(self, shuffle: ShuffleId, unfinished: Sequence[AttemptWriter]) -> None:
+        """All of a shuffle; `unfinished` was being written."""
+        self._all([shuffle], unfinished, partial(_delete_shuffle, shuffle))
 
-    def app(self, app: str, shuffles: Sequence[ShuffleId], staged: Sequence[StagedOutput]) -> None:
+    def app(self, app: str, shuffles: Sequence[ShuffleId], unfinished: Sequence[AttemptWriter]) -> None:
         """All of an application; `shuffles` are its own."""
-        self._all(shuffles, staged, partial(_delete_app, app))
+        self._all(shuffles, unfinished, partial(_delete_app, app))
 
     def _all(
         self,
         shuffles: Sequence[ShuffleId],
-        staged: Sequence[StagedOutput],
+        unfinished: Sequence[AttemptWriter],
         delete: Callable[[DataDirectory], None],
     ) -> None:
         for directory in self._directories:
-            ended = [output for output in staged if output.home is directory]
+            ended = [output for output in unfinished if output.home is directory]
             directory.caretaker.later(partial(self._in_directory, directory, shuffles, ended, delete))
 
     def _in_directory(
         self,
         directory: DataDirectory,
         shuffles: Sequence[ShuffleId],
-        staged: Sequence[StagedOutput],
+        unfinished: Sequence[AttemptWriter],
         delete: Callable[[DataDirectory], None],
     ) -> None:
-        for output in staged:
+        for output in unfinished:
             output.close()
         directory.forget(shuffles)
-        self._kept.prune()
-        self._regions.forget(shuffles)
-        if self._cold is not None:
-            self._cold.removed()
+        self._file_cache.prune()
+        self._compaction.forget(shuffles)
+        if self._tiering is not None:
+            self._tiering.removed()
         delete(directory)
 
     def sweep(self, directory: DataDirectory, written: Callable[[], set[str]]) -> None:
@@ -92,20 +92,20 @@ class Deletion:
                 if not self._catalog.places(shuffle, attempt_of(path.name), directory):
                     directory.unlink(path)
             found = list(directory.paths.shuffle(shuffle).glob(f"*{PARTIAL}"))
-            staged = written()  # afterwards: what is begun meanwhile was not found
+            unfinished = written()  # afterwards: what is begun meanwhile was not found
             for path in found:
-                if path.stem.rpartition(".")[2].isdecimal() and str(path) not in staged:  # else a stub's, or cold
+                if path.stem.rpartition(".")[2].isdecimal() and str(path) not in unfinished:  # else a stub's, or cold
                     directory.unlink(path)
 
 
 def _delete_shuffle(shuffle: ShuffleId, directory: DataDirectory) -> None:
     removed = directory.trash(directory.paths.shuffle_text(shuffle))
     if removed is not None:
-        recycle(directory.spares, shuffle.app, removed)
+        recycle(directory.file_pool, shuffle.app, removed)
     with suppress(OSError):
         os.rmdir(directory.paths.app_text(shuffle.app))  # the last shuffle takes the app's directory along
 
 
 def _delete_app(app: str, directory: DataDirectory) -> None:
     directory.trash(directory.paths.app_text(app))
-    directory.spares.drop(app)
+    directory.file_pool.drop(app)

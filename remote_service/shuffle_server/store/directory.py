@@ -20,9 +20,9 @@ from shuffle_server.store import trash
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.failures import BUSY, gone, in_doubt
+from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
-from shuffle_server.store.spares import SpareFiles
 from shuffle_server.store.statistics import DiskSpace, disk_space
 from shuffle_transport.private_directory import make_private
 
@@ -66,7 +66,7 @@ class DataDirectory:
         self.calls = DiskCalls(root, disk_timeout)
         self.caretaker = Caretaker(f"disk {root}", self.calls.own)
         self.numbers = itertools.count()  # for the names of partial files
-        self.spares = SpareFiles(self.paths.spares, recycle, self.unlink)
+        self.file_pool = FilePool(self.paths.file_pool, recycle, self.unlink)
         self._out = ""
         self._undeleted: set[str] = set()  # files; of a directory it is known only that there is one
         self._unswept = False
@@ -112,12 +112,12 @@ class DataDirectory:
             self.measure()
 
     def room(self) -> int:
-        """Bytes that may still be written here: what is free above the floor, and what spare files give back. As it was
-        at the last look."""
+        """Bytes that may still be written here: what is free above the floor, and what pooled files give back. As it
+        was at the last look."""
         if self.out:
             return 0
         space = self._space
-        return max(0, space.free - self._kept_free(space) + self.spares.bytes)
+        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes)
 
     def preference(self) -> float:
         """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
@@ -129,7 +129,7 @@ class DataDirectory:
             return  # the file system says itself when it is full
         space = self.measure()
         if space.size and space.free - needed < (kept := self._kept_free(space)):
-            if self.spares.drop():
+            if self.file_pool.drop():
                 self.check_room(needed)
                 return
             raise StorageFull(
@@ -144,7 +144,7 @@ class DataDirectory:
         space = self.measure()
         if not space.size or space.free - needed >= self._kept_free(space):
             return
-        if self.spares.drop():
+        if self.file_pool.drop():
             self.make_room(needed)
             return
         raise StorageFull(
@@ -183,12 +183,12 @@ class DataDirectory:
             raise self.failure(error, shuffle) from error
 
     def open_partial(self, path: str, shuffle: ShuffleId, output: MapAttempt, first: int) -> int:
-        """A file at `path` to write an attempt to, whose first batch has `first` bytes. It may be a spare one.
+        """A file at `path` to write an attempt to, whose first batch has `first` bytes. It may be a pooled one.
 
         Raises UnknownShuffle (it was unregistered meanwhile), StorageFull, StorageFailed.
         """
         try:
-            fd = self.spares.take(shuffle.app, path, first)
+            fd = self.file_pool.take(shuffle.app, path, first)
             if fd is None:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:

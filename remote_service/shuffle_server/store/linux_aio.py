@@ -22,7 +22,7 @@ import numpy as np
 MOST_READS = 128  # of one call: more than most messages have
 
 
-class _Calls(NamedTuple):
+class _SystemCalls(NamedTuple):
     """Numbers of system calls: of io_setup, io_submit, io_getevents."""
 
     setup: int
@@ -30,7 +30,7 @@ class _Calls(NamedTuple):
     getevents: int
 
 
-_CALLS = {"x86_64": _Calls(206, 209, 208), "aarch64": _Calls(0, 2, 4)}
+_CALLS = {"x86_64": _SystemCalls(206, 209, 208), "aarch64": _SystemCalls(0, 2, 4)}
 
 # struct iocb and struct io_event of linux/aio_abi.h, on little-endian machines. An opcode of 0 is IOCB_CMD_PREAD.
 _READ = np.dtype(

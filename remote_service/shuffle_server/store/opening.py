@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.failures import busy, lost
 from shuffle_server.store.format import Description, TornFile
-from shuffle_server.store.indexes import IndexCache
+from shuffle_server.store.index_cache import IndexCache
 from shuffle_server.store.output_file import OutputFile, load
 from shuffle_transport.file_identity import FileIdentity
 
@@ -19,10 +19,10 @@ from shuffle_transport.file_identity import FileIdentity
 def open_committed(
     catalog: Catalog,
     indexes: IndexCache,
-    here: Callable[[ShuffleId, Held], None],
+    here: Callable[[ShuffleId, CatalogEntry], None],
     shuffle: ShuffleId,
     output: MapAttempt,
-) -> tuple[Held, OutputFile, int]:
+) -> tuple[CatalogEntry, OutputFile, int]:
     """What is held of this attempt, its file, and a descriptor of that, which the caller closes.
 
     `here` sees that the file is on the disk. Raises MapOutputLost, Overloaded, and what `here` raises.
@@ -42,11 +42,11 @@ def open_committed(
 def _open(
     catalog: Catalog,
     indexes: IndexCache,
-    here: Callable[[ShuffleId, Held], None],
+    here: Callable[[ShuffleId, CatalogEntry], None],
     shuffle: ShuffleId,
-    held: Held,
+    held: CatalogEntry,
     path: str,
-) -> tuple[Held, OutputFile, int]:
+) -> tuple[CatalogEntry, OutputFile, int]:
     output = held.output
     here(shuffle, held)
     try:
@@ -67,7 +67,7 @@ def _open(
 
 
 def describe_committed(
-    catalog: Catalog, here: Callable[[ShuffleId, Held], None], shuffle: ShuffleId, map_id: int
+    catalog: Catalog, here: Callable[[ShuffleId, CatalogEntry], None], shuffle: ShuffleId, map_id: int
 ) -> Description:
     """What the committed file of a map says of itself. Raises MapOutputLost, Overloaded, and what `here` raises."""
     try:

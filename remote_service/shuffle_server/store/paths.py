@@ -58,7 +58,7 @@ class StorePaths:
         return self.root / "trash"
 
     @property
-    def spares(self) -> Path:
+    def file_pool(self) -> Path:
         return self.root / "spares"
 
     # Each from one text: to join a Path four times takes longer than most of what is done with it.

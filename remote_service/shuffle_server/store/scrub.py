@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shuffle_api.errors import MapOutputLost, Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId, name_of
-from shuffle_server.store.catalog import Held
+from shuffle_server.store.catalog import CatalogEntry
 from shuffle_server.store.failures import busy
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.output_file import load, read_range
@@ -54,7 +54,7 @@ def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
     for shuffle in store.catalog.shuffles():
         if app is None or app in (shuffle.app, name_of(shuffle.app)):
             for held in store.catalog.outputs(shuffle):
-                if held.away:
+                if held.tiered:
                     continue  # it is checked when it comes back
                 checked = check(store, shuffle, held, pace)
                 if checked is not None:
@@ -72,7 +72,7 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
             return "it is not here"
         if held.output != output:
             return f"the worker holds attempt {held.output.attempt} of this map"
-        if held.away:
+        if held.tiered:
             try:
                 os.close(store.open_output(shuffle, output)[1])
             except MapOutputLost as error:
@@ -89,7 +89,7 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
     )
 
 
-def check(store: Store, shuffle: ShuffleId, held: Held, pace: Pace) -> Checked | None:
+def check(store: Store, shuffle: ShuffleId, held: CatalogEntry, pace: Pace) -> Checked | None:
     """Read a whole output, its index from the disk too. None when it was removed or moved meanwhile.
 
     Raises Overloaded when it cannot be read now, which says nothing about it.

@@ -26,8 +26,8 @@ class StoreStatistics:
     staged_bytes: int  # payload they hold
     largest_staged: int  # the most attempts that one application writes
     committed_bytes: int  # payload of committed outputs
-    merged_bytes: int  # copies of small outputs in regions
-    rewritten_bytes: int  # payload written into regions since the start
+    merged_bytes: int  # copies of small outputs in compacted files
+    rewritten_bytes: int  # payload written into compacted files since the start
     spare_bytes: int  # files of removed outputs, kept to be written over
     index_bytes: int  # indexes of committed outputs in memory
     room_bytes: int  # what new outputs may take, in all directories together

@@ -1,4 +1,4 @@
-"""The store of one worker: staged attempts, committed map outputs, removal, recovery."""
+"""The store of one worker: attempts under write, committed map outputs, removal, recovery."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.calls import DISK_SECONDS
-from shuffle_server.store.catalog import Catalog, Held
-from shuffle_server.store.cold import ColdOutputs, recover_stubs
+from shuffle_server.store.catalog import Catalog, CatalogEntry
+from shuffle_server.store.compacted_files import CompactedFiles, CompactedRun
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone, lost
+from shuffle_server.store.file_cache import CachedFiles, FileCache, OpenOutput
 from shuffle_server.store.format import Description
-from shuffle_server.store.indexes import IndexCache
-from shuffle_server.store.kept import Kept, KeptOutputs, OpenOutput
+from shuffle_server.store.index_cache import IndexCache
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.opening import describe_committed, open_committed
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import MOST_ATTEMPTS, AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.recovery import recover_files
-from shuffle_server.store.regions import Regions, Run
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.statistics import StoreStatistics
-from shuffle_server.store.tier import Tier
+from shuffle_server.store.tiering import Tiering, recover_stubs
 
 SPARE_SECONDS = 60.0
 CLOSE_SECONDS = 10.0  # for which a close waits for the directories
@@ -53,7 +53,7 @@ class Store:
         floor: float = 0.0,
         app_max_bytes: int = 0,
         app_max_attempts: int = MOST_ATTEMPTS,
-        tier: Tier | None = None,
+        tier: ObjectStore | None = None,
         merge_below: int = 0,
         disk_timeout: float = DISK_SECONDS,
     ) -> None:
@@ -71,42 +71,42 @@ class Store:
         self._directories = Directories([directory(root) for root in roots])
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes, app_max_attempts)
-        self._cold = None if tier is None else ColdOutputs(tier, self.catalog, self._directories, sync=sync)
+        self._tiering = None if tier is None else Tiering(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
-        self._kept = KeptOutputs(self.catalog)
-        self.regions = Regions(self.catalog, self._directories, self.open_output, merge_below)
-        self._deletion = Deletion(self.catalog, self._directories, self._kept, self.regions, self._cold)
+        self._file_cache = FileCache(self.catalog)
+        self.compaction = CompactedFiles(self.catalog, self._directories, self.open_output, merge_below)
+        self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
-        self._staged: dict[tuple[ShuffleId, MapAttempt], StagedOutput] = {}
+        self._writers: dict[tuple[ShuffleId, MapAttempt], AttemptWriter] = {}
 
     def add_shuffle(self, shuffle: ShuffleId) -> None:
         """A shuffle may have outputs from now on; idempotent."""
         self.catalog.add(shuffle)
 
-    def stage(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
+    def stage(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> AttemptWriter:
         """The staged output of an attempt: the one that is there (a stream resumes), or a new one.
 
         Raises UnknownShuffle, StorageFull, StorageFailed, QuotaExceeded, InvalidArgument (it began with another codec).
         """
-        staged = self._staged.get((spec.id, output))
-        if staged is not None and staged.home.calls.hang:
-            self.drop_staged(spec.id, output)  # it goes on elsewhere, from its beginning
-            staged = None
-        if staged is None:
-            staged = self._new(spec, output, codec)
-        if staged.codec != codec:
+        writer = self._writers.get((spec.id, output))
+        if writer is not None and writer.home.calls.hang:
+            self.drop_attempt(spec.id, output)  # it goes on elsewhere, from its beginning
+            writer = None
+        if writer is None:
+            writer = self._new(spec, output, codec)
+        if writer.codec != codec:
             raise InvalidArgument(
-                f"attempt {output.attempt} of map {output.map} began with codec {staged.codec!r}, now {codec!r}",
+                f"attempt {output.attempt} of map {output.map} began with codec {writer.codec!r}, now {codec!r}",
                 remedy="keep one codec per attempt",
             )
-        return staged
+        return writer
 
-    def is_staged(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
+    def has_attempt(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
         """Whether this attempt is being written."""
-        return (shuffle, output) in self._staged
+        return (shuffle, output) in self._writers
 
-    def _new(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> StagedOutput:
+    def _new(self, spec: ShuffleSpec, output: MapAttempt, codec: str) -> AttemptWriter:
         if spec.id not in self.catalog:
             raise gone(spec.id)
         home = self._directories.choose()
@@ -115,54 +115,54 @@ class Store:
         with self._lock:
             if spec.id not in self.catalog:  # it was removed while its directory was made
                 raise gone(spec.id)
-            staged = self._staged.get((spec.id, output))
-            if staged is None:
-                staged = StagedOutput(home, spec.id, output, spec.partitions, codec, self._quota)
-                self._staged[spec.id, output] = staged
-        return staged
+            writer = self._writers.get((spec.id, output))
+            if writer is None:
+                writer = AttemptWriter(home, spec.id, output, spec.partitions, codec, self._quota)
+                self._writers[spec.id, output] = writer
+        return writer
 
-    def publish(self, staged: StagedOutput, turn: int) -> Description | None:
+    def publish(self, writer: AttemptWriter, fencing_token: int) -> Description | None:
         """Make a complete attempt visible; None when another attempt of this map was first (this one is then dropped).
 
         Raises StorageFull, StorageFailed, AttemptSuperseded (another stream writes it), UnknownShuffle (it was
         unregistered meanwhile), DeadlineExceeded (it cannot be said whether a restart finds it).
         """
-        shuffle, output = staged.shuffle, staged.output
+        shuffle, output = writer.shuffle, writer.output
         self._used[shuffle] = time.monotonic()
         try:
-            description = staged.seal(turn, self._sync)
-            won = self.catalog.claim(shuffle, Held(output, staged.home, description.totals.bytes))
+            description = writer.seal(fencing_token, self._sync)
+            won = self.catalog.claim(shuffle, CatalogEntry(output, writer.home, description.totals.bytes))
             if won:
-                self._publish_claimed(staged, description.totals.bytes)
+                self._publish_claimed(writer, description.totals.bytes)
         except (StorageFull, StorageFailed, DeadlineExceeded):
             # A sync that failed may have lost what it was to write, and the next one would not say so.
-            self.drop_staged(shuffle, output)
+            self.drop_attempt(shuffle, output)
             raise
         if not won:
-            self.drop_staged(shuffle, output)
+            self.drop_attempt(shuffle, output)
             return None
         with self._lock:
-            if self._staged.get((shuffle, output)) is staged:
-                del self._staged[shuffle, output]
+            if self._writers.get((shuffle, output)) is writer:
+                del self._writers[shuffle, output]
         return description
 
-    def _publish_claimed(self, staged: StagedOutput, size: int) -> None:
-        shuffle, published = staged.shuffle, False
+    def _publish_claimed(self, writer: AttemptWriter, size: int) -> None:
+        shuffle, published = writer.shuffle, False
         try:
-            staged.publish(sync=self._sync)
+            writer.publish(sync=self._sync)
             published = True
         finally:
-            if published and not staged.close(held=True):
+            if published and not writer.close(held=True):
                 self._quota.enter(shuffle.app, size)  # it was dropped meanwhile, and its bytes given back
-            if not self.catalog.settle(shuffle, staged.output, published=published) and published:
+            if not self.catalog.settle(shuffle, writer.output, published=published) and published:
                 self._quota.give(shuffle.app, size)  # its shuffle was removed meanwhile
 
-    def drop_staged(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+    def drop_attempt(self, shuffle: ShuffleId, output: MapAttempt) -> None:
         """Forget an attempt that is not committed; idempotent."""
         with self._lock:
-            staged = self._staged.pop((shuffle, output), None)
-        if staged is not None:
-            staged.home.caretaker.later(staged.discard)
+            writer = self._writers.pop((shuffle, output), None)
+        if writer is not None:
+            writer.home.caretaker.later(writer.discard)
 
     def drop_idle(self, seconds: float) -> None:
         """Drop the attempts that nobody has appended to for `seconds`."""
@@ -171,10 +171,10 @@ class Store:
 
     def _drop_idle(self, directory: DataDirectory, seconds: float) -> None:
         with self._lock:
-            staged = [each for each in self._staged.values() if each.home is directory]
-        for each in staged:
+            writers = [each for each in self._writers.values() if each.home is directory]
+        for each in writers:
             if each.idle() > seconds:
-                self.drop_staged(each.shuffle, each.output)
+                self.drop_attempt(each.shuffle, each.output)
 
     def describe(self, shuffle: ShuffleId, map_id: int) -> Description:
         """What the committed file of a map says of itself. Raises MapOutputLost, Overloaded."""
@@ -183,7 +183,7 @@ class Store:
     def path(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Where the committed file of exactly this attempt lies, absolute; None when it is not here."""
         held = self.catalog.find(shuffle, output.map)
-        if held is None or held.output != output or held.away:
+        if held is None or held.output != output or held.tiered:
             return None
         return held.home.paths.committed_text(shuffle, output)
 
@@ -195,37 +195,37 @@ class Store:
         """
         return self._open(shuffle, output)[1:]
 
-    def kept(self, shuffle: ShuffleId) -> Kept:
+    def cached_files(self, shuffle: ShuffleId) -> CachedFiles:
         """The files that a pull finds open."""
-        return self._kept.of(shuffle)
+        return self._file_cache.of(shuffle)
 
-    def open_kept(self, shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
+    def open_cached(self, shuffle: ShuffleId, output: MapAttempt) -> OpenOutput:
         """As `open_output`; the file stays open for the pulls that follow."""
         opened = OpenOutput(*self._open(shuffle, output))
-        self._kept.keep(shuffle, opened)
+        self._file_cache.keep(shuffle, opened)
         return opened
 
-    def _open(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[Held, OutputFile, int]:
+    def _open(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[CatalogEntry, OutputFile, int]:
         self._used[shuffle] = time.monotonic()
         return open_committed(self.catalog, self._indexes, self._here, shuffle, output)
 
-    def _here(self, shuffle: ShuffleId, held: Held) -> None:
+    def _here(self, shuffle: ShuffleId, held: CatalogEntry) -> None:
         """See that the file of an output is on the disk. Raises MapOutputLost, StorageFailed, StorageFull."""
-        if not held.away:
+        if not held.tiered:
             return
-        if self._cold is None:
+        if self._tiering is None:
             raise lost(shuffle, held.output, "it is in an object store, and the server runs without --tier")
         try:
-            self._cold.bring_back(shuffle, held)
+            self._tiering.load_back(shuffle, held)
         except OSError as error:
             raise held.home.failure(error, shuffle, held.output) from error
 
-    def move_cold(self, seconds: float, stopping: Callable[[], bool] = lambda: False) -> int:
+    def evict_cold(self, seconds: float, stopping: Callable[[], bool] = lambda: False) -> int:
         """Move out the shuffles that nobody has written or read for `seconds`; how many outputs. Without a tier, none.
 
         What cannot be moved now stays where it is.
         """
-        if self._cold is None:
+        if self._tiering is None:
             return 0
         before = time.monotonic() - seconds
         chosen = (
@@ -234,12 +234,12 @@ class Store:
             if self._used.setdefault(shuffle, time.monotonic()) <= before
             for held in self._cold_outputs(shuffle)
         )
-        moved = self._cold.move_all(chosen, stopping)
-        self._kept.prune()
+        moved = self._tiering.move_all(chosen, stopping)
+        self._file_cache.prune()
         return moved
 
-    def _cold_outputs(self, shuffle: ShuffleId) -> list[Held]:
-        self.regions.forget([shuffle])  # it is their space that is to come back
+    def _cold_outputs(self, shuffle: ShuffleId) -> list[CatalogEntry]:
+        self.compaction.forget([shuffle])  # it is their space that is to come back
         return self.catalog.outputs(shuffle)
 
     def use(self, shuffle: ShuffleId) -> None:
@@ -247,10 +247,10 @@ class Store:
         if shuffle in self.catalog:
             self._used[shuffle] = time.monotonic()
 
-    def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[Run | OutputRange]:
-        """What a pull asks for, in its order, and what of it can be read out of merged regions."""
+    def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
+        """What a pull asks for, in its order, and what of it can be read out of compacted files."""
         self._used[shuffle] = time.monotonic()
-        return self.regions.runs(shuffle, ranges)
+        return self.compaction.runs(shuffle, ranges)
 
     # ------------------------------------------------------------------ remove
 
@@ -275,18 +275,18 @@ class Store:
         self._quota.give(app, self.catalog.drop_app(app))
         self._deletion.app(app, list(shuffles), self._end(shuffles))
 
-    def _end(self, shuffles: Set[ShuffleId]) -> list[StagedOutput]:
+    def _end(self, shuffles: Set[ShuffleId]) -> list[AttemptWriter]:
         """Forget shuffles that are gone from the catalog; their attempts that are being written, to be closed."""
         with self._lock:
-            staged = [self._staged.pop(key) for key in list(self._staged) if key[0] in shuffles]
+            writer = [self._writers.pop(key) for key in list(self._writers) if key[0] in shuffles]
         for shuffle in shuffles:
             self._used.pop(shuffle, None)
             self._indexes.forget_all(shuffle)
-        return staged
+        return writer
 
     def close_idle(self) -> None:
         """Close the files that pulls have left open."""
-        self._kept.prune()
+        self._file_cache.prune()
 
     def start(self) -> None:
         """From now on what is removed is deleted by threads of their own, one for each directory, until `close`."""
@@ -313,7 +313,7 @@ class Store:
     def empty_trash(self, *directories: DataDirectory) -> None:
         """Really delete what was removed, in all directories if none is named."""
         for directory in directories or self._directories:
-            directory.spares.drop(idle=SPARE_SECONDS)
+            directory.file_pool.drop(idle=SPARE_SECONDS)
             directory.empty_trash()
 
     # ------------------------------------------------------------------ start, look after, stop
@@ -329,15 +329,15 @@ class Store:
                 yield self._recovered(description, directory)
             for shuffle in directory.shuffles():
                 self.catalog.add(shuffle)  # the master may say that it is over
-            if self._cold is not None:
+            if self._tiering is not None:
                 for description in recover_stubs(directory):
-                    yield self._recovered(description, directory, away=True)
-        if self._cold is not None:
-            self._cold.recovered()
+                    yield self._recovered(description, directory, tiered=True)
+        if self._tiering is not None:
+            self._tiering.recovered()
 
-    def _recovered(self, description: Description, home: DataDirectory, *, away: bool = False) -> Description:
+    def _recovered(self, description: Description, home: DataDirectory, *, tiered: bool = False) -> Description:
         """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
-        held = Held(description.output, home, description.totals.bytes, away=away)
+        held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
         if self.catalog.put(description.shuffle_id, held):
             self._quota.enter(description.app, held.bytes)
         return description
@@ -357,7 +357,7 @@ class Store:
 
     def _written(self) -> set[str]:
         with self._lock:
-            return {staged.path for staged in self._staged.values()}
+            return {writer.path for writer in self._writers.values()}
 
     def free_bytes(self) -> int:
         """What new outputs may take, as it was at the last look."""
@@ -365,16 +365,16 @@ class Store:
 
     def statistics(self) -> StoreStatistics:
         with self._lock:
-            staged = list(self._staged.values())
-        staged_bytes = sum(output.totals.bytes for output in staged)
+            writer = list(self._writers.values())
+        staged_bytes = sum(output.totals.bytes for output in writer)
         return StoreStatistics(
-            staged_outputs=len(staged),
+            staged_outputs=len(writer),
             staged_bytes=staged_bytes,
             largest_staged=self._quota.largest_attempts(),
             committed_bytes=max(0, self._quota.total() - staged_bytes),
-            merged_bytes=self.regions.bytes(),
-            rewritten_bytes=self.regions.rewritten,
-            spare_bytes=sum(directory.spares.bytes for directory in self._directories),
+            merged_bytes=self.compaction.bytes(),
+            rewritten_bytes=self.compaction.rewritten,
+            spare_bytes=sum(directory.file_pool.bytes for directory in self._directories),
             index_bytes=self._indexes.bytes,
             room_bytes=self.free_bytes(),
             disks=tuple(directory.space() for directory in self._directories),
@@ -383,9 +383,9 @@ class Store:
     def close(self) -> None:
         """Drop what is staged or spare. Committed outputs stay. A directory that hangs is left as it is."""
         with self._lock:
-            staged = list(self._staged)
-        for shuffle, output in staged:
-            self.drop_staged(shuffle, output)
+            writer = list(self._writers)
+        for shuffle, output in writer:
+            self.drop_attempt(shuffle, output)
         give_up = time.monotonic() + CLOSE_SECONDS
         for directory in self._directories:
             directory.caretaker.later(partial(self._close, directory))
@@ -393,7 +393,7 @@ class Store:
             directory.caretaker.stop(give_up - time.monotonic())
 
     def _close(self, directory: DataDirectory) -> None:
-        directory.spares.drop()
-        self._kept.close()
-        self.regions.close()
+        directory.file_pool.drop()
+        self._file_cache.close()
+        self.compaction.close()
         directory.empty_trash()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import COMMITTED
-from shuffle_server.store.spares import SpareFiles
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def empty(trash: Path, alive: Callable[[], None]) -> None:
         return
     for entry in list(trash.iterdir()):
         try:
-            os.rmdir(entry)  # most are empty: the files of small shuffles became spare files
+            os.rmdir(entry)  # most are empty: the files of small shuffles became pooled files
         except NotADirectoryError:
             with suppress(OSError):
                 entry.unlink()  # a region's file, of a worker that was killed just then
@@ -32,13 +32,13 @@ def empty(trash: Path, alive: Callable[[], None]) -> None:
         alive()
 
 
-def recycle(spares: SpareFiles, app: str, removed: str) -> None:
+def recycle(file_pool: FilePool, app: str, removed: str) -> None:
     """Keep the files of a removed shuffle, as many as fit, for the next outputs of its application."""
     try:
         with os.scandir(removed) as entries:
             for entry in entries:
                 if entry.name.endswith(COMMITTED):
-                    spares.keep(app, entry.path, entry.stat().st_size)
+                    file_pool.keep(app, entry.path, entry.stat().st_size)
     except OSError as error:
         log.warning("%s: %s; its files are deleted, not kept for reuse", removed, error)
 

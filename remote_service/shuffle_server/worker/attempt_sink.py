@@ -9,7 +9,7 @@ import numpy as np
 
 from shuffle_api.errors import CommitMismatch, InvalidArgument, QuotaExceeded, StorageFailed, StorageFull
 from shuffle_api.values import MapOutput, Totals
-from shuffle_server.store.staged import StagedOutput
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch, totals_of
@@ -20,17 +20,17 @@ from shuffle_transport.resume import HeldBlocks
 class AttemptSink:
     """The file of one attempt, written by one push: a stream, a request, or a client on this host."""
 
-    def __init__(self, worker: Worker, command: pb.PutCommand, staged: StagedOutput) -> None:
-        self._worker, self._command, self._staged = worker, command, staged
-        self._turn = 0
+    def __init__(self, worker: Worker, command: pb.PutCommand, writer: AttemptWriter) -> None:
+        self._worker, self._command, self._writers = worker, command, writer
+        self._fencing_token = 0
 
     @property
     def held(self) -> int:
-        return self._staged.totals.blocks
+        return self._writers.totals.blocks
 
     @contextmanager
     def open(self, credit: object = None) -> Iterator[None]:
-        self._turn = self._staged.take_turn(copy=self._command.copy)
+        self._fencing_token = self._writers.new_fencing_token(copy=self._command.copy)
         self._place = HeldBlocks(self.held).open(self._command.first_block)
         yield
 
@@ -42,7 +42,7 @@ class AttemptSink:
         if len(new.rows):
             check_partitions(new.rows, self._command.partitions)
             try:
-                self._staged.append(self._turn, new)
+                self._writers.append(self._fencing_token, new)
             except (StorageFull, StorageFailed, QuotaExceeded):
                 self.abort()  # its space is needed, and this attempt will not commit
                 raise
@@ -50,36 +50,38 @@ class AttemptSink:
         self._worker.instruments.traffic.pushed(len(new.rows), new.payload.nbytes, discarded=discarded)
         return size
 
-    def adopt(self, rows: np.ndarray, end: pb.Totals) -> None:
+    def finalize(self, rows: np.ndarray, end: pb.Totals) -> None:
         """Hold what a client on this host has written to the attempt's file: `rows`, dtype BLOCK_ROW."""
         held = totals_of(rows)
         self._check(messages.totals(end), held)
-        self._turn = self._staged.take_turn()
-        self._staged.adopt(self._turn, rows)
+        self._fencing_token = self._writers.new_fencing_token()
+        self._writers.finalize(self._fencing_token, rows)
         self._worker.instruments.traffic.adopted(held.blocks, held.bytes)
 
     def alive(self) -> None: ...
 
     def end(self, control: pb.PutControl) -> None:
         try:
-            self._check(messages.totals(control.end), self._staged.totals)
+            self._check(messages.totals(control.end), self._writers.totals)
         except CommitMismatch:
             self.abort()
             raise
 
     def abort(self) -> None:
-        self._worker.abort(self._staged)
+        self._worker.abort(self._writers)
 
     def commit(self) -> pb.Committed:
-        return messages.committed_message(self._worker.commit(self._staged, self._turn, copy=self._command.copy))
+        return messages.committed_message(
+            self._worker.commit(self._writers, self._fencing_token, copy=self._command.copy)
+        )
 
     def _check(self, stated: Totals, held: Totals) -> None:
         if stated != held:
             raise CommitMismatch(
                 f"the sender states {_show(stated)}, the worker holds {_show(held)}",
                 remedy="write this map again as a new attempt",
-                shuffle=self._staged.shuffle,
-                output=self._staged.output,
+                shuffle=self._writers.shuffle,
+                output=self._writers.output,
             )
 
 
@@ -97,7 +99,7 @@ class CommittedSink:
         self._worker.instruments.traffic.pushed(0, 0, discarded=batch.payload.nbytes)
         return batch.payload.nbytes
 
-    def adopt(self, rows: np.ndarray, end: pb.Totals) -> None: ...
+    def finalize(self, rows: np.ndarray, end: pb.Totals) -> None: ...
 
     def alive(self) -> None: ...
 

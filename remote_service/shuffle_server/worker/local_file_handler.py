@@ -81,7 +81,7 @@ class LocalFileHandler:
         self._check(request.nonce, request.command.shuffle, principal)
         if kind == PREFIX + "lend":
             return [self._create(request).SerializeToString()]
-        self._store.drop_staged(
+        self._store.drop_attempt(
             self._worker.whole_id(request.command.shuffle), messages.map_attempt(request.command.output)
         )
         return []
@@ -112,8 +112,8 @@ class LocalFileHandler:
         target = self._worker.open_attempt(command)
         if isinstance(target, MapOutput):
             return pb.LendReply(committed=messages.committed_message(target))
-        lend = target.lend_more if request.more else target.lend
-        return pb.LendReply(path=str(lend(request.bytes)))
+        create_file = target.extend_file if request.more else target.create_file
+        return pb.LendReply(path=str(create_file(request.bytes)))
 
     def _finalize(self, request: pb.AdoptRequest) -> pb.Committed:
         rows = parse_table(request.table, MAX_SUM)
@@ -122,7 +122,7 @@ class LocalFileHandler:
         _check_no_copy(request.command)
         sink = attempt_sink(self._worker, request.command)
         try:
-            sink.adopt(rows, request.end)
+            sink.finalize(rows, request.end)
             return sink.commit()
         except AttemptSuperseded:
             raise  # the same was said again, and that one goes on with it

@@ -1,4 +1,4 @@
-"""What a pull asks for, chunk by chunk out of files and merged regions, in the order of its ticket."""
+"""What a pull asks for, chunk by chunk out of files and compacted files, in the order of its ticket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.compacted_file import COMPACTED_ROW, CompactedFile
+from shuffle_server.store.compacted_files import LITTLE_BYTES, CompactedRun
 from shuffle_server.store.failures import busy
+from shuffle_server.store.file_cache import OpenOutput
 from shuffle_server.store.format import PACKED_ROW, TornFile
-from shuffle_server.store.kept import OpenOutput
 from shuffle_server.store.output_file import OutputFile, encoded_table
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.region import REGION_ROW, Region
-from shuffle_server.store.regions import LITTLE_BYTES, Run
 from shuffle_server.store.store import Store
 from shuffle_transport.blocks import BATCH_BYTES
 from shuffle_transport.checksum import BLOCK_ROW
@@ -34,7 +34,7 @@ _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
 
-OpenFile = OpenOutput | Region  # whose descriptor is open as long as there is a reference
+OpenFile = OpenOutput | CompactedFile  # whose descriptor is open as long as there is a reference
 
 
 class ChunkBlocks(NamedTuple):
@@ -136,7 +136,7 @@ class ReadPlan(Generic[G]):
 
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
         self._store, self._shuffle, self._new = store, shuffle, new
-        self._kept = store.kept(shuffle)
+        self._cached = store.cached_files(shuffle)
         self._batch = new()
         self._noted: list[FetchChunk] = []
         self._blocks = self._bytes = 0  # of what is noted
@@ -145,41 +145,41 @@ class ReadPlan(Generic[G]):
     def batches(self, ranges: Sequence[OutputRange]) -> Generator[G | ShuffleError, None, None]:
         """Those of one pull; call once."""
         for part in self._store.merged(self._shuffle, ranges):
-            yield from self._of_region(part) if isinstance(part, Run) else self._of_file(part)
+            yield from self._of_compacted(part) if isinstance(part, CompactedRun) else self._of_file(part)
         yield from self._read()
-        self._store.regions.note(self._shuffle, self._little)
+        self._store.compaction.note(self._shuffle, self._little)
         self._batch.last = True
         yield from self._sent()
 
-    def _of_region(self, run: Run) -> Iterator[G | ShuffleError]:
-        region, wanted = run.region, run.ranges[0]
+    def _of_compacted(self, run: CompactedRun) -> Iterator[G | ShuffleError]:
+        compacted, wanted = run.compacted, run.ranges[0]
         try:
-            with region.home.calls.request():
-                rows = region.rows(wanted.first, wanted.end, run.places)
+            with compacted.home.calls.request():
+                rows = compacted.rows(wanted.first, wanted.end, run.places)
         except UNREADABLE as error:
-            yield from self._without(run, np.empty(0, REGION_ROW), error)
+            yield from self._without(run, np.empty(0, COMPACTED_ROW), error)
             return
-        part, served = ReadSource(region), 0
+        part, served = ReadSource(compacted), 0
         for entries, size in _slices(rows):
             places = entries["output"]
-            maps, attempts = region.maps[places].tobytes(), region.attempts[places].tobytes()
+            maps, attempts = compacted.maps[places].tobytes(), compacted.attempts[places].tobytes()
             instead = partial(self._without, run, rows[:served])
             yield from self._note(FetchChunk(part, maps, attempts, _blocks(entries, size), instead))
             if part.failed:
                 return
             served += len(entries)
 
-    def _without(self, run: Run, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
-        """The outputs of a region that cannot be read, but for the rows of it that have been `served`."""
+    def _without(self, run: CompactedRun, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
+        """The outputs of a compacted file that cannot be read, but for the rows of it that have been `served`."""
         log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
-        self._store.regions.forget([self._shuffle])
+        self._store.compaction.forget([self._shuffle])
         for place, each in zip(run.places.tolist(), run.ranges, strict=True):
             yield from self._of_file(each, int(np.count_nonzero(served["output"] == place)))
 
     def _of_file(self, wanted: OutputRange, skip: int = 0) -> Iterator[G | ShuffleError]:
         """The blocks of a range but for the first `skip`."""
         try:
-            opened = self._kept.find(wanted.output) or self._store.open_kept(self._shuffle, wanted.output)
+            opened = self._cached.find(wanted.output) or self._store.open_cached(self._shuffle, wanted.output)
         except (MapOutputLost, StorageFull, StorageFailed, Overloaded) as error:
             error.output = wanted.output
             yield from self._sent()

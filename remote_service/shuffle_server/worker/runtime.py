@@ -24,8 +24,8 @@ from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.store import Store
-from shuffle_server.store.tier import Tier
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
 from shuffle_server.worker.local_file_handler import LocalFileHandler
@@ -68,7 +68,7 @@ class WorkerRuntime:
             floor=options.free_floor / 100,
             app_max_bytes=options.app_max_bytes,
             app_max_attempts=options.app_max_attempts,
-            tier=Tier(options.tier, self.id) if options.tier else None,
+            tier=ObjectStore(options.tier, self.id) if options.tier else None,
             merge_below=options.merge_below,
             disk_timeout=options.disk_timeout,
         )
@@ -79,7 +79,7 @@ class WorkerRuntime:
         self.channels = ChannelRelay(
             self.pool, options.relay_timeout, options.overload_timeout, functools.partial(_note_refused, instruments)
         )
-        self._mover = PeriodicTask("cold", self._move_cold, COLD_SECONDS)
+        self._mover = PeriodicTask("cold", self._evict_cold, COLD_SECONDS)
         self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
         self._reclaimer = PeriodicTask("reclaim", self.pool.reclaim, RECLAIM_SECONDS)
 
@@ -150,15 +150,15 @@ class WorkerRuntime:
             for held in self.store.catalog.outputs(shuffle):
                 self.store.remove_output(shuffle, held.output)
 
-    def _move_cold(self) -> None:
+    def _evict_cold(self) -> None:
         """In a thread of its own: an upload takes as long as it takes."""
-        self.store.move_cold(self._options.tier_after, self._mover.closing.is_set)
+        self.store.evict_cold(self._options.tier_after, self._mover.closing.is_set)
 
     def _merge(self) -> float:
         """In a thread of its own: pulls go on meanwhile."""
-        regions = self.store.regions
-        if regions.wanted.wait(MERGE_SECONDS):
-            regions.merge(self._merger.closing.is_set)
+        compaction = self.store.compaction
+        if compaction.wanted.wait(MERGE_SECONDS):
+            compaction.merge(self._merger.closing.is_set)
         return 0.0
 
     def sources(self, absent: Callable[[], str]) -> WorkerSources:

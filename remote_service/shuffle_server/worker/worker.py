@@ -26,11 +26,11 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_server.observe.worker_state import worker_status
+from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.failures import in_doubt
 from shuffle_server.store.format import Description
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
-from shuffle_server.store.staged import StagedOutput
 from shuffle_server.store.store import Store
 from shuffle_server.worker.fetch_handler import serve
 from shuffle_server.worker.inline_fetch import fetch_inline
@@ -107,7 +107,7 @@ class Worker:
             )
         return spec, winner
 
-    def open_attempt(self, command: pb.PutCommand) -> StagedOutput | MapOutput:
+    def open_attempt(self, command: pb.PutCommand) -> AttemptWriter | MapOutput:
         """What a push stream writes to; the winner when its map has been committed already.
 
         Raises ProtocolMismatch, InvalidArgument, UnknownApp, AppExpired, UnknownShuffle, StorageFailed, ShuttingDown.
@@ -125,24 +125,24 @@ class Worker:
             enough = command.copy or self._replicate(spec, winner)
             if enough:
                 return winner
-        if self.draining and not self._store.is_staged(shuffle, output):
+        if self.draining and not self._store.has_attempt(shuffle, output):
             raise ShuttingDown(f"worker {self.info.id} is about to leave", remedy="ask Place for another worker")
         self._store.add_shuffle(shuffle)
-        staged = self._store.stage(spec, output, command.codec)
+        writer = self._store.stage(spec, output, command.codec)
         try:
             self._registry.spec(shuffle)
         except (UnknownShuffle, UnknownApp, AppExpired):
             self._store.remove_shuffle(shuffle)  # it was unregistered before `add_shuffle`, which brought it back
             raise
-        if command.first_block > staged.totals.blocks:
+        if command.first_block > writer.totals.blocks:
             raise MapOutputLost(
-                f"the sender goes on at block {command.first_block}, the worker holds {staged.totals.blocks}:"
+                f"the sender goes on at block {command.first_block}, the worker holds {writer.totals.blocks}:"
                 " it was restarted meanwhile",
                 remedy="write this map again as a new attempt",
                 shuffle=shuffle,
                 output=output,
             )
-        return staged
+        return writer
 
     def _takes_copy(self, spec: ShuffleSpec, command: pb.PutCommand, winner: MapOutput) -> bool:
         """Whether this worker is to hold a copy of what has won: from another worker, or from a sender that was cut off
@@ -174,86 +174,86 @@ class Worker:
         if winner is not None and winner.output == output:
             self._replicate(self._registry.spec(shuffle), winner, was_asked=True)
 
-    def commit(self, staged: StagedOutput, turn: int, *, copy: bool = False) -> MapOutput:
+    def commit(self, writer: AttemptWriter, fencing_token: int, *, copy: bool = False) -> MapOutput:
         """Make the attempt visible; the output that won its map."""
         started = time.monotonic()
-        winner = self._commit(staged, turn)
+        winner = self._commit(writer, fencing_token)
         self.instruments.commit_seconds.observe(time.monotonic() - started)
         if not copy:
-            self.instruments.committed("won" if winner.output == staged.output else "superseded")
-            if not self._replicate(self._registry.spec(staged.shuffle), winner):
+            self.instruments.committed("won" if winner.output == writer.output else "superseded")
+            if not self._replicate(self._registry.spec(writer.shuffle), winner):
                 raise MapOutputLost(
                     f"{winner.output} was lost when it was committed",
                     remedy="write this map again as a new attempt",
-                    shuffle=staged.shuffle,
+                    shuffle=writer.shuffle,
                     output=winner.output,
                 )
         return winner
 
-    def _commit(self, staged: StagedOutput, turn: int) -> MapOutput:
+    def _commit(self, writer: AttemptWriter, fencing_token: int) -> MapOutput:
         try:
-            description = self._store.publish(staged, turn)
+            description = self._store.publish(writer, fencing_token)
         except AttemptSuperseded:
-            held = self._store.catalog.find(staged.shuffle, staged.output.map)
-            if held is None or held.output != staged.output:
+            held = self._store.catalog.find(writer.shuffle, writer.output.map)
+            if held is None or held.output != writer.output:
                 raise
             description = None  # the same commit, said twice: the other one has published it
         if description is None:
-            winner = self._registry.winner(staged.shuffle, staged.output.map)
-            if winner is not None and not self._unrecorded(staged, winner):
+            winner = self._registry.winner(writer.shuffle, writer.output.map)
+            if winner is not None and not self._unrecorded(writer, winner):
                 return winner
             # What is held here is about to be recorded, or its loss was told after it came back; to record it twice is
             # a no-op.
-            description = self._describe_held(staged)
+            description = self._describe_held(writer)
         held_output = description.output
         output = MapOutput(held_output, self.info.id, description.totals)
         try:
-            winner = self._registry.commit(staged.shuffle, output)
+            winner = self._registry.commit(writer.shuffle, output)
         except ShuffleError as error:
             # A refused output must not be there after a restart. One that may have been recorded stays: the next commit
             # of this map finds out. So does another attempt's, whose failure says nothing save that it is lost.
-            if isinstance(error, REFUSALS if held_output == staged.output else MapOutputLost) and not self.give_up(
-                staged.shuffle, held_output, "its commit was refused", DELETION_SECONDS
+            if isinstance(error, REFUSALS if held_output == writer.output else MapOutputLost) and not self.give_up(
+                writer.shuffle, held_output, "its commit was refused", DELETION_SECONDS
             ):
-                raise in_doubt(str(held_output), error.message, staged.shuffle, held_output) from error
+                raise in_doubt(str(held_output), error.message, writer.shuffle, held_output) from error
             raise
-        if winner == output and not self._store.catalog.holds(staged.shuffle, output.output):
+        if winner == output and not self._store.catalog.holds(writer.shuffle, output.output):
             # Recorded, but dropped at the same time: this worker had been given up, or the file was found bad.
-            self._registry.lose(staged.shuffle, output.output, "it was dropped when it was committed")
+            self._registry.lose(writer.shuffle, output.output, "it was dropped when it was committed")
             raise MapOutputLost(
                 f"map {output.output.map} attempt {output.output.attempt} was dropped when it was committed",
                 remedy="write this map again as a new attempt",
-                shuffle=staged.shuffle,
+                shuffle=writer.shuffle,
                 output=output.output,
             )
         if winner.output != held_output:  # at another worker, which this one's files know nothing of
-            self._store.remove_output(staged.shuffle, held_output)
+            self._store.remove_output(writer.shuffle, held_output)
         log.debug(
             "committed map %d attempt %d of %s: %d bytes",
             winner.output.map,
             winner.output.attempt,
-            staged.shuffle,
+            writer.shuffle,
             winner.totals.bytes,
         )
         return winner
 
-    def _unrecorded(self, staged: StagedOutput, winner: MapOutput) -> bool:
+    def _unrecorded(self, writer: AttemptWriter, winner: MapOutput) -> bool:
         """Whether this worker has the winner's blocks, and the registry does not know that."""
-        held = self._store.catalog.find(staged.shuffle, staged.output.map)
+        held = self._store.catalog.find(writer.shuffle, writer.output.map)
         return held is not None and held.output == winner.output and self.info.id not in winner.workers
 
-    def _describe_held(self, staged: StagedOutput) -> Description:
+    def _describe_held(self, writer: AttemptWriter) -> Description:
         """What is held of a map, whose file another attempt has published. Raises MapOutputLost, Overloaded."""
-        held = self._store.catalog.find(staged.shuffle, staged.output.map)
+        held = self._store.catalog.find(writer.shuffle, writer.output.map)
         try:
-            return self._store.describe(staged.shuffle, staged.output.map)
+            return self._store.describe(writer.shuffle, writer.output.map)
         except MapOutputLost as error:
             if held is not None:  # else the next attempt would be told of it, too
-                self.give_up(staged.shuffle, held.output, error.message)
+                self.give_up(writer.shuffle, held.output, error.message)
             raise
 
-    def abort(self, staged: StagedOutput) -> None:
-        self._store.drop_staged(staged.shuffle, staged.output)
+    def abort(self, writer: AttemptWriter) -> None:
+        self._store.drop_attempt(writer.shuffle, writer.output)
 
     # ------------------------------------------------------------------ pull
 
@@ -343,7 +343,7 @@ class Worker:
         wrong = check_one(self._store, shuffle, output)
         if not wrong:
             # Who says that it is bad may have read a copy of it.
-            self._store.regions.forget([shuffle])
+            self._store.compaction.forget([shuffle])
             return None
         self._store.remove_output(shuffle, output)
         return wrong

@@ -4,7 +4,7 @@ They are read, not mapped: of a file that is cut, or a disk that fails, a read i
 process with a signal, at any later time too. Verified blocks stay as they are.
 
 While it reads, a client holds a shared lock (flock): a worker writes over no file that is locked so
-(`store/spares.py`). Once it holds the lock, the client looks at the path: if that still names this file, the file is
+(`store/file_pool.py`). Once it holds the lock, the client looks at the path: if that still names this file, the file is
 that of a committed output.
 """
 

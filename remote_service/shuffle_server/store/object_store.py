@@ -18,7 +18,7 @@ MARKER = ".flight-shuffle"  # no application's name
 _OBJECT = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
 
 
-class Tier:
+class ObjectStore:
     """Objects `PREFIX/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT` of one worker, through `pyarrow.fs`. Thread-safe.
 
     Beside them is an empty marker. Without it the file system is not mounted, or the bucket is another one: what is not

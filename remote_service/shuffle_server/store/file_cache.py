@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.output_file import OutputFile
 
@@ -30,7 +30,7 @@ class OpenOutput:
 
     __slots__ = ("fd", "file", "held", "since")
 
-    def __init__(self, held: Held, file: OutputFile, fd: int) -> None:
+    def __init__(self, held: CatalogEntry, file: OutputFile, fd: int) -> None:
         self.held, self.file, self.fd = held, file, fd
         self.since = time.monotonic()
 
@@ -42,10 +42,10 @@ class OpenOutput:
         os.close(self.fd)
 
 
-class Kept:
+class CachedFiles:
     """What one pull may read of the files of a shuffle that are kept."""
 
-    def __init__(self, files: Mapping[int, OpenOutput], held: Mapping[int, Held]) -> None:
+    def __init__(self, files: Mapping[int, OpenOutput], held: Mapping[int, CatalogEntry]) -> None:
         """Both by map, and as they change."""
         self._files, self._held = files, held
 
@@ -62,7 +62,7 @@ class Kept:
         return None
 
 
-class KeptOutputs:
+class FileCache:
     """At most MOST_KEPT open files, each read for KEPT_SECONDS and closed by the `prune` after that. Thread-safe.
 
     One that finds no room is not kept. To make room for it would help nobody: pulls read the same outputs in the same
@@ -72,11 +72,11 @@ class KeptOutputs:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._kept: dict[ShuffleId, dict[int, OpenOutput]] = {}  # by map
+        self._files: dict[ShuffleId, dict[int, OpenOutput]] = {}  # by map
 
-    def of(self, shuffle: ShuffleId) -> Kept:
+    def of(self, shuffle: ShuffleId) -> CachedFiles:
         """Those of one shuffle, for one pull."""
-        return Kept(self._kept.get(shuffle, {}), self._catalog.held(shuffle))
+        return CachedFiles(self._files.get(shuffle, {}), self._catalog.held(shuffle))
 
     def keep(self, shuffle: ShuffleId, opened: OpenOutput) -> None:
         """Keep a file that was just opened, if there is room for it."""
@@ -85,22 +85,22 @@ class KeptOutputs:
             # Who takes an output from the catalog prunes after that: one of the two sees the other.
             if self._catalog.find(shuffle, output.map) is not opened.held:
                 return
-            kept = self._kept.get(shuffle, {})
-            if output.map in kept or sum(map(len, self._kept.values())) < MOST_KEPT:
-                self._kept.setdefault(shuffle, kept)[output.map] = opened
+            cached = self._files.get(shuffle, {})
+            if output.map in cached or sum(map(len, self._files.values())) < MOST_KEPT:
+                self._files.setdefault(shuffle, cached)[output.map] = opened
 
     def prune(self) -> None:
         """Close what is not to be read any more."""
         with self._lock:
-            for shuffle, files in list(self._kept.items()):
+            for shuffle, files in list(self._files.items()):
                 usable = self.of(shuffle)
                 for opened in list(files.values()):
                     if usable.find(opened.held.output) is None:
                         del files[opened.held.output.map]
                 if not files:
-                    del self._kept[shuffle]
+                    del self._files[shuffle]
 
     def close(self) -> None:
         """Close all of them."""
         with self._lock:
-            self._kept.clear()
+            self._files.clear()

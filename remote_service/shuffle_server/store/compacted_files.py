@@ -1,11 +1,12 @@
-"""Which small map outputs have been merged into regions, and which are to be.
+"""Which small map outputs have been merged into compacted files, and which are to be.
 
 A partition out of a thousand small outputs costs a thousand files to open. So where pulls take little of each of many
-small outputs for the second time, these are copied in the background into regions, out of which later pulls read.
+small outputs for the second time, these are copied in the background into compacted files, out of which later pulls
+read.
 
-An output is read from a region only as long as the catalog holds exactly what was copied: whatever happens to it (it is
-lost, another attempt takes its place, it moves to the object store) ends that in the same moment. Who is reading goes
-on, as with a file that is deleted meanwhile.
+An output is read from a compacted file only as long as the catalog holds exactly what was copied: whatever happens to
+it (it is lost, another attempt takes its place, it moves to the object store) ends that in the same moment. Who is
+reading goes on, as with a file that is deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -22,36 +23,37 @@ import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.catalog import Catalog, CatalogEntry
+from shuffle_server.store.compacted_file import CompactedFile, CompactionInput, build
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.format import INDEX_ROW, TornFile
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.region import Region, Source, build
 
 log = logging.getLogger(__name__)
 
-REGION_BYTES = 4 << 20  # payload and rows of one region, which are in memory several times while it is made
+COMPACTED_BYTES = 4 << 20  # payload and rows of one compacted file, which are in memory several times while it is made
 LEAST_OUTPUTS = 32  # read file by file in a pull, after which they are merged
-LEAST_MERGED = 8  # in a region
-MOST_MERGED = 512  # in a region: their files are open while it is made
+LEAST_MERGED = 8  # in a compacted file
+MOST_MERGED = 512  # in a compacted file: their files are open while it is made
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
-PAUSE_SECONDS = 60.0  # after a region could not be made
+PAUSE_SECONDS = 60.0  # after a compacted file could not be made
 
 Open = Callable[[ShuffleId, MapAttempt], tuple[OutputFile, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Ranges that follow one another in a pull, of the same partitions, out of one region, at `places` in it."""
+class CompactedRun:
+    """Ranges that follow one another in a pull, of the same partitions, out of one compacted file, at `places` in
+    it."""
 
-    region: Region
+    compacted: CompactedFile
     places: np.ndarray
     ranges: Sequence[OutputRange]
 
 
-class Regions:
-    """The regions of one store. Thread-safe.
+class CompactedFiles:
+    """The compacted files of one store. Thread-safe.
 
     :param open: opens the file of an output (`Store.open_output`).
     :param below: outputs with more payload are not merged; 0: none are.
@@ -60,48 +62,48 @@ class Regions:
     def __init__(self, catalog: Catalog, directories: Directories, open: Open, below: int) -> None:
         self._catalog, self._directories, self._open, self._below = catalog, directories, open, below
         self._lock = threading.Lock()
-        self._places: dict[ShuffleId, dict[MapAttempt, tuple[Region, int]]] = {}
+        self._places: dict[ShuffleId, dict[MapAttempt, tuple[CompactedFile, int]]] = {}
         self._read: set[ShuffleId] = set()  # of which many small outputs have been read once
         self._due: dict[ShuffleId, list[MapAttempt]] = {}
         self._left: dict[ShuffleId, int] = {}  # outputs that could not be merged: it takes more for another try
         self._not_before = 0.0
         self.rewritten = 0
-        """Payload bytes that have been written again, by partition, into the regions made so far."""
+        """Payload bytes that have been written again, by partition, into the compacted files made so far."""
         self.wanted = threading.Event()
         """Set while there is something to merge."""
 
     # ------------------------------------------------------------------ read
 
-    def runs(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[Run | OutputRange]:
-        """A pull's ranges in their order, those that can be read out of a region together."""
+    def runs(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
+        """A pull's ranges in their order, those that can be read out of a compacted file together."""
         places = self._places.get(shuffle)
         if not places:
             yield from ranges
             return
-        region: Region | None = None
+        compacted: CompactedFile | None = None
         found: list[int] = []
         first = 0  # of the ranges that are in `found`
         for at, wanted in enumerate(ranges):
             here, place = self._place(shuffle, places, wanted.output)
             goes_on = (
                 here is not None
-                and here is region
+                and here is compacted
                 and place > found[-1]
                 and (wanted.first, wanted.end) == (ranges[first].first, ranges[first].end)
             )
             if not goes_on:
-                yield from _run(region, found, ranges[first:at])
-                region, found, first = here, [], at
+                yield from _run(compacted, found, ranges[first:at])
+                compacted, found, first = here, [], at
             found.append(place)
-        yield from _run(region, found, ranges[first:])
+        yield from _run(compacted, found, ranges[first:])
 
     def _place(
-        self, shuffle: ShuffleId, places: dict[MapAttempt, tuple[Region, int]], output: MapAttempt
-    ) -> tuple[Region | None, int]:
-        region, place = places.get(output, (None, 0))
-        if region is None or self._catalog.find(shuffle, output.map) is not region.held[place]:
+        self, shuffle: ShuffleId, places: dict[MapAttempt, tuple[CompactedFile, int]], output: MapAttempt
+    ) -> tuple[CompactedFile | None, int]:
+        compacted, place = places.get(output, (None, 0))
+        if compacted is None or self._catalog.find(shuffle, output.map) is not compacted.held[place]:
             return None, 0
-        return region, place
+        return compacted, place
 
     def note(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt]) -> None:
         """A pull has taken little of each of these, file by file."""
@@ -118,14 +120,14 @@ class Regions:
                 self.wanted.set()
             self._read.add(shuffle)
 
-    def _small(self, shuffle: ShuffleId, output: MapAttempt) -> Held | None:
+    def _small(self, shuffle: ShuffleId, output: MapAttempt) -> CatalogEntry | None:
         held = self._catalog.find(shuffle, output.map)
-        return held if held and held.output == output and held.bytes <= self._below and not held.away else None
+        return held if held and held.output == output and held.bytes <= self._below and not held.tiered else None
 
     # ------------------------------------------------------------------ merge
 
     def merge(self, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Merge what is due; how many regions were made. What cannot be merged now stays as it is."""
+        """Merge what is due; how many compacted files were made. What cannot be merged now stays as it is."""
         made = 0
         while not stopping():
             with self._lock:
@@ -145,9 +147,9 @@ class Regions:
         made, at = 0, 0
         while at < len(outputs) and not stopping():
             with ExitStack() as files:
-                sources: list[Source] = []
+                sources: list[CompactionInput] = []
                 size = 0
-                while at < len(outputs) and size < REGION_BYTES and len(sources) < MOST_MERGED:
+                while at < len(outputs) and size < COMPACTED_BYTES and len(sources) < MOST_MERGED:
                     source = self._source(shuffle, outputs[at])
                     at += 1
                     if source is not None:
@@ -155,8 +157,8 @@ class Regions:
                         sources.append(source)
                         size += source.held.bytes + len(source.file.index) * INDEX_ROW.itemsize
                 if len(sources) >= LEAST_MERGED:
-                    region = build(self._directories.choose(), sources)
-                    made += region is not None and self._enter(shuffle, region)
+                    compacted = build(self._directories.choose(), sources)
+                    made += compacted is not None and self._enter(shuffle, compacted)
         return made
 
     def _count_left(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt]) -> None:
@@ -165,31 +167,31 @@ class Regions:
                 places = self._places.get(shuffle, {})
                 self._left[shuffle] = sum(output not in places for output in outputs)
 
-    def _source(self, shuffle: ShuffleId, output: MapAttempt) -> Source | None:
+    def _source(self, shuffle: ShuffleId, output: MapAttempt) -> CompactionInput | None:
         held = self._small(shuffle, output)
         if held is None:
             return None
         try:
-            return Source(held, *self._open(shuffle, output))
+            return CompactionInput(held, *self._open(shuffle, output))
         except MapOutputLost:
             return None  # its next reader finds out, and says so
 
-    def _enter(self, shuffle: ShuffleId, region: Region) -> bool:
+    def _enter(self, shuffle: ShuffleId, compacted: CompactedFile) -> bool:
         with self._lock:
             if shuffle not in self._catalog:
                 return False
             # Readers look at it without the lock: it is replaced, not changed.
             places = dict(self._places.get(shuffle, {}))
-            places.update({held.output: (region, place) for place, held in enumerate(region.held)})
+            places.update({held.output: (compacted, place) for place, held in enumerate(compacted.held)})
             self._places[shuffle] = places
-            self.rewritten += sum(held.bytes for held in region.held)
-        log.info("merged %d small map outputs of %s into a region", len(region.held), shuffle)
+            self.rewritten += sum(held.bytes for held in compacted.held)
+        log.info("merged %d small map outputs of %s into a region", len(compacted.held), shuffle)
         return True
 
     # ------------------------------------------------------------------ forget
 
     def forget(self, shuffles: Iterable[ShuffleId]) -> None:
-        """These are removed from the catalog, or their regions are not wanted any more."""
+        """These are removed from the catalog, or their compacted files are not wanted any more."""
         with self._lock:
             for shuffle in shuffles:
                 for table in (self._places, self._due, self._left):
@@ -203,14 +205,16 @@ class Regions:
                 table.clear()
 
     def bytes(self) -> int:
-        """What the regions take on the disks."""
+        """What the compacted files take on the disks."""
         with self._lock:
-            regions = {region for places in self._places.values() for region, _ in places.values()}
-        return sum(region.bytes for region in regions)
+            files = {compacted for places in self._places.values() for compacted, _ in places.values()}
+        return sum(compacted.bytes for compacted in files)
 
 
-def _run(region: Region | None, places: list[int], ranges: Sequence[OutputRange]) -> Iterator[Run | OutputRange]:
-    if region is None or len(ranges) < 2:
+def _run(
+    compacted: CompactedFile | None, places: list[int], ranges: Sequence[OutputRange]
+) -> Iterator[CompactedRun | OutputRange]:
+    if compacted is None or len(ranges) < 2:
         yield from ranges
     else:
-        yield Run(region, np.array(places, np.int64), ranges)
+        yield CompactedRun(compacted, np.array(places, np.int64), ranges)

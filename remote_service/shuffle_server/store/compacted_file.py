@@ -1,9 +1,9 @@
-"""A merged region: the blocks of many small map outputs in one file, ordered by partition.
+"""A compacted file: the blocks of many small map outputs in one file, ordered by partition.
 
     [payloads][rows: one REGION_ROW per block]      both ordered by partition, output, order written
 
 The file has no name: it is deleted as soon as it is open, and gone with whoever has it open last. The map outputs
-themselves stay as they are, so nothing depends on a region: it is made anew when it is missed.
+themselves stay as they are, so nothing depends on a compacted file: it is made anew when it is missed.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from shuffle_server.store.catalog import Held
+from shuffle_server.store.catalog import CatalogEntry
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import INDEX_ROW, TABLE_FIELDS
 from shuffle_server.store.output_file import OutputFile, read_into, read_range
 from shuffle_transport.blocks import payload_array
 
-REGION_ROW = np.dtype([*((name, INDEX_ROW[name]) for name in INDEX_ROW.names or ()), ("output", "<i4")])
+COMPACTED_ROW = np.dtype([*((name, INDEX_ROW[name]) for name in INDEX_ROW.names or ()), ("output", "<i4")])
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A map output that goes into a region, its file open for reading."""
+class CompactionInput:
+    """A map output that goes into a compacted file, its file open for reading."""
 
-    held: Held
+    held: CatalogEntry
     file: OutputFile
     fd: int
 
 
-class Region:
-    """A region on the disk. An output in it is known by its place in `held`. Thread-safe.
+class CompactedFile:
+    """A compacted file on the disk. An output in it is known by its place in `held`. Thread-safe.
 
     `maps` and `attempts` are theirs, int64; `bytes` is the size of the file. The descriptor is closed with the last
     reference, so who reads may go on.
     """
 
     def __init__(
-        self, home: DataDirectory, fd: int, held: Sequence[Held], partitions: np.ndarray, rows_at: int
+        self, home: DataDirectory, fd: int, held: Sequence[CatalogEntry], partitions: np.ndarray, rows_at: int
     ) -> None:
         """`partitions`: of all rows, ascending. Kept is where each one that has rows begins: no more than there are
         blocks, however many partitions the shuffle has."""
@@ -55,15 +55,15 @@ class Region:
         self.attempts = np.array([each.output.attempt for each in held], np.int64)
         self._partitions, starts = np.unique(partitions.astype(np.int64), return_index=True)
         self._starts, self._rows_at = np.append(starts, len(partitions)), rows_at
-        self.bytes = rows_at + len(partitions) * REGION_ROW.itemsize
+        self.bytes = rows_at + len(partitions) * COMPACTED_ROW.itemsize
 
     def rows(self, first: int, end: int, places: np.ndarray) -> np.ndarray:
         """The rows (dtype REGION_ROW) of partitions [first, end) of the outputs at `places`, which ascend: output by
         output, by partition, in the order written. Raises TornFile, OSError.
         """
         low, high = self._starts[np.searchsorted(self._partitions, (first, end))].tolist()
-        size = REGION_ROW.itemsize
-        rows = np.frombuffer(read_range(self.fd, self._rows_at + low * size, (high - low) * size), REGION_ROW)
+        size = COMPACTED_ROW.itemsize
+        rows = np.frombuffer(read_range(self.fd, self._rows_at + low * size, (high - low) * size), COMPACTED_ROW)
         if len(places) < len(self.held):
             wanted = np.zeros(len(self.held), bool)
             wanted[places] = True
@@ -71,8 +71,8 @@ class Region:
         return rows if end - first == 1 else rows[np.argsort(rows["output"], kind="stable")]
 
 
-def build(home: DataDirectory, sources: Sequence[Source]) -> Region | None:
-    """The region of these outputs, below `home`; None when one's payloads do not lie back to back.
+def build(home: DataDirectory, sources: Sequence[CompactionInput]) -> CompactedFile | None:
+    """The compacted file of these outputs, below `home`; None when one's payloads do not lie back to back.
 
     :raises StorageFull: the disk would fall below its floor.
     :raises TornFile, OSError: something cannot be read or written. There is no file then.
@@ -101,14 +101,14 @@ def build(home: DataDirectory, sources: Sequence[Source]) -> Region | None:
     except BaseException:
         os.close(fd)
         raise
-    return Region(home, fd, [source.held for source in sources], rows["partition"], len(payload))
+    return CompactedFile(home, fd, [source.held for source in sources], rows["partition"], len(payload))
 
 
-def _rows(sources: Sequence[Source], bases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All rows, their offsets counted through all payloads, and the order in which a region has them."""
+def _rows(sources: Sequence[CompactionInput], bases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All rows, their offsets counted through all payloads, and the order in which a compacted file has them."""
     counts = [len(source.file.index) for source in sources]
     index = np.concatenate([source.file.index for source in sources])
-    rows = np.empty(len(index), REGION_ROW)
+    rows = np.empty(len(index), COMPACTED_ROW)
     for name in TABLE_FIELDS:
         rows[name] = index[name]
     rows["output"] = np.repeat(np.arange(len(sources)), counts)

@@ -27,9 +27,9 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.file_pool import LARGE_BYTES
 from shuffle_server.store.format import Description, build_index, encode_tail
 from shuffle_server.store.quota import AppQuota
-from shuffle_server.store.spares import LARGE_BYTES
 from shuffle_transport.blocks import BlockBatch, add_rows
 
 IDLE_LOOK_SECONDS = 10.0  # so much counts as idle between two looks, of which there is one every few seconds
@@ -37,7 +37,7 @@ LOCK_SECONDS = 30.0  # for which a stream waits for the one that it takes over f
 SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
 
 
-class StagedOutput:
+class AttemptWriter:
     """One attempt's blocks, appended by one stream at a time.
 
     A stream that takes over (the sender reconnected) gets a new turn; the old stream's late blocks are refused by
@@ -62,23 +62,23 @@ class StagedOutput:
         self._fd = -1
         self._size = 0  # of the file as it was given: to write over it needs no room
         self._tables: list[np.ndarray] = []
-        self._turn = 0
+        self._fencing_token = 0
         self._copying = False
         self._open = True
-        self._lent = False
+        self._local = False
         self.totals = Totals()
         self._touched = time.monotonic()
         self._unwritten = Silence(IDLE_LOOK_SECONDS)
         home.writer(1)
 
-    def take_turn(self, *, copy: bool = False) -> int:
+    def new_fencing_token(self, *, copy: bool = False) -> int:
         """The number under which this stream may append from now on; earlier numbers are void.
 
         :param copy: another worker pushes it, which holds it already.
         :raises Overloaded: such a one may not take the place of the sender, which needs an answer.
         """
         with self._alone():
-            sender = self._turn and not self._copying
+            sender = self._fencing_token and not self._copying
             if copy and sender and time.monotonic() - self._touched < SENDER_SECONDS:
                 raise Overloaded(
                     f"the sender of {self.output} is pushing it here",
@@ -88,17 +88,17 @@ class StagedOutput:
                 )
             if not copy:
                 self._touched = time.monotonic()
-            self._turn, self._copying = self._turn + 1, copy
-            return self._turn
+            self._fencing_token, self._copying = self._fencing_token + 1, copy
+            return self._fencing_token
 
-    def append(self, turn: int, batch: BlockBatch) -> Totals:
+    def append(self, fencing_token: int, batch: BlockBatch) -> Totals:
         """Append a batch and return what is held now.
 
         Raises QuotaExceeded, StorageFull or StorageFailed (then the file is as it was before), UnknownShuffle
         (unregistered meanwhile), AttemptSuperseded when another stream took over.
         """
         with self._alone(), self.home.calls.request():
-            self._check(turn)
+            self._check(fencing_token)
             self._quota.take(self.shuffle.app, batch.payload.nbytes)
             try:
                 self._write(batch.payload, self.totals.bytes)
@@ -113,54 +113,54 @@ class StagedOutput:
     def idle(self) -> float:
         """Seconds for which nothing was written, between looks. Of a local file only its file system knows."""
         written = None
-        if self._lent:
+        if self._local:
             with suppress(OSError):
                 status = os.stat(self._path)
                 written = status.st_mtime_ns, status.st_size
         return self._unwritten.look((self._touched, written))
 
-    def lend(self, size: int = 0) -> Path:
-        """A file that another process writes this output to, about `size` bytes of it; `adopt` takes it back.
+    def create_file(self, size: int = 0) -> Path:
+        """A file that another process writes this output to, about `size` bytes of it; `finalize` takes it back.
 
         Raises StorageFull, StorageFailed, QuotaExceeded, UnknownShuffle, AttemptSuperseded; InvalidArgument when a
         stream has begun to write it: that one's file would be changed below it.
         """
         with self._alone(), self.home.calls.request():
-            self._check(self._turn)
-            if self._fd >= 0 or self._turn:
+            self._check(self._fencing_token)
+            if self._fd >= 0 or self._fencing_token:
                 raise InvalidArgument(
                     f"a stream writes {self.output}",
                     remedy="push it, or hand over another attempt",
                     shuffle=self.shuffle,
                     output=self.output,
                 )
-            self._check_lending(max(size, LARGE_BYTES))
+            self._check_room(max(size, LARGE_BYTES))
             os.close(self.home.open_partial(self._path, self.shuffle, self.output, LARGE_BYTES))
-            self._lent = True
+            self._local = True
             return Path(self._path)
 
-    def lend_more(self, size: int) -> Path:
-        """See to it that there is room for `size` bytes in the local file, as far as is known now. Raises as `lend`;
-        MapOutputLost when no file was created.
+    def extend_file(self, size: int) -> Path:
+        """See to it that there is room for `size` bytes in the local file, as far as is known now. Raises as
+        `create_file`; MapOutputLost when no file was created.
         """
         with self._alone(), self.home.calls.request():
-            self._check(self._turn)
-            if not self._lent or self._fd >= 0:
-                raise self._not_lent()
+            self._check(self._fencing_token)
+            if not self._local or self._fd >= 0:
+                raise self._not_local()
             try:
                 has = os.stat(self._path).st_size
             except OSError as error:
                 raise self._failure(error) from error
-            self._check_lending(size, size - has)
+            self._check_room(size, size - has)
             return Path(self._path)
 
-    def _check_lending(self, size: int, grows: int | None = None) -> None:
+    def _check_room(self, size: int, grows: int | None = None) -> None:
         """Who writes a local file asks before it writes, so that quota and floor hold before the commit as well."""
         self._quota.take(self.shuffle.app, size)  # what was lent before does not count yet
         self._quota.give(self.shuffle.app, size)
         self.home.make_room(size if grows is None else grows)
 
-    def _not_lent(self) -> MapOutputLost:
+    def _not_local(self) -> MapOutputLost:
         return MapOutputLost(
             "no file is lent to this attempt: the worker was restarted, or was told to forget it",
             remedy="write this map again as a new attempt",
@@ -168,7 +168,7 @@ class StagedOutput:
             output=self.output,
         )
 
-    def adopt(self, turn: int, rows: np.ndarray) -> None:
+    def finalize(self, fencing_token: int, rows: np.ndarray) -> None:
         """Hold the blocks that were written to the local file, back to back from its beginning: `rows`, dtype
         BLOCK_ROW.
 
@@ -176,21 +176,21 @@ class StagedOutput:
         or known by another name; QuotaExceeded; MapOutputLost when nothing was lent: this worker was restarted.
         """
         with self._alone(), self.home.calls.request():
-            self._check(turn)
-            if self._lent and self._fd >= 0 and len(self._tables) == 1 and np.array_equal(self._tables[0], rows):
+            self._check(fencing_token)
+            if self._local and self._fd >= 0 and len(self._tables) == 1 and np.array_equal(self._tables[0], rows):
                 return  # said again: the first answer got lost, or is under way
             totals = add_rows(Totals(), rows)
-            if not self._lent or self._fd >= 0:
-                raise self._not_lent()
+            if not self._local or self._fd >= 0:
+                raise self._not_local()
             self._quota.take(self.shuffle.app, totals.bytes)
             try:
-                self._fd = self._open_lent(totals.bytes)
+                self._fd = self._open_local(totals.bytes)
             except ShuffleError:
                 self._quota.give(self.shuffle.app, totals.bytes)
                 raise
             self._tables, self.totals = [rows], totals
 
-    def _open_lent(self, size: int) -> int:
+    def _open_local(self, size: int) -> int:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -212,10 +212,10 @@ class StagedOutput:
             output=self.output,
         )
 
-    def seal(self, turn: int, sync: bool) -> Description:
+    def seal(self, fencing_token: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
         with self._alone(), self.home.calls.request():
-            self._check(turn)
+            self._check(fencing_token)
             description = Description(
                 self.shuffle.app,
                 self.shuffle.shuffle,
@@ -254,7 +254,7 @@ class StagedOutput:
                 except OSError as second:
                     raise self._failure(second) from error
                 self._size = min(self._size, start)
-                if not again or not isinstance(failure, StorageFull) or not self.home.spares.drop():
+                if not again or not isinstance(failure, StorageFull) or not self.home.file_pool.drop():
                     raise failure from error
 
     def publish(self, *, sync: bool) -> None:
@@ -284,8 +284,8 @@ class StagedOutput:
         self.close()
         self.home.unlink(self._path)
 
-    def _check(self, turn: int) -> None:
-        if not self._open or turn != self._turn:
+    def _check(self, fencing_token: int) -> None:
+        if not self._open or fencing_token != self._fencing_token:
             raise AttemptSuperseded(
                 f"a newer stream writes {self.output}, or the attempt has ended",
                 remedy="stop writing on this stream",

@@ -26,13 +26,13 @@ MOST_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Spare:
+class _PooledFile:
     path: str
     size: int
     since: float
 
 
-class SpareFiles:
+class FilePool:
     """At most `budget` bytes of files below `root`. Thread-safe.
 
     They are kept by application: one's bytes never lie in another's file. Small ones are for small outputs.
@@ -44,7 +44,7 @@ class SpareFiles:
         """`unlink` deletes a file, if need be later."""
         self._root, self._budget, self._unlink = root, budget, unlink
         self._lock = threading.Lock()
-        self._spares: dict[tuple[str, bool], list[_Spare]] = {}  # by application, and whether they are small
+        self._files: dict[tuple[str, bool], list[_PooledFile]] = {}  # by application, and whether they are small
         self._bytes = self._small = 0
         self._names = itertools.count()
         shutil.rmtree(root, ignore_errors=True)
@@ -66,76 +66,76 @@ class SpareFiles:
             if self._bytes + size > self._budget or (small and self._small >= MOST_SMALL):
                 return False
             self._count(size, 1)
-        spare = _Spare(f"{self._root}/{app}/{next(self._names)}", size, time.monotonic())
+        pooled = _PooledFile(f"{self._root}/{app}/{next(self._names)}", size, time.monotonic())
         try:
-            self._move(path, spare.path)
+            self._move(path, pooled.path)
         except OSError:
             with self._lock:
                 self._count(size, -1)
             raise
         with self._lock:
-            self._spares.setdefault((app, small), []).append(spare)
+            self._files.setdefault((app, small), []).append(pooled)
         return True
 
     def take(self, app: str, path: str, size: int) -> int | None:
-        """Move a spare file to `path`, for an output that begins with `size` bytes; a descriptor of it, exclusively
+        """Move a pooled file to `path`, for an output that begins with `size` bytes; a descriptor of it, exclusively
         locked, or None when there is none. Raises OSError."""
-        while (spare := self._pop(app, small=size < LARGE_BYTES)) is not None:
+        while (pooled := self._pop(app, small=size < LARGE_BYTES)) is not None:
             try:
-                fd = os.open(spare.path, os.O_RDWR | os.O_CLOEXEC)
+                fd = os.open(pooled.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue  # somebody has cleared them away
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.rename(spare.path, path)
+                os.rename(pooled.path, path)
             except BlockingIOError:  # a pull that began before the removal is not over
                 os.close(fd)
-                self._unlink(spare.path)
+                self._unlink(pooled.path)
             except OSError:
                 os.close(fd)
-                self._unlink(spare.path)
+                self._unlink(pooled.path)
                 raise
             else:
                 return fd
         return None
 
     def drop(self, app: str | None = None, *, idle: float = 0.0) -> int:
-        """Delete the spare files (of one application) that have not been used for `idle` seconds; bytes freed."""
+        """Delete the pooled files (of one application) that have not been used for `idle` seconds; bytes freed."""
         before = time.monotonic() - idle
-        dropped: list[_Spare] = []
+        dropped: list[_PooledFile] = []
         with self._lock:
-            for key in list(self._spares):
+            for key in list(self._files):
                 if app is not None and key[0] != app:
                     continue
-                spares = self._spares.pop(key)
-                dropped += [s for s in spares if s.since <= before]
-                if kept := [s for s in spares if s.since > before]:
-                    self._spares[key] = kept
-            for spare in dropped:
-                self._count(spare.size, -1)
-        for spare in dropped:
+                files = self._files.pop(key)
+                dropped += [s for s in files if s.since <= before]
+                if kept := [s for s in files if s.since > before]:
+                    self._files[key] = kept
+            for pooled in dropped:
+                self._count(pooled.size, -1)
+        for pooled in dropped:
             with suppress(FileNotFoundError):  # somebody has cleared it away
-                self._unlink(spare.path)
-        for directory in {os.path.dirname(spare.path) for spare in dropped}:
+                self._unlink(pooled.path)
+        for directory in {os.path.dirname(pooled.path) for pooled in dropped}:
             with suppress(OSError):  # there are others in it
                 os.rmdir(directory)
-        return sum(spare.size for spare in dropped)
+        return sum(pooled.size for pooled in dropped)
 
-    def _move(self, path: str, spare: str) -> None:
+    def _move(self, path: str, pooled: str) -> None:
         try:
-            os.rename(path, spare)
+            os.rename(path, pooled)
         except FileNotFoundError:  # mostly the directory is there
-            make_private(Path(spare).parent)
-            os.rename(path, spare)
+            make_private(Path(pooled).parent)
+            os.rename(path, pooled)
 
-    def _pop(self, app: str, *, small: bool) -> _Spare | None:
+    def _pop(self, app: str, *, small: bool) -> _PooledFile | None:
         with self._lock:
-            spares = self._spares.get((app, small))
-            if not spares:
+            files = self._files.get((app, small))
+            if not files:
                 return None
-            spare = spares.pop()  # the last one: most of it is in the page cache
-            self._count(spare.size, -1)
-            return spare
+            pooled = files.pop()  # the last one: most of it is in the page cache
+            self._count(pooled.size, -1)
+            return pooled
 
     def _count(self, size: int, change: int) -> None:
         self._bytes += change * size

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed
 from shuffle_api.ids import ShuffleId
-from shuffle_server.store.catalog import Catalog, Held
+from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory, sync_directory
 from shuffle_server.store.failures import busy
 from shuffle_server.store.format import Description, TornFile
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import AWAY, PARTIAL
-from shuffle_server.store.tier import Tier
 from shuffle_transport.checksum import crc32c
 
 STUBS = f"*/*/*{AWAY}"
@@ -30,10 +30,12 @@ STUBS = f"*/*/*{AWAY}"
 log = logging.getLogger(__name__)
 
 
-class ColdOutputs:
+class Tiering:
     """Moves outputs between a store's directories and the object store. Thread-safe."""
 
-    def __init__(self, tier: Tier, catalog: Catalog, directories: Iterable[DataDirectory], *, sync: bool) -> None:
+    def __init__(
+        self, tier: ObjectStore, catalog: Catalog, directories: Iterable[DataDirectory], *, sync: bool
+    ) -> None:
         self._tier, self._catalog, self._directories, self._sync = tier, catalog, directories, sync
         self._lock = threading.Lock()
         self._moving: defaultdict[tuple[ShuffleId, int], threading.Lock] = defaultdict(threading.Lock)
@@ -41,14 +43,14 @@ class ColdOutputs:
         self._recovered = False
         self._failed: Set[str] = frozenset()  # what the last round could not do
 
-    def move_all(self, chosen: Iterable[tuple[ShuffleId, Held]], stopping: Callable[[], bool]) -> int:
+    def move_all(self, chosen: Iterable[tuple[ShuffleId, CatalogEntry]], stopping: Callable[[], bool]) -> int:
         """A round: move these out, and sweep; how many were moved. What fails is left for the next round."""
         moved, failed = 0, dict[str, Exception]()
         for shuffle, held in chosen:
             if stopping():
                 return moved
             try:
-                moved += self.move_out(shuffle, held)
+                moved += self.evict(shuffle, held)
             except (ShuffleError, TornFile, OSError) as error:
                 failed[f"{held.output} of {shuffle} stays here"] = error
         try:
@@ -61,13 +63,13 @@ class ColdOutputs:
         self._failed = failed.keys()
         return moved
 
-    def move_out(self, shuffle: ShuffleId, held: Held) -> bool:
+    def evict(self, shuffle: ShuffleId, held: CatalogEntry) -> bool:
         """Move one output; False when it is gone, or away already.
 
         Raises StorageFailed, TornFile, OSError: then it stays here.
         """
         with self._one(shuffle, held.output.map):
-            if self._catalog.find(shuffle, held.output.map) is not held or held.away:
+            if self._catalog.find(shuffle, held.output.map) is not held or held.tiered:
                 return False
             file, stub = held.home.paths.committed(shuffle, held.output), stub_path(held, shuffle)
             try:
@@ -81,18 +83,18 @@ class ColdOutputs:
                     raise
                 self._orphans = True  # removed meanwhile
                 return False
-            if not self._catalog.change(shuffle, held, away=True):
+            if not self._catalog.change(shuffle, held, tiered=True):
                 stub.unlink(missing_ok=True)
                 self._orphans = True
                 return False
             file.unlink(missing_ok=True)
             return True
 
-    def bring_back(self, shuffle: ShuffleId, held: Held) -> None:
+    def load_back(self, shuffle: ShuffleId, held: CatalogEntry) -> None:
         """Have the file here again. Raises MapOutputLost when its object is gone or damaged, StorageFailed, OSError."""
         with self._one(shuffle, held.output.map):
             current = self._catalog.find(shuffle, held.output.map)
-            if current is None or current.output != held.output or not current.away:
+            if current is None or current.output != held.output or not current.tiered:
                 return
             file = held.home.paths.committed(shuffle, held.output)
             part = file.with_suffix(f".back{PARTIAL}")
@@ -117,7 +119,7 @@ class ColdOutputs:
             except (ShuffleError, OSError):
                 part.unlink(missing_ok=True)
                 raise
-            if not self._catalog.change(shuffle, current, away=False):
+            if not self._catalog.change(shuffle, current, tiered=False):
                 held.home.unlink(file)  # it was removed meanwhile
 
     def removed(self) -> None:
@@ -169,7 +171,7 @@ class ColdOutputs:
             return self._moving[shuffle, map_id]
 
 
-def stub_path(held: Held, shuffle: ShuffleId) -> Path:
+def stub_path(held: CatalogEntry, shuffle: ShuffleId) -> Path:
     return held.home.paths.shuffle(shuffle) / f"{held.output.map}.{held.output.attempt}{AWAY}"
 
 
