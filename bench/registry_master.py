@@ -65,7 +65,7 @@ class _Workers:
     def draining(self) -> Collection[str]:
         return ()
 
-    def heard_of(self) -> Collection[str]:
+    def seen_recently(self) -> Collection[str]:
         return (WORKER.id,)
 
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:

@@ -15,7 +15,7 @@ from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
 from shuffle_server.announced import announced_host
-from shuffle_server.master.part import MasterPart
+from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.log_context import log_context
@@ -69,7 +69,7 @@ class Server:
             self._observation = Observation(options.metrics_listen)
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
-            self._control = MasterPart(options, self._observation.instruments)
+            self._control = MasterRuntime(options, self._observation.instruments)
             master = self._control.master
             # Before it can be reached, so that what is on disk can be committed.
             self._control.membership.join(
@@ -121,7 +121,7 @@ class MasterServer:
             security.start()
             self._observation = Observation(options.metrics_listen, MASTER)
             undo.callback(self._observation.close)
-            self._control = MasterPart(options, self._observation.instruments, stopping, self._observation.stand_by)
+            self._control = MasterRuntime(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
             self._maintenance = MaintenanceTasks(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None, security.token_statistics), 0)

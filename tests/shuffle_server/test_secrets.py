@@ -212,7 +212,7 @@ def test_nobody_else_acts_as_a_worker(cluster: Cluster, method: str, whose: str)
     with cluster.registry(WHOSE[whose]) as client:
         with pytest.raises(PermissionDenied):
             client.call(method, AS_A_WORKER[method])
-    members = [member.info.host for member in cluster.master._control.membership.members()]
+    members = [member.info.host for member in cluster.master._control.membership.records()]
     assert members == [cluster.worker.worker.info.host]
 
 

@@ -17,7 +17,7 @@ from bench.server import ServerProcess
 from shuffle_api.errors import UnknownShuffle
 from shuffle_api.registry import ExpireApps
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.master.part import MasterPart
+from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import OPEN
@@ -141,7 +141,7 @@ def test_an_expired_run_registers_again_with_its_next_heartbeat_or_shuffle_and_w
     caplog.set_level(logging.WARNING, "shuffle_plugins.remote.master")
     timeout = APP_TIMEOUT if beats else 600.0
     options = ServerOptions(data_dir=str(tmp_path / "m"), listen="127.0.0.1:0", app_timeout=timeout)
-    part = MasterPart(options, Instruments())
+    part = MasterRuntime(options, Instruments())
     registry, address = part.master.registry, part.serve(OPEN)
     try:
         with RemoteShuffle({"server": address}) as plugin, plugin.master("app") as master:

@@ -38,7 +38,7 @@ class GateStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class _Waiter:
+class _CreditWaiter:
     size: int
     queued: int
     since: float
@@ -62,7 +62,7 @@ class CreditGate:
         self._changed = threading.Condition(self._lock)
         # Held while an announcement is made, so that they reach the peer in the order in which they were true.
         self._announcing = threading.Lock()
-        self._queue: deque[_Waiter] = deque()
+        self._queue: deque[_CreditWaiter] = deque()
         self._error: ShuffleError | None = None
         self._passed = self._sent = 0  # batches that have had their credit, and those of them that are on their way
         self._waits = 0
@@ -81,7 +81,7 @@ class CreditGate:
             self._check()
             if not self._queue and self._pass(n):
                 return
-            waiter = _Waiter(n, queued, time.monotonic())
+            waiter = _CreditWaiter(n, queued, time.monotonic())
             self._queue.append(waiter)
             self._waits += 1
         try:
@@ -213,13 +213,13 @@ class CreditGate:
             if backlog > UNANNOUNCED:
                 self._announce(backlog)
 
-    def _may_go(self, waiter: _Waiter) -> bool:
+    def _may_go(self, waiter: _CreditWaiter) -> bool:
         with self._lock:
             return self._error is not None or (self._queue[0] is waiter and self._has(waiter.size))
 
     # The rest is called with the condition's lock held.
 
-    def _wait(self, waiter: _Waiter, timeout: float) -> None:
+    def _wait(self, waiter: _CreditWaiter, timeout: float) -> None:
         def done() -> bool:
             return self._error is not None or (self._queue[0] is waiter and self._pass(waiter.size))
 

@@ -65,7 +65,7 @@ class PoolStatistics:
 
 
 @dataclass(eq=False, slots=True)
-class _Waiter:
+class _PoolWaiter:
     size: int
     since: float
     owner: Owner
@@ -91,7 +91,7 @@ class BufferPool:
         self.budget = budget_bytes
         self._high, self._low = int(budget_bytes * high), int(budget_bytes * low)
         self._changed = threading.Condition()
-        self._queues: dict[Owner, deque[_Waiter]] = {}  # none of them empty
+        self._queues: dict[Owner, deque[_PoolWaiter]] = {}  # none of them empty
         self._abandoned: deque[tuple[int, Owner, bool]] = deque()  # reservations that were garbage collected
         self._shares = Shares(budget_bytes)  # what is lent counts
         self._named: WeakSet[Reservation] = WeakSet()
@@ -112,7 +112,7 @@ class BufferPool:
         with self._changed:
             if not self._queues and not self._abandoned and not self._closed and self._fits(_size(n), owner):
                 return self._open_new(n, owner, stalled)
-            waiter = _Waiter(_size(n), time.monotonic(), owner, stalled)
+            waiter = _PoolWaiter(_size(n), time.monotonic(), owner, stalled)
             self._queues.setdefault(owner, deque()).append(waiter)
             self._admit()
             if waiter.admitted is None:
@@ -247,14 +247,14 @@ class BufferPool:
         if admitted:
             self._changed.notify_all()
 
-    def _next(self) -> _Waiter | None:
+    def _next(self) -> _PoolWaiter | None:
         """Who is served first; None: those who wait do so because of their own bounds."""
         first = [queue[0] for owner, queue in self._queues.items() if self._shares.may_take(queue[0].size, owner)]
         if len(first) < 2:
             return first[0] if first else None
         return min(first, key=lambda waiter: (self._shares.of(waiter.owner), waiter.since))
 
-    def _wait(self, waiter: _Waiter, timeout: float) -> None:
+    def _wait(self, waiter: _PoolWaiter, timeout: float) -> None:
         try:
             self._changed.wait_for(lambda: waiter.admitted is not None or self._closed, timeout)
         finally:
@@ -263,7 +263,7 @@ class BufferPool:
                 self._leave(waiter)
                 self._admit()
 
-    def _leave(self, waiter: _Waiter) -> None:
+    def _leave(self, waiter: _PoolWaiter) -> None:
         queue = self._queues[waiter.owner]
         queue.remove(waiter)
         if not queue:

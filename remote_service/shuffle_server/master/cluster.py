@@ -49,13 +49,13 @@ class Cluster:
 
     def workers(self) -> Sequence[WorkerInfo]:
         self._ask_local(ASK_SECONDS)
-        return [member.info for member in self._membership.members()]
+        return [member.info for member in self._membership.records()]
 
     def draining(self) -> Collection[str]:
-        return {member.info.id for member in self._membership.members() if member.draining}
+        return {member.info.id for member in self._membership.records() if member.draining}
 
-    def heard_of(self) -> Collection[str]:
-        return self._membership.heard_of()
+    def seen_recently(self) -> Collection[str]:
+        return self._membership.seen_recently()
 
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
         self._ask_local(ASK_SECONDS)
@@ -64,7 +64,7 @@ class Cluster:
     def states(self) -> list[pb.WorkerStatus]:
         """What the workers told of themselves; those that have told nothing yet are left out."""
         self._ask_local()
-        return [member.status for member in self._membership.members() if member.status.worker]
+        return [member.status for member in self._membership.records() if member.status.worker]
 
     def traffic(self) -> tuple[int, int]:
         states = self.states()
@@ -84,7 +84,7 @@ class Cluster:
 
     def act(self, worker: str, action: str, body: bytes, timeout: float) -> bytes:
         """Have a worker in another process do something. Raises what it answers, ServerUnreachable, InvalidArgument."""
-        info = self._membership.member(worker).info
+        info = self._membership.record(worker).info
         client = FlightClient(info.address, timeout=timeout, credentials=self._credentials)
         try:
             return client.act(action, body)
@@ -99,6 +99,6 @@ class Cluster:
         self._asked = now
         info = self._local.info
         try:
-            self._membership.beat(info.id, info.incarnation, self._local.free_bytes(), self._local.status())
+            self._membership.heartbeat(info.id, info.incarnation, self._local.free_bytes(), self._local.status())
         except StaleEpoch as error:  # it has not joined yet
             log.debug("%s", error)

@@ -44,7 +44,7 @@ class CommitService:
     def Beat(self, request: pb.BeatRequest) -> pb.BeatReply:
         who = request.identity
         check_epoch(who.epoch, self._master.epoch)
-        draining = self._membership.beat(who.worker, who.incarnation, request.free_bytes, request.status)
+        draining = self._membership.heartbeat(who.worker, who.incarnation, request.free_bytes, request.status)
         held = {messages.shuffle_id(key): key for key in request.shuffles}
         gone = [held[id] for id in unregistered(self._master, held)]
         self._master.settle()  # what is told to be over stays so
@@ -59,7 +59,7 @@ class CommitService:
             LoseMapOutput(messages.shuffle_id(o.shuffle), messages.map_attempt(o.output), RELEASED, who.worker)
             for o in request.outputs
         ]
-        sure = self._membership.heard_of() - {who.worker}
+        sure = self._membership.seen_recently() - {who.worker}
         outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
         pairs = zip(request.outputs, outcomes, strict=True)
         return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
@@ -68,7 +68,7 @@ class CommitService:
         if self._membership.has_left(request.worker):
             return pb.DrainReply(left=True)
         self._membership.drain(request.worker)
-        status = self._membership.member(request.worker).status
+        status = self._membership.record(request.worker).status
         with self._master.lock:
             only, size = self._master.registry.only_at(request.worker)
         others = len(self._membership.place())

@@ -30,7 +30,7 @@ class CommitStream:
 
     def __init__(self, client: ControlClient, timeout: float) -> None:
         self._client, self._timeout = client, timeout
-        self._stream: _Stream | None = None
+        self._stream: _OutgoingStream | None = None
         self._watch = PeriodicTask("commit-deadline", self._end_overdue, timeout / _LOOKS)
         self._closed = self._watch.closing
 
@@ -52,11 +52,11 @@ class CommitStream:
                     raise
         if self._closed.is_set():
             raise ShuttingDown("the connection to the master is closed")
-        self._stream = _Stream(self._client)
+        self._stream = _OutgoingStream(self._client)
         self._watch.start()
         return self._on(self._stream, request, give_up)
 
-    def _on(self, stream: _Stream, request: pb.CommitRequest, give_up: float) -> pb.CommitReply:
+    def _on(self, stream: _OutgoingStream, request: pb.CommitRequest, give_up: float) -> pb.CommitReply:
         answered = False
         try:
             reply = stream.ask(request, give_up)
@@ -99,7 +99,7 @@ class CommitStream:
         self._watch.close()
 
 
-class _Stream:
+class _OutgoingStream:
     """One stream. `give_up`: when its request is overdue (time.monotonic), infinite while there is none."""
 
     def __init__(self, client: ControlClient) -> None:

@@ -29,7 +29,7 @@ class CommitStreams:
         self.bound: Bound[str] = Bound("streams are open", EACH_STREAMS, most, remedy="end some, or try again later")
         self.lock = threading.Lock()
         self.ending = False
-        self._open: set[_Stream] = set()
+        self._open: set[_IncomingStream] = set()
 
     def answer(self, data: bytes) -> bytes:
         """The encoded reply to one encoded request, now. Raises ShuffleError."""
@@ -39,7 +39,7 @@ class CommitStreams:
     def take(self, visit: Visit, data: bytes) -> None:
         visit.principal.check_member("streams of commits")  # in whose name, each request says
         visit.enter(self.bound, visit.host, f"host {visit.host}")
-        stream = _Stream(self, visit)
+        stream = _IncomingStream(self, visit)
         with self.lock:
             self._check_open()
             self._open.add(stream)
@@ -50,7 +50,7 @@ class CommitStreams:
         if self.ending:
             raise ShuttingDown("the master is stopping", remedy="commit again; it will be back")
 
-    def _forget(self, stream: _Stream) -> None:
+    def _forget(self, stream: _IncomingStream) -> None:
         with self.lock:
             self._open.discard(stream)
 
@@ -63,7 +63,7 @@ class CommitStreams:
             stream.finish()
 
 
-class _Stream:
+class _IncomingStream:
     """One stream. `busy`: a request of it has not been answered."""
 
     __slots__ = ("_asked", "_streams", "_visit", "busy", "finish")

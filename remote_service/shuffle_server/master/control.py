@@ -43,7 +43,7 @@ class Workers(Protocol):
         """The ids of those that take nothing new."""
         ...
 
-    def heard_of(self) -> Collection[str]:
+    def seen_recently(self) -> Collection[str]:
         """The ids of those that have shown a sign of life just now."""
         ...
 
@@ -240,9 +240,9 @@ class ControlService:
 
     def _worker_messages(self) -> list[pb.Worker]:
         found = [messages.worker_message(worker) for worker in self._workers.workers()]
-        draining, heard_of = self._workers.draining(), self._workers.heard_of()
+        draining, seen_recently = self._workers.draining(), self._workers.seen_recently()
         for worker in found:
-            worker.draining, worker.silent = worker.id in draining, worker.id not in heard_of
+            worker.draining, worker.silent = worker.id in draining, worker.id not in seen_recently
         return found
 
 

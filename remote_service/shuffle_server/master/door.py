@@ -4,7 +4,7 @@
 2. The message. One that does not come within MESSAGE_SECONDS ends its call; meanwhile the call costs no thread. The
    number of such calls is bounded: the one that has waited longest makes room.
 3. Bounds: calls under way, by host and by application. Heartbeats and streams have bounds of their own.
-4. A lane (`lanes`): heartbeats, joins, changes and queries have threads of their own. There the message is decoded,
+4. A lane (`pools`): heartbeats, joins, changes and queries have threads of their own. There the message is decoded,
    checked against the token, and answered by a method of the services; which knows nothing of gRPC, returns a reply or
    raises a ShuffleError.
 
@@ -29,8 +29,8 @@ from shuffle_api.periodic import guarded
 from shuffle_server.bounds import Bound, host_of
 from shuffle_server.connection_guard import ConnectionGuard
 from shuffle_server.master import auth
+from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.half_open import HalfOpen
-from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.refusal import refuse
 from shuffle_server.master.wire import Call
 from shuffle_server.observe.calls import CallObserver
@@ -136,19 +136,19 @@ class Unary:
         self,
         name: str,
         kind: type[Message],
-        lane: Lane,
+        pool: CallPool,
         checks: Checks,
         answer: Callable[[Any], Message] | None = None,
         begin: Callable[[Visit, Any], None] | None = None,
         counted: bool = True,
     ) -> None:
-        self.name, self.kind, self._lane, self._checks = name, kind, lane, checks
+        self.name, self.kind, self._pool, self._checks = name, kind, pool, checks
         self._answer, self._begin, self._counted = answer, begin, counted
 
     def take(self, visit: Visit, data: bytes) -> None:
         if self._counted:
             visit.door.count(visit)
-        self._lane.offer(Job(visit.caller, partial(self._run, visit, data), visit.refuse))
+        self._pool.offer(QueuedCall(visit.caller, partial(self._run, visit, data), visit.refuse))
 
     def answer(self, data: bytes, principal: Principal = ANYBODY) -> bytes:
         """The encoded reply to an encoded request. Raises ShuffleError."""
@@ -189,7 +189,7 @@ class Door:
     def __init__(
         self,
         methods: Mapping[str, Method],
-        lanes: tuple[Lane, ...],
+        pools: tuple[CallPool, ...],
         *,
         authenticate: Authenticate | None,
         calls: int,
@@ -200,7 +200,7 @@ class Door:
     ) -> None:
         self._guard, self._flooded = guard, flooded
         self._strange = 0  # since the last tick
-        self.methods, self._lanes, self._authenticate = methods, lanes, authenticate
+        self.methods, self._pools, self._authenticate = methods, pools, authenticate
         self.observer, self._ticks = observer, ticks
         remedy = "make fewer at once, or raise --control-calls"
         self.half_open: HalfOpen[Visit] = HalfOpen(MESSAGE_SECONDS, max(1, calls // 64), calls)
@@ -277,8 +277,8 @@ class Door:
             )
         for visit in self.half_open.crowding(now):
             self._refuse_half_open(visit)
-        for lane in self._lanes:
-            lane.sweep()
+        for pool in self._pools:
+            pool.sweep()
         for call in self._ticks:
             call()
 

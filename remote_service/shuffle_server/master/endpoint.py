@@ -13,13 +13,13 @@ from google.protobuf.message_factory import GetMessageClass
 from shuffle_api.address import Address
 from shuffle_api.errors import Overloaded
 from shuffle_server.connection_guard import PEER_SECONDS, Bounds, ConnectionGuard
+from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.commit_streams import NAME as COMMITS
 from shuffle_server.master.commit_streams import CommitStreams
 from shuffle_server.master.committing import Committer
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.door import Checks, Door, Method, Unary
-from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.watching import Watchers
@@ -36,7 +36,7 @@ JOIN = "Join"
 CHANGING = frozenset(
     ("RegisterApp", "UnregisterApp", "RegisterShuffle", "UnregisterShuffle", "ReportLost", "Release", "Leave", "Lose")
 )
-LIFE_THREADS = 4
+HEARTBEAT_THREADS = 4
 JOIN_THREADS = 2
 TURN_SECONDS = 0.2
 
@@ -83,16 +83,16 @@ class Limits:
         ]
 
 
-class Lanes:
+class CallPools:
     """The threads for calls, and the one that commits."""
 
     def __init__(self, threads: int, committer: Committer, served: ServedTime) -> None:
         self._served, self._probed = served, True
         most = 1000  # jobs that wait in a lane
         slow = "try again later; see whether the master's disk hangs, or raise --control-threads"
-        self.life = Lane("life", LIFE_THREADS, most, f"{most} heartbeats wait", refused=served.miss)
-        self.join = Lane("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
-        self.changes = Lane(
+        self.life = CallPool("life", HEARTBEAT_THREADS, most, f"{most} heartbeats wait", refused=served.miss)
+        self.join = CallPool("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
+        self.changes = CallPool(
             "changes",
             threads,
             most,
@@ -102,11 +102,11 @@ class Lanes:
             remedy=slow,
         )
         remedy = "try again later, or raise --control-threads"
-        self.queries = Lane("queries", threads, most, f"{most} queries wait", remedy=remedy)
+        self.queries = CallPool("queries", threads, most, f"{most} queries wait", remedy=remedy)
         self.committer = committer
         self.all = (self.life, self.join, self.changes, self.queries)
 
-    def of(self, method: str) -> Lane:
+    def of(self, method: str) -> CallPool:
         if method in HEARTBEATS:
             return self.life
         if method == JOIN:
@@ -118,7 +118,7 @@ class Lanes:
         if self._probed:
             self._probed = False
             try:
-                self.life.offer(Job("", self._note, lambda error: None))
+                self.life.offer(QueuedCall("", self._note, lambda error: None))
             except Overloaded:
                 self._probed = True
 
@@ -128,8 +128,8 @@ class Lanes:
 
     def close(self) -> None:
         """End the threads, once they have nothing to do."""
-        for lane in self.all:
-            lane.close()
+        for pool in self.all:
+            pool.close()
         self.committer.close()
 
 
@@ -140,19 +140,19 @@ class ControlServer:
         self,
         wire: Wire,
         door: Door,
-        lanes: Lanes,
+        pools: CallPools,
         streams: CommitStreams,
         watchers: Watchers,
         guard: ConnectionGuard,
     ) -> None:
-        self._door, self._lanes, self._streams, self._watchers = door, lanes, streams, watchers
+        self._door, self._pools, self._streams, self._watchers = door, pools, streams, watchers
         self._wire, self._guard = wire, guard
         self.connections = guard.statistics
 
     def calls(self) -> dict[str, int]:
         """How many wait for their message, and how many are under way or in line in each lane."""
-        calls = {lane.name: lane.waiting + lane.running for lane in self._lanes.all}
-        return calls | {"commits": self._lanes.committer.waiting, "message": len(self._door.half_open)}
+        calls = {pool.name: pool.waiting + pool.running for pool in self._pools.all}
+        return calls | {"commits": self._pools.committer.waiting, "message": len(self._door.half_open)}
 
     def streams(self) -> dict[str, int]:
         """How many are open, of each kind."""
@@ -163,7 +163,7 @@ class ControlServer:
         stopped = self._wire.stop(grace)
         self._streams.end()
         self._watchers.end()
-        self._lanes.close()
+        self._pools.close()
         self._guard.close()
         return stopped
 
@@ -188,17 +188,17 @@ def start_control(
     """
     commits = CommitService(service.master, membership, sure)
     served = served or ServedTime()
-    lanes = Lanes(limits.threads, Committer(commits.commits), served)
-    streams = CommitStreams(lanes.committer)
+    pools = CallPools(limits.threads, Committer(commits.commits), served)
+    streams = CommitStreams(pools.committer)
     bounds = Bounds(security.tokens is not None, limits.per_host, None, seconds=limits.seconds)
     guard = ConnectionGuard(bounds, "control")
     door = Door(
-        methods(service, commits, lanes, streams, Checks(sure)),
-        lanes.all,
+        methods(service, commits, pools, streams, Checks(sure)),
+        pools.all,
         authenticate=None if security.tokens is None else security.tokens.authenticate,
         calls=limits.calls,
         observer=observer or CallObserver(),
-        ticks=(lanes.probe,),
+        ticks=(pools.probe,),
         guard=guard,
         flooded=served.miss,
     )
@@ -206,11 +206,11 @@ def start_control(
     bound = wire.listen(str(Address(host, port)), None if security.tls is None else _credentials(security.tls))
     wire.start()
     guard.start(bound)
-    return ControlServer(wire, door, lanes, streams, service.watchers, guard), bound
+    return ControlServer(wire, door, pools, streams, service.watchers, guard), bound
 
 
 def methods(
-    service: ControlService, commits: CommitService, lanes: Lanes, streams: CommitStreams, checks: Checks
+    service: ControlService, commits: CommitService, pools: CallPools, streams: CommitStreams, checks: Checks
 ) -> dict[str, Method]:
     """What is done with the calls of each path."""
     found: dict[str, Method] = {}
@@ -218,14 +218,14 @@ def methods(
         [described] = file.DESCRIPTOR.services_by_name.values()
         for method in described.methods:
             name = method.name
-            kind, lane = GetMessageClass(method.input_type), lanes.of(name)
+            kind, pool = GetMessageClass(method.input_type), pools.of(name)
             if name == COMMITS:
                 made: Method = streams
             elif name == WATCH:
-                made = Unary(name, kind, lane, checks, begin=service.watchers.answer, counted=False)
+                made = Unary(name, kind, pool, checks, begin=service.watchers.answer, counted=False)
             else:
-                counted = lane not in (lanes.life, lanes.join)
-                made = Unary(name, kind, lane, checks, answer=getattr(implementation, name), counted=counted)
+                counted = pool not in (pools.life, pools.join)
+                made = Unary(name, kind, pool, checks, answer=getattr(implementation, name), counted=counted)
             found[f"/{described.full_name}/{name}"] = made
     return found
 

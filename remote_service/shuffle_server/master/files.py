@@ -28,7 +28,7 @@ class AppendFile(Protocol):
     def close(self) -> None: ...
 
 
-class Directory(Protocol):
+class FlatDirectory(Protocol):
     """A flat directory that one process uses."""
 
     def names(self) -> list[str]: ...

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.registry.operations import Operation
-from shuffle_server.master.files import AppendFile, Directory
+from shuffle_server.master.files import AppendFile, FlatDirectory
 from shuffle_server.master.grouping import Batcher, Ticket
 from shuffle_server.master.snapshots import NEW, snapshot_name, write_snapshot
 from shuffle_transport.frames import LOG, SNAPSHOT, FileHeader, encode_frame
@@ -40,7 +40,7 @@ def log_name(lsn: int) -> str:
     return f"log-{lsn:016x}"
 
 
-def create_log(directory: Directory, header: FileHeader) -> tuple[AppendFile, int]:
+def create_log(directory: FlatDirectory, header: FileHeader) -> tuple[AppendFile, int]:
     """A log without operations, durable and under its name, and its size. Raises OSError."""
     name = log_name(header.lsn)
     data = header.encode()
@@ -171,7 +171,7 @@ class OperationLog:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: FlatDirectory,
         lsn: int,
         epoch: int,
         *,

@@ -27,7 +27,7 @@ from shuffle_api.registry.operations import (
     RegisterWorker,
 )
 from shuffle_api.registry.state import Registry
-from shuffle_server.master.files import Directory, LocalDirectory
+from shuffle_server.master.files import FlatDirectory, LocalDirectory
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.log import WAIT_SECONDS, Log, NoLog, OperationLog, Place
 from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
@@ -66,7 +66,7 @@ class Master:
 
     def __init__(
         self,
-        directory: Path | Directory | None,
+        directory: Path | FlatDirectory | None,
         *,
         sync: bool = False,
         snapshot_every: int = EVERY_OPERATIONS,

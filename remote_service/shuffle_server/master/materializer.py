@@ -14,7 +14,7 @@ from collections.abc import Callable
 from shuffle_api.errors import ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.registry.state import Registry
-from shuffle_server.master.files import Directory
+from shuffle_server.master.files import FlatDirectory
 from shuffle_server.master.log import Log, Place
 from shuffle_server.master.recovery import Recovered, file_lsns
 from shuffle_server.master.snapshots import SnapshotInfo, snapshot_name, write_snapshot
@@ -39,7 +39,7 @@ class Materializer:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: FlatDirectory,
         log: Log,
         recovered: Recovered,
         copy: Callable[[], tuple[Registry, Place | None]],

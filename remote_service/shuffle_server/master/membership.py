@@ -18,9 +18,9 @@ SUSPECT_SHARE = 0.4
 """Of the time after which a silent worker is given up: from then on it is the last choice. It is the first again with
 its next sign of life."""
 
-BEATS_PER_TIMEOUT = 6
-SLOWEST_BEAT = 2.0
-SURE_BEATS = 3
+HEARTBEATS_PER_TIMEOUT = 6
+SLOWEST_HEARTBEAT = 2.0
+SURE_HEARTBEATS = 3
 """A worker that was heard of in so many of them is there: others may delete what they hold as well as it."""
 
 DRAINED_REMEMBERED = 1000
@@ -29,7 +29,7 @@ FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is 
 
 
 @dataclass(slots=True)
-class Member:
+class WorkerRecord:
     """A worker as the master sees it. `info.free_bytes` and `status` are those of its last sign of life."""
 
     info: WorkerInfo
@@ -67,7 +67,7 @@ class Membership:
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table
         # A master that was away has heard of nobody: that is not held against the workers.
-        self._members = {info.id: Member(info, *self._times()) for info in master.registry.workers()}
+        self._records = {info.id: WorkerRecord(info, *self._times()) for info in master.registry.workers()}
         self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
     def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
@@ -79,7 +79,7 @@ class Membership:
         """
         with self._changes:
             with self._lock:
-                former = self._members.get(info.id)
+                former = self._records.get(info.id)
             if former is not None and former.info.incarnation > info.incarnation:
                 raise StaleEpoch(
                     f"worker {info.id} has joined as incarnation {former.info.incarnation} since {info.incarnation}",
@@ -87,27 +87,27 @@ class Membership:
                     worker=info.id,
                 )
             self._master.apply(RegisterWorker(info))
-            member = Member(info, *self._times(), local=local, draining=draining)
+            record = WorkerRecord(info, *self._times(), local=local, draining=draining)
             if former is not None and former.info.incarnation == info.incarnation:
-                member.draining |= former.draining
+                record.draining |= former.draining
             self._drained.pop(info.id, None)
             with self._lock:
-                self._members[info.id] = member
+                self._records[info.id] = record
             return former is not None
 
-    def beat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
+    def heartbeat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
         """A sign of life; whether the worker is to migrate what it holds, and leave.
 
         :raises StaleEpoch: the worker has not joined, or a later life of it has.
         """
         with self._lock:
-            member = self._members.get(id)
-            if member is None or member.info.incarnation != incarnation:
+            record = self._records.get(id)
+            if record is None or record.info.incarnation != incarnation:
                 raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
-            member.info = replace(member.info, free_bytes=free_bytes)
-            member.seen, member.sure = self._times()
-            member.status, member.placed = status, 0
-            return member.draining
+            record.info = replace(record.info, free_bytes=free_bytes)
+            record.seen, record.sure = self._times()
+            record.status, record.placed = status, 0
+            return record.draining
 
     def expire(self) -> list[str]:
         """Give up the workers that have been silent for too long; their ids.
@@ -116,15 +116,15 @@ class Membership:
         """
         with self._changes:
             with self._lock:
-                silent = [m for m in self._members.values() if self._silent(m)]
+                silent = [m for m in self._records.values() if self._silent(m)]
             lost = []
-            for member in silent:
+            for record in silent:
                 with self._lock:
-                    if not self._silent(member):
+                    if not self._silent(record):
                         continue  # it was heard of while others were given up, which takes the disk's time
-                    seconds = self._clock() - member.seen
-                self._lose(member.info.id, f"silent for {seconds:.0f} s")
-                lost.append(member.info.id)
+                    seconds = self._clock() - record.seen
+                self._lose(record.info.id, f"silent for {seconds:.0f} s")
+                lost.append(record.info.id)
             return lost
 
     def leave(self, id: str, reason: str) -> None:
@@ -135,13 +135,13 @@ class Membership:
     @property
     def beat_seconds(self) -> float:
         """How often workers show a sign of life."""
-        return min(SLOWEST_BEAT, self.silent_seconds / BEATS_PER_TIMEOUT)
+        return min(SLOWEST_HEARTBEAT, self.silent_seconds / HEARTBEATS_PER_TIMEOUT)
 
-    def heard_of(self) -> set[str]:
+    def seen_recently(self) -> set[str]:
         """The workers of which nobody need doubt that they are there: the last copy of an output may be theirs."""
         with self._lock:
-            since = self._every_second() - SURE_BEATS * self.beat_seconds
-            return {member.info.id for member in self._members.values() if member.local or member.sure >= since}
+            since = self._every_second() - SURE_HEARTBEATS * self.beat_seconds
+            return {record.info.id for record in self._records.values() if record.local or record.sure >= since}
 
     def leave_empty(self, id: str, incarnation: int) -> None:
         """A drained worker goes.
@@ -149,7 +149,7 @@ class Membership:
         :raises StaleEpoch: it has not joined, or a later life of it has.
         :raises InvalidArgument: map outputs lie there and nowhere else, or where nobody has been heard of just now.
         """
-        sure = self.heard_of() - {id}
+        sure = self.seen_recently() - {id}
 
         def check(registry: Registry, operation: Operation) -> None:
             only, _ = registry.only_at(id, sure)
@@ -166,7 +166,7 @@ class Membership:
             if isinstance(outcome, ShuffleError):
                 raise outcome
             with self._lock:
-                self._members.pop(id, None)
+                self._records.pop(id, None)
                 self._drained[id] = None
                 while len(self._drained) > DRAINED_REMEMBERED:
                     del self._drained[next(iter(self._drained))]
@@ -179,7 +179,7 @@ class Membership:
     def _lose(self, id: str, reason: str) -> None:
         self._master.apply(LoseWorker(id, reason))
         with self._lock:
-            self._members.pop(id, None)
+            self._records.pop(id, None)
 
     def drain(self, id: str) -> None:
         """Have a worker take nothing new, migrate what it holds, and leave.
@@ -187,23 +187,23 @@ class Membership:
         :raises InvalidArgument: there is none of this name, or it is the one in the master's process.
         """
         with self._lock:
-            member = self._member(id)
-            if member.local:
+            record = self._record(id)
+            if record.local:
                 raise InvalidArgument(
                     f"worker {id} is in the master's process",
                     remedy="run `flight-shuffle master`, and workers",
                 )
-            member.draining = True
+            record.draining = True
 
-    def member(self, id: str) -> Member:
+    def record(self, id: str) -> WorkerRecord:
         """A worker. Raises InvalidArgument: there is none of this name."""
         with self._lock:
-            return replace(self._member(id))
+            return replace(self._record(id))
 
-    def members(self) -> list[Member]:
+    def records(self) -> list[WorkerRecord]:
         """All workers that have joined and are not given up."""
         with self._lock:
-            return [replace(member) for member in self._members.values()]
+            return [replace(record) for record in self._records.values()]
 
     def place(self, host: str = "", avoid: Collection[str] = ()) -> list[WorkerInfo]:
         """Where to put a map output that is written at `host`, best first; the first is counted on to get it.
@@ -214,7 +214,7 @@ class Membership:
         with self._lock:
             late = self._clock() - SUSPECT_SHARE * self.silent_seconds
             ordered = sorted(
-                (member for member in self._members.values() if not member.draining),
+                (record for record in self._records.values() if not record.draining),
                 key=lambda m: (
                     m.info.id in avoid,
                     not m.local and m.seen < late,
@@ -226,20 +226,20 @@ class Membership:
             )
             if ordered:
                 ordered[0].placed += 1
-            return [member.info for member in ordered]
+            return [record.info for record in ordered]
 
     def _times(self) -> tuple[float, float]:
         return self._clock(), self._every_second()
 
-    def _silent(self, member: Member) -> bool:
-        return not member.local and self._clock() - member.seen > self.silent_seconds
+    def _silent(self, record: WorkerRecord) -> bool:
+        return not record.local and self._clock() - record.seen > self.silent_seconds
 
-    def _member(self, id: str) -> Member:
-        if id not in self._members:
+    def _record(self, id: str) -> WorkerRecord:
+        if id not in self._records:
             raise InvalidArgument(
-                f"there is no worker {id!r}", remedy=f"known: {', '.join(sorted(self._members)) or 'none'}"
+                f"there is no worker {id!r}", remedy=f"known: {', '.join(sorted(self._records)) or 'none'}"
             )
-        return self._members[id]
+        return self._records[id]
 
 
 def check_present(master: Master, id: str, incarnation: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFailed
 from shuffle_api.registry.encoding import Decoder
 from shuffle_api.registry.state import Registry
-from shuffle_server.master.files import Directory
+from shuffle_server.master.files import FlatDirectory
 from shuffle_server.master.snapshots import NEW, operations_of, read_snapshot
 from shuffle_transport.frames import LOG, SNAPSHOT, DamagedFile, FrameFile
 
@@ -40,13 +40,13 @@ class Recovered:
     snapshot: int = 0
 
 
-def file_lsns(directory: Directory, kind: str) -> dict[int, str]:
+def file_lsns(directory: FlatDirectory, kind: str) -> dict[int, str]:
     """The names of the files of a kind (`log`, `snapshot`) by their lsn, ascending."""
     found = ((_NAME.fullmatch(name), name) for name in directory.names())
     return dict(sorted((int(match[2], 16), name) for match, name in found if match and match[1] == kind))
 
 
-def recover(directory: Directory) -> Recovered:
+def recover(directory: FlatDirectory) -> Recovered:
     """The newest state; a torn tail is cut off the last log, and unfinished files are removed.
 
     :raises DamagedFile: a file is not what was written, or missing, and nothing else can stand in for it.
@@ -65,7 +65,7 @@ def recover(directory: Directory) -> Recovered:
         ) from error
 
 
-def _tidy(directory: Directory) -> None:
+def _tidy(directory: FlatDirectory) -> None:
     for name in directory.names():
         if name in FORMER:
             raise InvalidArgument(
@@ -76,7 +76,7 @@ def _tidy(directory: Directory) -> None:
             directory.remove(name)  # it was never finished, so nobody was told of it
 
 
-def _newest_snapshot(directory: Directory) -> Recovered:
+def _newest_snapshot(directory: FlatDirectory) -> Recovered:
     damaged: dict[str, DamagedFile] = {}
     state = Recovered()
     for lsn, name in reversed(file_lsns(directory, "snapshot").items()):
@@ -107,7 +107,7 @@ def _apply_snapshot(file: FrameFile, registry: Registry) -> None:
             raise file.damaged(file.end, f"{operation} does not fit: {error.message}") from error
 
 
-def _replay_logs(directory: Directory, state: Recovered) -> None:
+def _replay_logs(directory: FlatDirectory, state: Recovered) -> None:
     logs = {lsn: name for lsn, name in file_lsns(directory, "log").items() if lsn > state.lsn}
     last = max(logs, default=0)
     for lsn, name in logs.items():
@@ -143,7 +143,7 @@ def _replay(file: FrameFile, state: Recovered) -> None:
         state.replayed += state.lsn - before
 
 
-def _finish(directory: Directory, name: str, file: FrameFile) -> None:
+def _finish(directory: FlatDirectory, name: str, file: FrameFile) -> None:
     """Cut the torn tail of the last log, and have the rest on the disk before anybody is told of it."""
     if file.torn:
         log.warning("%s: cut %d bytes of an unfinished frame at offset %d", file.name, file.torn, file.end)

@@ -14,7 +14,7 @@ from itertools import islice
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation
-from shuffle_server.master.files import AppendFile, Directory
+from shuffle_server.master.files import AppendFile, FlatDirectory
 from shuffle_transport.frames import FileHeader, FrameFile, encode_frame
 
 NEW = ".new"  # what a file is called until it is whole
@@ -39,7 +39,7 @@ def snapshot_name(lsn: int) -> str:
 
 
 def write_snapshot(
-    directory: Directory, name: str, header: FileHeader, operations: Iterable[Operation], stop: threading.Event
+    directory: FlatDirectory, name: str, header: FileHeader, operations: Iterable[Operation], stop: threading.Event
 ) -> SnapshotInfo:
     """Write a snapshot; it is durable when this returns, and there is nothing of it when this raises.
 

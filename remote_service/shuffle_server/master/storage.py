@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shuffle_api.periodic import PeriodicTask
-from shuffle_server.master.files import Directory, LocalDirectory
+from shuffle_server.master.files import FlatDirectory, LocalDirectory
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
 from shuffle_server.observe.figures import Writable, files_bytes
@@ -31,7 +31,7 @@ class Storage:
     """`sure` raises ShuttingDown unless this master alone may answer, None where there is only one; `leads`,
     `writable` and `bytes` are for monitoring."""
 
-    directory: Directory
+    directory: FlatDirectory
     sure: Callable[[], None] | None
     leads: Callable[[], bool]
     writable: Callable[[], Writable]

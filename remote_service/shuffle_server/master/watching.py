@@ -14,8 +14,8 @@ from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event, LostOutput, OutputMoved, ShuffleRemoved, WorkerLost
 from shuffle_api.values import WorkerInfo
 from shuffle_server.bounds import Bound
+from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.door import Visit
-from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.master import Master
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -26,7 +26,7 @@ PAGE = 1000  # outputs in one message
 MAX_WAITING = 100_000  # news that a slow watcher is kept
 GONE_WORKERS = 1000  # whose addresses are remembered
 
-News = LostOutput | OutputMoved
+OutputEvent = LostOutput | OutputMoved
 
 
 class Watch:
@@ -39,19 +39,19 @@ class Watch:
         self.visit, self._ready = visit, ready
         self.shuffle: ShuffleId | None = None
         self._lock = threading.Lock()
-        self._first: Sequence[News] = ()
-        self._news: list[News] = []
+        self._first: Sequence[OutputEvent] = ()
+        self._pending: list[OutputEvent] = []
         self._end: ShuffleError | None = None
         self._busy = True  # until `begin`
 
-    def tell(self, event: News) -> None:
+    def publish(self, event: OutputEvent) -> None:
         with self._lock:
-            self._news.append(event)
-            if len(self._news) > MAX_WAITING:
+            self._pending.append(event)
+            if len(self._pending) > MAX_WAITING:
                 self._end = Overloaded(
                     f"{MAX_WAITING} messages wait for a watcher that takes none", remedy="watch again"
                 )
-                self._news.clear()
+                self._pending.clear()
         self.wake()
 
     def end(self, error: ShuffleError) -> None:
@@ -60,7 +60,7 @@ class Watch:
             self._end = self._end or error
         self.wake()
 
-    def begin(self, first: Sequence[News]) -> None:
+    def begin(self, first: Sequence[OutputEvent]) -> None:
         """Send `first`, what has come meanwhile, and what comes."""
         self._first = first
         self.done(True)
@@ -73,19 +73,19 @@ class Watch:
 
     def wake(self) -> None:
         with self._lock:
-            if self._busy or not (self._first or self._news or self._end):
+            if self._busy or not (self._first or self._pending or self._end):
                 return
             self._busy = True
         self._ready(self)
 
-    def take(self) -> Sequence[News]:
+    def take(self) -> Sequence[OutputEvent]:
         """Up to a page of what is to be sent. Raises the error that `end` was given, once everything before it is
         taken."""
         with self._lock:
             if self._first:
                 taken, self._first = self._first[:PAGE], self._first[PAGE:]
                 return taken
-            taken, self._news = self._news[:PAGE], self._news[PAGE:]
+            taken, self._pending = self._pending[:PAGE], self._pending[PAGE:]
             if not taken and self._end is not None:
                 raise self._end
             return taken
@@ -104,7 +104,7 @@ class Watchers:
         self._watches: dict[ShuffleId, set[Watch]] = {}
         remedy = "ask with Locate, watch later, or raise --app-max-watches"
         self.bound: Bound[str] = Bound("watches are open", each, ALL_WATCHES * each, remedy=remedy)
-        self._sender = Lane("watches", 1, ALL_WATCHES * each + 1, "all watches are being served")
+        self._sender = CallPool("watches", 1, ALL_WATCHES * each + 1, "all watches are being served")
         self._gone: dict[str, WorkerInfo] = {}
         self._closed = False
         master.subscribe(self)
@@ -117,7 +117,7 @@ class Watchers:
                     del self._gone[next(iter(self._gone))]
         elif isinstance(event, LostOutput | OutputMoved):
             for watch in self._watching(event.shuffle):
-                watch.tell(event)
+                watch.publish(event)
         elif isinstance(event, ShuffleRemoved) and (watches := self._watching(event.id)):
             error = self._why_over(event.id)
             for watch in watches:
@@ -155,7 +155,7 @@ class Watchers:
         visit.call.send(first.SerializeToString(), lambda sent: watch.begin(losses) if sent else None)
 
     def _ready(self, watch: Watch) -> None:
-        self._sender.offer(Job("", partial(self._send, watch), watch.visit.refuse))
+        self._sender.offer(QueuedCall("", partial(self._send, watch), watch.visit.refuse))
 
     def _send(self, watch: Watch) -> None:
         """Send one page of news, or the end. In a thread of its own."""
@@ -168,10 +168,10 @@ class Watchers:
         if not watch.visit.call.over:
             watch.visit.call.send(message.SerializeToString(), watch.done)
 
-    def _message(self, generation: int, news: Iterable[News]) -> pb.WatchReply:
+    def _message(self, generation: int, pending: Iterable[OutputEvent]) -> pb.WatchReply:
         present = {worker.id: worker for worker in self._workers()}
         reply = pb.WatchReply(epoch=self._master.epoch, generation=generation)
-        for event in news:
+        for event in pending:
             if isinstance(event, OutputMoved):
                 reply.moved.append(messages.output_message(event.output))
                 continue

@@ -75,7 +75,7 @@ class HttpEndpoint:
         self._server.server_close()
 
 
-class _Connection:
+class _HttpConnection:
     """Of a client. `waits`: for the client to send its request, or to take the answer."""
 
     __slots__ = ("asked", "cut", "deadline", "socket", "waits")
@@ -96,13 +96,13 @@ class _Server(socketserver.ThreadingTCPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
         self._lock = threading.Lock()
-        self._open: dict[socket.socket, _Connection] = {}  # the oldest first
+        self._open: dict[socket.socket, _HttpConnection] = {}  # the oldest first
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room():
             with self._lock:
-                self._open[request] = _Connection(request)
+                self._open[request] = _HttpConnection(request)
             super().process_request(request, client_address)
         else:
             self._cut()
@@ -142,7 +142,7 @@ class _Server(socketserver.ThreadingTCPServer):
                 if not connection.asked:
                     self._end(connection)
 
-    def _end(self, connection: _Connection) -> None:
+    def _end(self, connection: _HttpConnection) -> None:
         """Wake the thread that waits for the client, which closes the connection then."""
         if connection.cut:
             return

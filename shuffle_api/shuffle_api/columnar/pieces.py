@@ -37,14 +37,14 @@ class PieceEncoder:
 
     def __init__(self, schema: Any) -> None:
         self._simple = len(schema) > 0 and all(map(simple, schema.types))
-        self._head: _Head | None = None
+        self._head: _StreamHead | None = None
 
     def encode(self, slices: Sequence[Slice]) -> Pieces:
         """The payload of a block that holds the rows of `slices`, of which there are some, none empty."""
         if not self._simple:
             return (memoryview(encode(joined([part.batch for part in slices]))),)
         if self._head is None:
-            self._head = _Head(memoryview(encode(slices[0]._replace(rows=1).batch)))
+            self._head = _StreamHead(memoryview(encode(slices[0]._replace(rows=1).batch)))
         rows = sum([part.rows for part in slices])
         body = _Body()
         for number in range(len(slices[0].chunk.columns)):
@@ -115,7 +115,7 @@ class _Body:
         self.size += length + padding
 
 
-class _Head:
+class _StreamHead:
     """The beginning of a stream, up to the body of its batch, in which the numbers can be changed."""
 
     def __init__(self, stream: memoryview) -> None:

@@ -27,7 +27,7 @@ from shuffle_api.registry.operations import (
     UnregisterApp,
     UnregisterShuffle,
 )
-from shuffle_api.registry.state import Figures, Registry, ShuffleSummary
+from shuffle_api.registry.state import Registry, RegistryFigures, ShuffleSummary
 
 __all__ = [
     "AppRecord",
@@ -35,7 +35,7 @@ __all__ = [
     "CommitMapOutput",
     "Event",
     "ExpireApps",
-    "Figures",
+    "RegistryFigures",
     "LoseMapOutput",
     "LoseWorker",
     "LostOutput",

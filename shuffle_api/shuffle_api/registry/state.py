@@ -36,7 +36,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RegistryFigures:
     """A registry in numbers."""
 
     apps: int  # registered, not expired
@@ -329,10 +329,10 @@ class Registry:
         """The registered workers."""
         return list(self._workers.values())
 
-    def figures(self) -> Figures:
+    def figures(self) -> RegistryFigures:
         """How much there is of everything."""
         places = list(self._index.places())
-        return Figures(
+        return RegistryFigures(
             apps=len(self._apps.live),
             shuffles=len(self._shuffles),
             most_shuffles=max(self._index.names.values(), default=0),

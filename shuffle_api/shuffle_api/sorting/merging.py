@@ -23,7 +23,7 @@ HEAD_ROWS = 4096
 """Rows that a head has at least, unless its run ends."""
 
 
-class _Head:
+class _RunHead:
     """The next rows of a run, and their keys."""
 
     __slots__ = ("_order", "_run", "ended", "keys", "rows")
@@ -57,7 +57,7 @@ class _Head:
 
 def merge_batches(runs: Sequence[Iterator[Any]], order: Order) -> Iterator[Any]:
     """The rows of sorted runs in one order. A run is an iterator of RecordBatches of one schema, sorted throughout."""
-    heads = [_Head(run, order) for run in runs]
+    heads = [_RunHead(run, order) for run in runs]
     while True:
         for head in heads:
             head.fill()
@@ -72,7 +72,7 @@ def merge_batches(runs: Sequence[Iterator[Any]], order: Order) -> Iterator[Any]:
             yield _handed_out(taking, cutter, order)
 
 
-def _round(heads: list[_Head], order: Order) -> tuple[list[_Head], _Head | None]:
+def _round(heads: list[_RunHead], order: Order) -> tuple[list[_RunHead], _RunHead | None]:
     """The heads with rows up to the cut, in their order; the one whose last row is the cut, None if all have ended."""
     if all(head.ended for head in heads):
         return heads, None
@@ -86,7 +86,7 @@ def _round(heads: list[_Head], order: Order) -> tuple[list[_Head], _Head | None]
     return taking, heads[cut]
 
 
-def _handed_out(taking: list[_Head], cutter: _Head | None, order: Order) -> Any:
+def _handed_out(taking: list[_RunHead], cutter: _RunHead | None, order: Order) -> Any:
     """The rows of these heads up to the cut, sorted; the heads lose them."""
     sizes = [head.rows.num_rows for head in taking]
     rows = order.sorted_rows(pa.concat_batches([head.keys for head in taking]))

@@ -18,7 +18,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId, name_of, new_run
 from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin, ShuffleReader, ShuffleWriter
 from shuffle_api.options import option, parse_options
 from shuffle_api.records import frame, unpack_records
-from shuffle_api.testing.exchange import Block, Exchange
+from shuffle_api.testing.memory_service import MemoryBlock, MemoryService
 from shuffle_api.values import BLOCKING, CONTENTS, MapOutput, ShuffleHandle, ShuffleSpec
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class MemoryShuffle(ShufflePlugin):
 
     def __init__(self, options: Options = NO_OPTIONS) -> None:
         self._options = parse_options(MemoryOptions, options)
-        self._exchange = Exchange()
+        self._exchange = MemoryService()
         self._lock = threading.Lock()
         self._open: WeakSet[MemoryMaster | MemoryWriter | MemoryReader] = WeakSet()
         self._closed = False
@@ -52,10 +52,10 @@ class MemoryShuffle(ShufflePlugin):
         return self._opened(MemoryMaster(self._exchange, app, self._options.content))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> MemoryWriter:
-        return self._opened(MemoryWriter(Exchange.find(handle.endpoint), handle.spec, attempt))
+        return self._opened(MemoryWriter(MemoryService.find(handle.endpoint), handle.spec, attempt))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> MemoryReader:
-        return self._opened(MemoryReader(Exchange.find(handle.endpoint), handle.spec, partitions, maps))
+        return self._opened(MemoryReader(MemoryService.find(handle.endpoint), handle.spec, partitions, maps))
 
     def close(self) -> None:
         with self._lock:
@@ -70,7 +70,7 @@ class MemoryShuffle(ShufflePlugin):
 
         :raises MapOutputNotWritten: there is none.
         """
-        Exchange.find(handle.endpoint).lose(handle.spec.id, map, reason)
+        MemoryService.find(handle.endpoint).lose(handle.spec.id, map, reason)
 
     def _opened(self, each: T) -> T:
         with self._lock:
@@ -84,7 +84,7 @@ class MemoryShuffle(ShufflePlugin):
 class MemoryMaster(ShuffleMaster):
     """Registers its application when made. Numbers its shuffles upwards from the highest ever used."""
 
-    def __init__(self, exchange: Exchange, app: str, content: str) -> None:
+    def __init__(self, exchange: MemoryService, app: str, content: str) -> None:
         self._exchange = exchange
         self._run = new_run(app)
         self._content = content
@@ -120,13 +120,13 @@ class MemoryMaster(ShuffleMaster):
 class MemoryWriter(ShuffleWriter):
     """Gathers blocks, and hands them over at the commit."""
 
-    def __init__(self, exchange: Exchange, spec: ShuffleSpec, attempt: MapAttempt) -> None:
+    def __init__(self, exchange: MemoryService, spec: ShuffleSpec, attempt: MapAttempt) -> None:
         spec.check_map(attempt.map)
         exchange.check_registered(spec.id)
         self._exchange = exchange
         self._spec = spec
         self._attempt = attempt
-        self._blocks: list[Block] = []
+        self._blocks: list[MemoryBlock] = []
         self._gatherer: BatchGatherer | None = None
         self._committed: MapOutput | None = None
         self._aborted = False
@@ -144,7 +144,7 @@ class MemoryWriter(ShuffleWriter):
         self._spec.check_partition(partition)
         if records < 0:
             raise InvalidArgument(f"records {records} is negative", shuffle=self._spec.id, output=self._attempt)
-        self._blocks.append(Block(partition, bytes(payload), records))
+        self._blocks.append(MemoryBlock(partition, bytes(payload), records))
 
     def write_batch(self, batch: Any, partitioner: Partitioner) -> None:
         """See `shuffle_api.columnar.SupportsWriteBatch`."""
@@ -187,7 +187,7 @@ class MemoryWriter(ShuffleWriter):
 class MemoryReader(ShuffleReader):
     """Takes hold of the committed blocks when iteration begins: what happens to the shuffle later does not matter."""
 
-    def __init__(self, exchange: Exchange, spec: ShuffleSpec, partitions: range, maps: range | None) -> None:
+    def __init__(self, exchange: MemoryService, spec: ShuffleSpec, partitions: range, maps: range | None) -> None:
         self._maps = spec.check_ranges(partitions, maps)
         self._partitions = partitions
         self._exchange = exchange

@@ -13,8 +13,8 @@ from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import NO_OPTIONS, Options
 from shuffle_api.testing import MemoryShuffle, ShufflePluginTests
-from shuffle_api.testing.exchange import Block, Exchange
 from shuffle_api.testing.memory import MemoryMaster, MemoryReader, MemoryWriter
+from shuffle_api.testing.memory_service import MemoryBlock, MemoryService
 from shuffle_api.values import MapOutput, ShuffleHandle
 
 BlockTuple = tuple[int, MapAttempt, bytes, int]
@@ -27,10 +27,10 @@ class Broken(MemoryShuffle):
     reader_class: ClassVar[type[MemoryReader]] = MemoryReader
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> MemoryWriter:
-        return self._opened(self.writer_class(Exchange.find(handle.endpoint), handle.spec, attempt))
+        return self._opened(self.writer_class(MemoryService.find(handle.endpoint), handle.spec, attempt))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> MemoryReader:
-        return self._opened(self.reader_class(Exchange.find(handle.endpoint), handle.spec, partitions, maps))
+        return self._opened(self.reader_class(MemoryService.find(handle.endpoint), handle.spec, partitions, maps))
 
 
 class LosesARecord(Broken):
@@ -39,7 +39,7 @@ class LosesARecord(Broken):
             if len(self._blocks) != 17:
                 super().write(partition, record)
             else:
-                self._blocks.append(Block(partition, b"", 1))
+                self._blocks.append(MemoryBlock(partition, b"", 1))
 
     writer_class = Writer
 
@@ -230,7 +230,7 @@ class RaisesUntypedErrors(Broken):
 
 
 class MixesUpMaps(Broken):
-    shared: ClassVar[dict[ShuffleId, list[Block]]] = {}
+    shared: ClassVar[dict[ShuffleId, list[MemoryBlock]]] = {}
 
     class Writer(MemoryWriter):
         def write(self, partition: int, record: Buffer) -> None:

@@ -14,8 +14,8 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import DeadlineExceeded, Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.testing import MemoryShuffle, ShufflePluginTests
-from shuffle_api.testing.exchange import Exchange
 from shuffle_api.testing.memory import MemoryReader, MemoryWriter
+from shuffle_api.testing.memory_service import MemoryService
 from shuffle_api.values import PIPELINED, MapOutput, ShuffleHandle
 
 DEADLINE = 60.0
@@ -66,10 +66,10 @@ class StreamingShuffle(MemoryShuffle):
     mode = PIPELINED
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt) -> MemoryWriter:
-        return self._opened(StreamingWriter(Exchange.find(handle.endpoint), handle.spec, attempt))
+        return self._opened(StreamingWriter(MemoryService.find(handle.endpoint), handle.spec, attempt))
 
     def reader(self, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> MemoryReader:
-        return self._opened(StreamingReader(Exchange.find(handle.endpoint), handle.spec, partitions, maps))
+        return self._opened(StreamingReader(MemoryService.find(handle.endpoint), handle.spec, partitions, maps))
 
 
 class TestStreamingShuffle(ShufflePluginTests):

@@ -28,7 +28,7 @@ class NoWorkers:
     def draining(self) -> Collection[str]:
         return ()
 
-    def heard_of(self) -> Collection[str]:
+    def seen_recently(self) -> Collection[str]:
         return ()
 
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from bench.cluster import wait_until
 from shuffle_api.errors import Overloaded, ShuffleError
 from shuffle_server.bounds import Bound
-from shuffle_server.master import lanes
+from shuffle_server.master import call_pool
+from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.half_open import CROWD, PATIENCE_SECONDS, HalfOpen
-from shuffle_server.master.lanes import Job, Lane
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.serving import ServedTime
 
@@ -28,78 +28,78 @@ class Work:
         self.go, self.done, self.refused = threading.Event(), list[str](), list[ShuffleError]()
         self.running = threading.Semaphore(0)
 
-    def job(self, caller: str) -> Job:
+    def job(self, caller: str) -> QueuedCall:
         def run() -> None:
             self.running.release()
             assert self.go.wait(SECONDS)
             self.done.append(caller)
 
-        return Job(caller, run, self.refused.append)
+        return QueuedCall(caller, run, self.refused.append)
 
 
 def test_callers_take_turns_and_none_has_all_the_threads() -> None:
-    work, lane = Work(), Lane("test", 4, 1000, "full")
+    work, pool = Work(), CallPool("test", 4, 1000, "full")
     for _ in range(100):
-        lane.offer(work.job("flood"))
+        pool.offer(work.job("flood"))
     for _ in range(3):
         assert work.running.acquire(timeout=SECONDS)
-    lane.offer(work.job("other"))
+    pool.offer(work.job("other"))
     assert work.running.acquire(timeout=SECONDS)  # it has the fourth thread at once
-    lane.offer(work.job("third"))
+    pool.offer(work.job("third"))
     work.go.set()
     wait_until(lambda: len(work.done) == 102, "all are done")
     assert work.done.index("third") < 20
-    assert lane.waiting == 0
-    lane.close()
+    assert pool.waiting == 0
+    pool.close()
 
 
 def test_a_lane_refuses_what_is_too_much_and_a_caller_has_half_of_it() -> None:
     refused = list[int]()
-    work, lane = Work(), Lane("test", 1, 10, "10 jobs wait", refused=lambda: refused.append(1))
-    lane.offer(work.job("flood"))
+    work, pool = Work(), CallPool("test", 1, 10, "10 jobs wait", refused=lambda: refused.append(1))
+    pool.offer(work.job("flood"))
     assert work.running.acquire(timeout=SECONDS)
     for _ in range(5):
-        lane.offer(work.job("flood"))
+        pool.offer(work.job("flood"))
     with pytest.raises(Overloaded, match="10 jobs wait"):
-        lane.offer(work.job("flood"))
+        pool.offer(work.job("flood"))
     for number in range(5):
-        lane.offer(work.job(f"other {number}"))
+        pool.offer(work.job(f"other {number}"))
     with pytest.raises(Overloaded, match="10 jobs wait"):
-        lane.offer(work.job("late"))
+        pool.offer(work.job("late"))
     assert len(refused) == 2
     work.go.set()
     wait_until(lambda: len(work.done) == 11, "all are done")
-    lane.close()
+    pool.close()
 
 
 def test_jobs_without_a_turn_are_refused_once_none_has_ended_for_so_long() -> None:
-    work, lane = Work(), Lane("test", 1, 10, "full", stuck_seconds=0.05, stuck="the disk hangs")
+    work, pool = Work(), CallPool("test", 1, 10, "full", stuck_seconds=0.05, stuck="the disk hangs")
     for _ in range(3):
-        lane.offer(work.job("app"))
+        pool.offer(work.job("app"))
 
     def swept() -> bool:
-        lane.sweep()
+        pool.sweep()
         return len(work.refused) == 2
 
     wait_until(swept, "the two that wait are refused")
     assert all("the disk hangs" in str(error) for error in work.refused)
     work.go.set()
     wait_until(lambda: work.done == ["app"], "the one that had its turn is done")
-    lane.close()
+    pool.close()
 
 
 def test_a_job_that_ends_with_a_bug_is_refused_and_its_thread_goes_on() -> None:
-    work, lane = Work(), Lane("test", 1, 10, "full")
+    work, pool = Work(), CallPool("test", 1, 10, "full")
     work.go.set()
 
     def bug() -> None:
         raise KeyError("unexpected")
 
-    lane.offer(Job("app", bug, work.refused.append))
-    lane.offer(work.job("app"))
+    pool.offer(QueuedCall("app", bug, work.refused.append))
+    pool.offer(work.job("app"))
     wait_until(lambda: work.done == ["app"], "the next job is done")
     assert "KeyError" in str(work.refused[0])
-    lane.close()
+    pool.close()
 
 
 def test_a_bound_counts_each_owner_and_all_of_them() -> None:
@@ -206,10 +206,10 @@ def test_every_second_counts_where_there_is_no_endpoint() -> None:
 
 
 def test_threads_that_have_nothing_to_do_end_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.05)
-    work, lane = Work(), Lane("idle-test", 8, 1000, "full")
+    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.05)
+    work, pool = Work(), CallPool("idle-test", 8, 1000, "full")
     for number in range(8):
-        lane.offer(work.job(f"caller {number}"))
+        pool.offer(work.job(f"caller {number}"))
     for _ in range(8):
         assert work.running.acquire(timeout=SECONDS)
     work.go.set()
@@ -220,7 +220,7 @@ def test_threads_that_have_nothing_to_do_end_but_for_one(monkeypatch: pytest.Mon
     wait_until(lambda: threads() == 1, "one thread is left")
     for round in range(2, 50):
         for number in range(8):
-            lane.offer(work.job(f"caller {number}"))
+            pool.offer(work.job(f"caller {number}"))
         wait_until(lambda done=8 * round: len(work.done) == done, "each job runs")  # type: ignore[misc]
-    lane.close()
+    pool.close()
     wait_until(lambda: threads() == 0, "none is left")

@@ -13,7 +13,7 @@ import pytest
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.operations import Operation, RegisterApp
-from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
+from shuffle_server.master.files import AppendFile, FlatDirectory, LocalDirectory
 from shuffle_server.master.log import NoState, OperationLog, Place, log_name
 from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import LOG, FrameFile
@@ -31,7 +31,7 @@ def put(log: OperationLog, *operations: Operation) -> None:
     log.wait(log.append(b"".join(map(encode, operations)), operations))
 
 
-def frames(directory: Directory, lsn: int = 1) -> Iterator[list[Operation]]:
+def frames(directory: FlatDirectory, lsn: int = 1) -> Iterator[list[Operation]]:
     with FrameFile(directory, log_name(lsn), LOG) as file:
         for frame in file.frames():
             assert frame.lsn == lsn
@@ -39,7 +39,7 @@ def frames(directory: Directory, lsn: int = 1) -> Iterator[list[Operation]]:
             lsn += len(found)
 
 
-def logged(directory: Directory, lsn: int = 1) -> list[Operation]:
+def logged(directory: FlatDirectory, lsn: int = 1) -> list[Operation]:
     return [each for found in frames(directory, lsn) for each in found]
 
 

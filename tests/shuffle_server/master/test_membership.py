@@ -59,14 +59,14 @@ def test_a_silent_worker_is_given_up_with_what_lies_there(master: Master, member
     master.apply(commit(0))
     for _ in range(4):
         clock.now += 15
-        membership.beat("v", 1, ROOM, pb.WorkerStatus())
+        membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
         assert membership.expire() == []
     clock.now += 15
     assert membership.expire() == ["w"]
     with pytest.raises(MapOutputLost, match="silent for 75 s"):
         master.registry.map_output(SHUFFLE, 0)
     with pytest.raises(StaleEpoch):
-        membership.beat("w", 1, ROOM, pb.WorkerStatus())
+        membership.heartbeat("w", 1, ROOM, pb.WorkerStatus())
     assert not membership.join(worker("w"))
     assert order(membership) == ["v", "w"] or order(membership) == ["w", "v"]
 
@@ -75,7 +75,7 @@ def test_the_later_life_of_a_worker_fences_the_earlier_one(master: Master, membe
     membership.join(worker("w", incarnation=1))
     assert membership.join(worker("w", incarnation=2))
     with pytest.raises(StaleEpoch):
-        membership.beat("w", 1, ROOM, pb.WorkerStatus())
+        membership.heartbeat("w", 1, ROOM, pb.WorkerStatus())
     with pytest.raises(StaleEpoch, match="two processes"):
         membership.join(worker("w", incarnation=1))
     check_present(master, "w", 2)
@@ -100,7 +100,7 @@ def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
     for _ in range(4):  # a worker that is really gone is given up even if every look is late
         clock.now += 1000  # stopped, then run again: the signs of life of these seconds are yet to be read
         assert membership.expire() == []
-        membership.beat("v", 1, ROOM, pb.WorkerStatus())
+        membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
     clock.now += 1
     assert membership.expire() == ["w"]
 
@@ -118,11 +118,11 @@ def test_a_worker_that_is_heard_of_while_others_are_given_up_is_kept(
 
     def slow(operation: Operation) -> None:
         apply(operation)
-        membership.beat("v", 1, ROOM, pb.WorkerStatus())
+        membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
 
     monkeypatch.setattr(master, "apply", slow)
     assert membership.expire() == ["w"]
-    assert [member.info.id for member in membership.members()] == ["v"]
+    assert [member.info.id for member in membership.records()] == ["v"]
 
 
 def test_outputs_go_to_the_maps_own_host_else_to_who_is_least_busy_and_has_most_room(membership: Membership) -> None:
@@ -132,8 +132,8 @@ def test_outputs_go_to_the_maps_own_host_else_to_who_is_least_busy_and_has_most_
     assert order(membership, host="x")[0] == "a"
     assert order(membership, host="elsewhere") == ["c", "b", "a"]  # a has been given one
     assert order(membership, host="elsewhere") == ["b", "c", "a"]
-    membership.beat("a", 1, ROOM, pb.WorkerStatus(open_pushes=3))
-    membership.beat("b", 1, ROOM, pb.WorkerStatus(open_pulls=2))
+    membership.heartbeat("a", 1, ROOM, pb.WorkerStatus(open_pushes=3))
+    membership.heartbeat("b", 1, ROOM, pb.WorkerStatus(open_pulls=2))
     assert order(membership) == ["c", "b", "a"]
     assert order(membership, avoid=("c",))[-1] == "c"
 
@@ -147,9 +147,9 @@ def test_full_silent_and_draining_workers_are_the_last_choice_or_none(membership
         clock.now += 15
         membership.expire()
     membership.join(worker("good", host="y"))
-    membership.beat("full", 1, FULL_BYTES - 1, pb.WorkerStatus())
+    membership.heartbeat("full", 1, FULL_BYTES - 1, pb.WorkerStatus())
     assert order(membership, host="x") == ["good", "full", "late"]
-    membership.beat("late", 1, ROOM, pb.WorkerStatus())
+    membership.heartbeat("late", 1, ROOM, pb.WorkerStatus())
     assert order(membership, host="x")[0] == "late"
     membership.join(worker("going", host="x", incarnation=2))  # another life, which was not told to leave
     assert "going" in order(membership)
@@ -160,11 +160,11 @@ def test_a_drained_worker_may_leave_when_nothing_lies_there_only(master: Master,
         membership.join(worker(id))
     master.apply(commit(0))
     membership.drain("w")
-    assert membership.beat("w", 1, ROOM, pb.WorkerStatus())
-    assert not membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    assert membership.heartbeat("w", 1, ROOM, pb.WorkerStatus())
+    assert not membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
     with pytest.raises(InvalidArgument, match="1 map outputs lie only at worker w"):
         membership.leave_empty("w", 1)
-    assert membership.member("w").draining
+    assert membership.record("w").draining
     output = commit(0).output
     master.apply(CommitMapOutput(SHUFFLE, output.at("v")))
     with pytest.raises(StaleEpoch):
@@ -186,12 +186,12 @@ def test_a_worker_does_not_leave_what_it_holds_to_one_that_may_be_dead(
     output = commit(0).output
     master.apply_all([CommitMapOutput(SHUFFLE, output.at(id)) for id in ("w", "v")])
     clock.now += 10.0  # v was killed for good, and is not given up before 60 s
-    membership.beat("w", 1, ROOM, pb.WorkerStatus())
-    assert membership.heard_of() == {"w"}
+    membership.heartbeat("w", 1, ROOM, pb.WorkerStatus())
+    assert membership.seen_recently() == {"w"}
     with pytest.raises(InvalidArgument, match="1 map outputs lie only at worker w, or at workers that are silent"):
         membership.leave_empty("w", 1)
     assert master.registry.map_output(SHUFFLE, 0).workers == ("w", "v")
-    membership.beat("v", 1, ROOM, pb.WorkerStatus())
+    membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
     membership.leave_empty("w", 1)
     assert master.registry.map_output(SHUFFLE, 0).workers == ("v",)
 
@@ -211,7 +211,7 @@ def test_an_output_is_released_only_where_one_that_is_heard_of_holds_it(master: 
 def test_who_drains_is_remembered_by_the_worker_where_the_master_forgot(membership: Membership) -> None:
     membership.join(worker("w"), draining=True)
     assert order(membership) == []
-    assert membership.beat("w", 1, ROOM, pb.WorkerStatus())
+    assert membership.heartbeat("w", 1, ROOM, pb.WorkerStatus())
 
 
 def test_the_worker_in_the_masters_process_is_not_drained(membership: Membership) -> None:
@@ -224,7 +224,7 @@ def test_a_worker_counts_as_heard_of_by_every_second_that_passed_the_master_itse
     membership: Membership, clock: Clock
 ) -> None:
     membership.join(worker("w"))
-    assert membership.heard_of() == {"w"}
+    assert membership.seen_recently() == {"w"}
     clock.now += 1000  # the master was stopped: what has become of the worker is not known
-    assert membership.heard_of() == set()
+    assert membership.seen_recently() == set()
     assert membership.expire() == []

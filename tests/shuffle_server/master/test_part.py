@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shuffle_api.registry.operations import RegisterApp
-from shuffle_server.master.part import MasterPart
+from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import OPEN
@@ -19,7 +19,7 @@ APP_TIMEOUT = 1.0
 @pytest.mark.parametrize("stops", [True, False])
 def test_no_application_expires_while_the_endpoint_stops(stops: bool, tmp_path: Path) -> None:
     options = ServerOptions(str(tmp_path), listen="127.0.0.1:0", app_timeout=APP_TIMEOUT)
-    part = MasterPart(options, Instruments())
+    part = MasterRuntime(options, Instruments())
     part.serve(OPEN)
     part.master.apply(RegisterApp("job", "i", "a job"))
     if stops:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuttingDown, StorageFailed
-from shuffle_server.master.files import AppendFile, Directory, LocalDirectory
+from shuffle_server.master.files import AppendFile, FlatDirectory, LocalDirectory
 from shuffle_server.master.master import Master
 from shuffle_server.master.postgres import directory as postgres_directory
 from shuffle_server.master.postgres import lease
@@ -76,7 +76,7 @@ def end_session(url: str, pid: int) -> None:
         connection.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
-def contents(directory: Directory) -> dict[str, bytes]:
+def contents(directory: FlatDirectory) -> dict[str, bytes]:
     found = {}
     for name in directory.names():
         with directory.open(name) as file:
@@ -89,7 +89,7 @@ def test_files_are_what_they_are_on_a_disk(url: str, tmp_path: Path, seed: int) 
     rng = random.Random(seed)
     names = ["log-1", "log-2", "log-2.new", "snapshot-1"]
     with closing(Leader(url)) as leader:
-        both: tuple[Directory, ...] = (LocalDirectory(tmp_path / "disk"), leader.directory)
+        both: tuple[FlatDirectory, ...] = (LocalDirectory(tmp_path / "disk"), leader.directory)
         opened: dict[str, tuple[AppendFile, ...]] = {}
         for _ in range(120):
             name, verb = rng.choice(names), rng.choice(["create", "write", "write", "truncate", "rename", "remove"])

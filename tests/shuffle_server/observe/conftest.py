@@ -13,7 +13,7 @@ from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
 from shuffle_server.bounds import Bound
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
-from shuffle_server.master.files import Directory
+from shuffle_server.master.files import FlatDirectory
 from shuffle_server.master.master import Master
 from shuffle_server.observe.figures import MasterSources, Sources, WorkerSources, absent_from, files_bytes
 from shuffle_server.observe.health import WriteProbe
@@ -37,7 +37,7 @@ class Parts:
 
 
 @contextmanager
-def parts_in(root: Path, log: Directory | None = None) -> Iterator[Parts]:
+def parts_in(root: Path, log: FlatDirectory | None = None) -> Iterator[Parts]:
     """A store, a master that knows the worker, and a pool of a megabyte; `log`: where the master's files lie."""
     with ExitStack() as stack:
         store = Store(root / "worker")

@@ -17,7 +17,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 
 
-class Peer:
+class PeerProcess:
     """The peer as a child process; a context manager. `ports` says where it listens on 127.0.0.1, by contender.
 
     :param budget: bytes of its buffer pool.

@@ -17,7 +17,7 @@ from typing import Any
 
 from shuffle_transport import grpc_polling
 from shuffle_transport.bench import process
-from shuffle_transport.bench.child import Peer
+from shuffle_transport.bench.child import PeerProcess
 from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.measure import Run
@@ -80,7 +80,7 @@ def contenders(*names: str) -> Iterator[dict[str, Contender]]:
 
 # In the client process. Its end closes the peer's standard input, which ends that as well.
 
-_here: tuple[Any, Peer]
+_here: tuple[Any, PeerProcess]
 
 
 def _belong() -> None:
@@ -101,7 +101,7 @@ def _start(name: str) -> None:
     if name == RAW_POLLING:
         os.environ[grpc_polling.VARIABLE] = grpc_polling.POLLING
     serves, client = _SIDES[name]
-    peer = Peer(DEFAULT_BUDGET, serves)
+    peer = PeerProcess(DEFAULT_BUDGET, serves)
     _here = client(peer.ports[serves]), peer
 
 

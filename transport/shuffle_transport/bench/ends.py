@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import Self
 
-from shuffle_transport.bench.child import Peer
+from shuffle_transport.bench.child import PeerProcess
 from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.raw import RawSide
 
@@ -23,7 +23,7 @@ class Ends:
 
     def __init__(self, budget: int) -> None:
         with ExitStack() as opening:  # closes what there is if something fails
-            peer = opening.enter_context(Peer(budget, "credit", "raw"))
+            peer = opening.enter_context(PeerProcess(budget, "credit", "raw"))
             self.client_pid, self.peer_pid, ports = os.getpid(), peer.pid, peer.ports
             self.credit = opening.enter_context(closing(CreditSide(ports["credit"], budget)))
             self.raw, self.control = (opening.enter_context(closing(RawSide(ports["raw"]))) for _ in range(2))

@@ -41,7 +41,7 @@ LISTEN_SECONDS = 120.0  # for which an address may be in use
 ASIDE_SECONDS = 2.0  # for which who looks on waits for the registry's disk
 
 
-class MasterPart:
+class MasterRuntime:
     """A registry from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
     :param stopping: asked while it stands by for another master (`--metadata`).

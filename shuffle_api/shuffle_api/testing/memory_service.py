@@ -30,7 +30,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 WORKER = WorkerInfo("memory", host="", port=0)
 
 
-class Block(NamedTuple):
+class MemoryBlock(NamedTuple):
     """`records` records of one partition, as they lie in `payload`."""
 
     partition: int
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     records: int
 
 
-class Exchange:
+class MemoryService:
     """All state of one in-memory service. Found by `endpoint` from anywhere in this process for as long as it lives."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class Exchange:
         self._lock = threading.Lock()
         self._registry = Registry()
         self._registry.apply(RegisterWorker(WORKER))
-        self._blocks: dict[tuple[ShuffleId, MapAttempt], tuple[Block, ...]] = {}
+        self._blocks: dict[tuple[ShuffleId, MapAttempt], tuple[MemoryBlock, ...]] = {}
         _EXCHANGES[self.endpoint] = self
 
     @staticmethod
-    def find(endpoint: str) -> Exchange:
+    def find(endpoint: str) -> MemoryService:
         """:raises ServerUnreachable: no exchange of this process has this endpoint."""
         exchange = _EXCHANGES.get(endpoint)
         if exchange is None:
@@ -99,7 +99,7 @@ class Exchange:
         with self._lock:
             return self._registry.map_outputs(id)[0]
 
-    def commit(self, id: ShuffleId, attempt: MapAttempt, blocks: Iterable[Block]) -> MapOutput:
+    def commit(self, id: ShuffleId, attempt: MapAttempt, blocks: Iterable[MemoryBlock]) -> MapOutput:
         """Make the attempt's blocks visible if it is the first of its map; return the winner's output.
 
         :raises UnknownShuffle: the shuffle is not registered.
@@ -116,7 +116,7 @@ class Exchange:
                 self._blocks[id, attempt] = kept
         return output
 
-    def read(self, id: ShuffleId, partitions: range, maps: range) -> list[tuple[MapAttempt, tuple[Block, ...]]]:
+    def read(self, id: ShuffleId, partitions: range, maps: range) -> list[tuple[MapAttempt, tuple[MemoryBlock, ...]]]:
         """The committed attempts of `maps` with their blocks of `partitions`, in the order written.
 
         :raises UnknownShuffle: the shuffle is not registered.
@@ -155,11 +155,11 @@ class Exchange:
             self._blocks = {key: blocks for key, blocks in self._blocks.items() if key[0] != event.id}
 
 
-_EXCHANGES: WeakValueDictionary[str, Exchange] = WeakValueDictionary()
+_EXCHANGES: WeakValueDictionary[str, MemoryService] = WeakValueDictionary()
 """The exchanges of this process by endpoint: how a pickled handle finds its way back. Each lives only as long
 as a plugin, master, writer or reader holds it."""
 
 
-def _totals(blocks: tuple[Block, ...]) -> Totals:
+def _totals(blocks: tuple[MemoryBlock, ...]) -> Totals:
     size = sum(len(block.payload) for block in blocks)
     return Totals(blocks=len(blocks), bytes=size, raw_bytes=size, records=sum(block.records for block in blocks))

@@ -20,7 +20,7 @@ IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueuedCall:
     """A call that is to be answered.
 
     :param caller: whose turn it is.
@@ -33,7 +33,7 @@ class Job:
     since: float = field(default_factory=time.monotonic)
 
 
-class Lane:
+class CallPool:
     """Runs jobs in up to `threads` threads. Thread-safe.
 
     :param most: jobs that may wait, half of them of one caller.
@@ -60,14 +60,14 @@ class Lane:
         self._refused = refused
         self._full, self._stuck, self._remedy, self._stuck_seconds = full, stuck, remedy, stuck_seconds
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()  # by caller; who is first has the next turn
+        self._waiting: OrderedDict[str, deque[QueuedCall]] = OrderedDict()  # by caller; who is first has the next turn
         self._count = 0
         self._running: dict[str, int] = {}
         self._started = self._idle = 0
         self._ended_at = time.monotonic()  # when the last job ended
         self._closed = False
 
-    def offer(self, job: Job) -> None:
+    def offer(self, job: QueuedCall) -> None:
         """Have `job` run when it is its turn. Raises Overloaded."""
         with self._changed:
             jobs = self._waiting.get(job.caller, ())
@@ -79,7 +79,7 @@ class Lane:
         if start:
             StreamThread(f"control-{self.name}", self._work, _nothing).start()
 
-    def _queue(self, job: Job) -> bool:
+    def _queue(self, job: QueuedCall) -> bool:
         """Whether it needs another thread."""
         self._count += 1
         self._waiting.setdefault(job.caller, deque()).append(job)
@@ -120,7 +120,7 @@ class Lane:
             self._closed = True
             self._changed.notify_all()
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: QueuedCall) -> None:
         jobs = self._waiting[job.caller]
         jobs.remove(job)
         self._count -= 1
@@ -134,7 +134,7 @@ class Lane:
                 self._done(job.caller)
             job = None  # what it refers to must not live until the next one
 
-    def _next(self) -> Job | None:
+    def _next(self) -> QueuedCall | None:
         with self._changed:
             while (job := self._turn()) is None:
                 if self._closed:
@@ -147,7 +147,7 @@ class Lane:
                     return None
             return job
 
-    def _turn(self) -> Job | None:
+    def _turn(self) -> QueuedCall | None:
         for caller, jobs in self._waiting.items():
             under_way = self._running.get(caller, 0)
             if under_way < self._share:
