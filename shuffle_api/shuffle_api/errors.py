@@ -241,7 +241,7 @@ class QuotaExceeded(ShuffleError):
 
 
 class StaleEpoch(ShuffleError):
-    """Said for an earlier life of the master, or by one of a worker that another has followed."""
+    """Said for an older epoch of the master, or by one of a worker that another has followed."""
 
     code = ErrorCode.STALE_EPOCH
     default_remedy = "join the master again, tell it what is held, then repeat the request"

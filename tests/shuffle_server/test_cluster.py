@@ -74,7 +74,7 @@ def test_a_worker_that_is_gone_for_good_loses_its_maps_only_and_may_come_back(tm
         plugin.master("gone") as master,
     ):
         handle = master.register_shuffle(8, MAPS)
-        with ThreadPoolExecutor(MAPS) as threads:  # at once: so the workers' signs of life do not decide who gets which
+        with ThreadPoolExecutor(MAPS) as threads:  # at once: so the workers' heartbeats do not decide who gets which
             written = list(threads.map(functools.partial(write_map, plugin, handle), range(MAPS)))
         victim = cluster.workers[0]
         lost = [output.output.map for output in master.map_outputs(handle) if output.worker == victim.worker]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 MIB = 1 << 20
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
 EXPECTED = held.expected(RECORDS, PARTITIONS)
-# So that the workers' signs of life do not decide who gets which: each gets some.
+# So that the workers' heartbeats do not decide who gets which: each gets some.
 ALL_MAPS_AT_ONCE = {"spark.master": f"local[{MAPS}]"}
 
 

@@ -26,7 +26,7 @@ the others: 7,200 to 8,300 commits/s instead of 5,100 to 5,400 (bench.registry, 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who commits: a life of a worker, which has joined a life (an epoch) of the master. By default: anybody."""
+    """Who commits: an incarnation of a worker, which has joined an epoch of the master. By default: anybody."""
 
     epoch: int = 0
     worker: str = ""

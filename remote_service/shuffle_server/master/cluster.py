@@ -92,7 +92,7 @@ class Cluster:
             client.close()
 
     def _ask_local(self, unless_within: float = 0.0) -> None:
-        """The worker in this process shows its sign of life, unless it did so that many seconds ago."""
+        """The worker in this process sends its heartbeat, unless it did so that many seconds ago."""
         now = time.monotonic()
         if self._local is None or now - self._asked < unless_within:
             return

@@ -1,4 +1,4 @@
-"""What workers that are other processes say: they join, show signs of life, commit, and lose what they held."""
+"""What workers that are other processes say: they join, send heartbeats, commit, and lose what they held."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ PAGE = 1000  # map outputs per reply of Locate, committed or lost
 MAX_PAGE = 10_000
 PLACE_GOOD_MS = 1000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
 MAX_TEXT = 1000  # characters of a text that is for people
-# A report is looked at for as long as workers take to read, in a thread that commits and signs of life need too.
+# A report is looked at for as long as workers take to read, in a thread that commits and heartbeats need too.
 MAX_REPORTS = 4
 REPORT_SECONDS = 60.0
 
@@ -44,7 +44,7 @@ class Workers(Protocol):
         ...
 
     def seen_recently(self) -> Collection[str]:
-        """The ids of those that have shown a sign of life just now."""
+        """The ids of those that have sent a heartbeat just now."""
         ...
 
     def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:

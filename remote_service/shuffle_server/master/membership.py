@@ -15,8 +15,8 @@ from shuffle_server.master.master import Master
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 SUSPECT_SHARE = 0.4
-"""Of the time after which a silent worker is given up: from then on it is the last choice. It is the first again with
-its next sign of life."""
+"""Of the time after which a silent worker is declared lost: from then on it is the last choice. It is the first again
+with its next heartbeat."""
 
 HEARTBEATS_PER_TIMEOUT = 6
 SLOWEST_HEARTBEAT = 2.0
@@ -30,7 +30,7 @@ FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is 
 
 @dataclass(slots=True)
 class WorkerRecord:
-    """A worker as the master sees it. `info.free_bytes` and `status` are those of its last sign of life."""
+    """A worker as the master sees it. `info.free_bytes` and `status` are those of its last heartbeat."""
 
     info: WorkerInfo
     seen: float  # when its last heartbeat came, on the clock that counts silence
@@ -49,7 +49,7 @@ class WorkerRecord:
 class Membership:
     """The workers of one master. Thread-safe.
 
-    :param silent_seconds: a worker of which nothing was heard for so long is given up, with all that lies there.
+    :param silent_seconds: a worker of which nothing was heard for so long is declared lost, with all that lies there.
     :param served: a clock that runs while heartbeats are received; None: they always are.
     """
 
@@ -63,7 +63,7 @@ class Membership:
     ) -> None:
         self._master, self.silent_seconds = master, silent_seconds
         self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, served or clock), clock
-        # Who joins and who is given up is decided one after the other, the registry's answer included.
+        # Who joins and who is declared lost is decided one after the other, the registry's answer included.
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table
         # A master that was away has heard of nobody: that is not held against the workers.
@@ -73,9 +73,9 @@ class Membership:
     def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
         """A worker is there, or back; whether the registry counted on it until now.
 
-        :param draining: it is about to leave, as it was told by an earlier life of the master.
+        :param draining: it is about to leave, as it was told by an older epoch of the master.
 
-        :raises StaleEpoch: a later life of this worker has joined.
+        :raises StaleEpoch: a later incarnation of this worker has joined.
         """
         with self._changes:
             with self._lock:
@@ -96,9 +96,9 @@ class Membership:
             return former is not None
 
     def heartbeat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
-        """A sign of life; whether the worker is to migrate what it holds, and leave.
+        """A heartbeat; whether the worker is to migrate what it holds, and leave.
 
-        :raises StaleEpoch: the worker has not joined, or a later life of it has.
+        :raises StaleEpoch: the worker has not joined, or a later incarnation of it has.
         """
         with self._lock:
             record = self._records.get(id)
@@ -121,7 +121,7 @@ class Membership:
             for record in silent:
                 with self._lock:
                     if not self._silent(record):
-                        continue  # it was heard of while others were given up, which takes the disk's time
+                        continue  # it was heard of while others were declared lost, which takes the disk's time
                     seconds = self._clock() - record.seen
                 self._lose(record.info.id, f"silent for {seconds:.0f} s")
                 lost.append(record.info.id)
@@ -134,7 +134,7 @@ class Membership:
 
     @property
     def beat_seconds(self) -> float:
-        """How often workers show a sign of life."""
+        """How often workers send a heartbeat."""
         return min(SLOWEST_HEARTBEAT, self.silent_seconds / HEARTBEATS_PER_TIMEOUT)
 
     def seen_recently(self) -> set[str]:
@@ -146,7 +146,7 @@ class Membership:
     def leave_empty(self, id: str, incarnation: int) -> None:
         """A drained worker goes.
 
-        :raises StaleEpoch: it has not joined, or a later life of it has.
+        :raises StaleEpoch: it has not joined, or a later incarnation of it has.
         :raises InvalidArgument: map outputs lie there and nowhere else, or where nobody has been heard of just now.
         """
         sure = self.seen_recently() - {id}
@@ -201,7 +201,7 @@ class Membership:
             return replace(self._record(id))
 
     def records(self) -> list[WorkerRecord]:
-        """All workers that have joined and are not given up."""
+        """All workers that have joined and are not declared lost."""
         with self._lock:
             return [replace(record) for record in self._records.values()]
 

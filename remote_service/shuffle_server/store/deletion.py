@@ -83,7 +83,7 @@ class Deletion:
         delete(directory)
 
     def sweep(self, directory: DataDirectory, written: Callable[[], set[str]]) -> None:
-        """What was removed, or given up as lost, while a directory was out. `written`: the files that are staged."""
+        """What was removed, or declared lost, while a directory was out. `written`: the files that are staged."""
         for shuffle in directory.shuffles():
             if shuffle not in self._catalog:
                 directory.trash(directory.paths.shuffle_text(shuffle))

@@ -55,7 +55,7 @@ class MasterSession:
     """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
 
     :param info: asked for with every join: the address may change.
-    :param status: what is told with every sign of life.
+    :param status: what is told with every heartbeat.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class MasterSession:
         self._taking = self._doubt = False
         self._draining = False
         self._on_drain: Callable[[], None] = lambda: None
-        self._absence = ""  # why the last sign of life was none
+        self._absence = ""  # why the last heartbeat was none
         self._joining = threading.Lock()
         self._reporting = threading.Lock()
         self._lock = threading.Lock()  # of the losses
@@ -213,7 +213,7 @@ class MasterSession:
         return bool(reply.released)
 
     def leave(self) -> None:
-        """Leave the master: nothing is committed here any more, and no sign of life is shown.
+        """Leave the master: nothing is committed here any more, and no heartbeat is shown.
 
         Raises InvalidArgument while map outputs lie here and nowhere else, and what a call raises: then all is as
         before.
@@ -228,7 +228,7 @@ class MasterSession:
         self._task.wake()
 
     def start(self) -> None:
-        """Take outputs, and show signs of life in a thread of its own, from now on. What is held has been announced."""
+        """Take outputs, and send heartbeats in a thread of its own, from now on. What is held has been announced."""
         self._taking = True
         self._task.start()
 

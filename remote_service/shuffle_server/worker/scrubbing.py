@@ -1,4 +1,4 @@
-"""The action `scrub` of a worker: everything it holds is read, and what cannot be served is given up as lost."""
+"""The action `scrub` of a worker: everything it holds is read, and what cannot be served is declared lost."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
     for id in ("w", "v"):
         membership.join(worker(id))
     for _ in range(4):  # a worker that is really gone is given up even if every look is late
-        clock.now += 1000  # stopped, then run again: the signs of life of these seconds are yet to be read
+        clock.now += 1000  # stopped, then run again: the heartbeats of these seconds are yet to be read
         assert membership.expire() == []
         membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
     clock.now += 1

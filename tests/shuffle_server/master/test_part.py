@@ -1,4 +1,4 @@
-"""A master that stops receives no sign of life, and expires nobody for that."""
+"""A master that stops receives no heartbeat, and expires nobody for that."""
 
 from __future__ import annotations
 

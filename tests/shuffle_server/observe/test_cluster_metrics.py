@@ -41,7 +41,7 @@ def shown(process: ServerProcess) -> set[str]:
 
 def test_each_shows_the_metrics_of_its_part(master: ServerProcess, worker: ServerProcess) -> None:
     assert shown(worker) == names("worker")
-    assert shown(master) == names("master")  # the worker's signs of life are control calls
+    assert shown(master) == names("master")  # the worker's heartbeats are control calls
 
 
 def test_what_is_pushed_to_the_worker_is_counted_there_and_at_the_master(
