@@ -26,7 +26,7 @@ from shuffle_transport.blocks import put_batch, table_rows
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, block
-from tests.shuffle_server.test_relay_state import Sender
+from tests.shuffle_server.test_streaming_shuffle import Sender
 
 DEADLINE = 120.0
 TIMEOUT = 10.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from shuffle_server.expansion import POOL, PREFIX, TIER_BOUND
 from tests.processes import run_apart
-from tests.shuffle_server.test_tier import s3
+from tests.shuffle_server.test_object_store import s3
 
 __all__ = ["s3"]  # a fixture
 

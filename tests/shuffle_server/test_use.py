@@ -9,7 +9,7 @@ from shuffle_api.ids import ShuffleId
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC
-from tests.shuffle_server.test_tier import write
+from tests.shuffle_server.test_object_store import write
 
 
 def test_who_reads_files_without_asking_keeps_them_here_by_telling(

@@ -30,7 +30,7 @@ from shuffle_transport import messages
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, batch, block
-from tests.shuffle_server.test_serve import pull, write
+from tests.shuffle_server.test_fetch_handler import pull, write
 
 FIRST, SECOND, THIRD = MapAttempt(0, 0), MapAttempt(0, 1), MapAttempt(0, 2)
 

@@ -22,7 +22,7 @@ from shuffle_plugins.pipelined.payload_file import PayloadRange
 from shuffle_plugins.pipelined.recovered_log import RecoveredLog
 from shuffle_plugins.pipelined.subpartition import Subpartition
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, until, write
-from tests.shuffle_plugins.pipelined.test_disk_log import Written, eventually
+from tests.shuffle_plugins.pipelined.test_disk_in_flight_log import Written, eventually
 
 Said: TypeAlias = tuple[int, int, bytes] | int
 """A block, or the number of a marker."""

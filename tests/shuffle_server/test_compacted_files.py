@@ -31,7 +31,7 @@ from shuffle_server.worker.fetch_handler import serve
 from shuffle_transport.blocks import GET_SCHEMA
 from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
-from tests.shuffle_server.test_serve import pull, write
+from tests.shuffle_server.test_fetch_handler import pull, write
 
 BELOW = 1 << 20
 BLOCKS = st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=30)), max_size=8)

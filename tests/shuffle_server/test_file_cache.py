@@ -16,7 +16,7 @@ from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, open_files
-from tests.shuffle_server.test_serve import pull
+from tests.shuffle_server.test_fetch_handler import pull
 
 OUTPUTS = [MapAttempt(map_id, 0) for map_id in range(3)]
 

@@ -30,7 +30,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import SPEC, open_files, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.secured import Secured
-from tests.shuffle_server.test_serve import PUSHED, pull, write
+from tests.shuffle_server.test_fetch_handler import PUSHED, pull, write
 
 TIMEOUT_S = 30.0
 
