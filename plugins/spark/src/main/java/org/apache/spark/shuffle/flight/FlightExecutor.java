@@ -14,8 +14,8 @@ import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.Credentials;
 import org.apache.spark.shuffle.flight.net.FollowingBlocks;
-import org.apache.spark.shuffle.flight.net.HandOver;
-import org.apache.spark.shuffle.flight.net.ReadAhead;
+import org.apache.spark.shuffle.flight.net.LocalFileAccess;
+import org.apache.spark.shuffle.flight.net.Prefetcher;
 import org.apache.spark.shuffle.flight.net.Turn;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import scala.Option;
@@ -37,9 +37,9 @@ final class FlightExecutor implements AutoCloseable {
   private final FlightConf conf;
   private final String client;
   private final Supplier<Credentials> credentials;
-  private final ConcurrentMap<Long, MapOutputPush> pushes = new ConcurrentHashMap<>(); // by task attempt
-  private final ConcurrentMap<ShuffleKey, ReadAhead> ahead = new ConcurrentHashMap<>();
-  private HandOver handOver;
+  private final ConcurrentMap<Long, DataPusher> pushes = new ConcurrentHashMap<>(); // by task attempt
+  private final ConcurrentMap<ShuffleKey, Prefetcher> ahead = new ConcurrentHashMap<>();
+  private LocalFileAccess localFiles;
   private TransportConf transport;
   private boolean closed;
 
@@ -68,8 +68,8 @@ final class FlightExecutor implements AutoCloseable {
   }
 
   /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
-  MapOutputPush open(FlightShuffleHandle handle, TaskContext context) {
-    MapOutputPush push = new MapOutputPush(handOver(), conf, handle, context);
+  DataPusher open(FlightShuffleHandle handle, TaskContext context) {
+    DataPusher push = new DataPusher(localFiles(), conf, handle, context);
     pushes.put(context.taskAttemptId(), push);
     context.addTaskCompletionListener(
         (org.apache.spark.util.TaskCompletionListener)
@@ -81,9 +81,9 @@ final class FlightExecutor implements AutoCloseable {
   }
 
   /** The push that {@link #open} made for the map task of this thread. */
-  MapOutputPush push(int shuffle) {
+  DataPusher push(int shuffle) {
     TaskContext context = TaskContext.get();
-    MapOutputPush push = context == null ? null : pushes.get(context.taskAttemptId());
+    DataPusher push = context == null ? null : pushes.get(context.taskAttemptId());
     if (push == null) {
       throw new IllegalStateException("no map task of shuffle " + shuffle + " runs on this thread");
     }
@@ -97,10 +97,10 @@ final class FlightExecutor implements AutoCloseable {
    * @param partition the only one it reads, from all maps; -1 when it reads something else
    */
   BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context, BlocksByWorker blocks, int partition) {
-    HandOver files = handOver();
+    LocalFileAccess files = localFiles();
     Turn turn = null;
     if (partition >= 0) {
-      ReadAhead ahead = this.ahead.computeIfAbsent(handle.key(), key -> new ReadAhead(files.connections()));
+      Prefetcher ahead = this.ahead.computeIfAbsent(handle.key(), key -> new Prefetcher(files.connections()));
       FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
       turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
     }
@@ -117,8 +117,8 @@ final class FlightExecutor implements AutoCloseable {
         ahead.remove(key).close();
       }
     }
-    if (handOver != null) {
-      handOver.ended(shuffle);
+    if (localFiles != null) {
+      localFiles.ended(shuffle);
     }
   }
 
@@ -136,25 +136,25 @@ final class FlightExecutor implements AutoCloseable {
     return conf.rowMemory();
   }
 
-  private synchronized HandOver handOver() {
+  private synchronized LocalFileAccess localFiles() {
     if (closed) {
       throw new IllegalStateException("this executor's shuffle manager is stopped");
     }
-    if (handOver == null) {
+    if (localFiles == null) {
       Connections connections =
           new Connections(conf.servers(), conf.connectTimeout(), client, credentials.get());
-      handOver = new HandOver(connections, conf.handOver(), conf.connectTimeout());
+      localFiles = new LocalFileAccess(connections, conf.handOver(), conf.connectTimeout());
     }
-    return handOver;
+    return localFiles;
   }
 
   @Override
   public synchronized void close() {
     closed = true;
     BY_NAME.remove(name);
-    ahead.values().forEach(ReadAhead::close);
-    if (handOver != null) {
-      handOver.connections().close();
+    ahead.values().forEach(Prefetcher::close);
+    if (localFiles != null) {
+      localFiles.connections().close();
     }
   }
 }

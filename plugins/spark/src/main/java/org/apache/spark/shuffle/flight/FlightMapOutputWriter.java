@@ -11,10 +11,10 @@ import org.apache.spark.shuffle.api.metadata.MapOutputCommitMessage;
  * block has its own crc32c.
  */
 final class FlightMapOutputWriter implements ShuffleMapOutputWriter {
-  private final MapOutputPush push;
+  private final DataPusher push;
   private final long[] lengths;
 
-  FlightMapOutputWriter(MapOutputPush push, int partitions) {
+  FlightMapOutputWriter(DataPusher push, int partitions) {
     this.push = push;
     this.lengths = new long[partitions];
   }

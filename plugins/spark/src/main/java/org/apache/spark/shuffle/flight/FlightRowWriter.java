@@ -25,7 +25,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   private final SparkVersion.RowChecksums checksums;
   private final RowPath path;
   private final long mapId;
-  private final MapOutputPush push;
+  private final DataPusher push;
   private final ShuffleWriteMetricsReporter metrics;
   private final RowBuffers buffers;
   private final RowCodec codec;
@@ -33,7 +33,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   private final long[] lengths;
 
   FlightRowWriter(
-      ShuffleDependency<K, V, ?> dependency, RowPath path, long mapId, MapOutputPush push, TaskContext context,
+      ShuffleDependency<K, V, ?> dependency, RowPath path, long mapId, DataPusher push, TaskContext context,
       ShuffleWriteMetricsReporter metrics) {
     this.partitioner = dependency.partitioner();
     this.checksums = SparkVersion.running().rowChecksums(dependency);

@@ -90,7 +90,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
   public <K, V> ShuffleWriter<K, V> getWriter(
       ShuffleHandle handle, long mapId, TaskContext context, ShuffleWriteMetricsReporter metrics) {
     if (handle instanceof FlightShuffleHandle flight) {
-      MapOutputPush push = executor.open(flight, context);
+      DataPusher push = executor.open(flight, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
       RowPath rows = RowPath.of(flight);

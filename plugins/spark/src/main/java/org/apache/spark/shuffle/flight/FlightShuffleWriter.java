@@ -7,12 +7,12 @@ import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;
 
-/** One of Spark's own writers, whose output a {@link MapOutputPush} takes; the {@code MapStatus} names the worker. */
+/** One of Spark's own writers, whose output a {@link DataPusher} takes; the {@code MapStatus} names the worker. */
 final class FlightShuffleWriter<K, V> extends ShuffleWriter<K, V> {
   private final ShuffleWriter<K, V> spark;
-  private final MapOutputPush push;
+  private final DataPusher push;
 
-  FlightShuffleWriter(ShuffleWriter<K, V> spark, MapOutputPush push) {
+  FlightShuffleWriter(ShuffleWriter<K, V> spark, DataPusher push) {
     this.spark = spark;
     this.push = push;
   }

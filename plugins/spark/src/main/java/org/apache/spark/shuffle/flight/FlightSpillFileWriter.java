@@ -15,9 +15,9 @@ import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
 final class FlightSpillFileWriter implements SingleSpillShuffleMapOutputWriter {
   private static final int BUFFER_BYTES = 1 << 16;
 
-  private final MapOutputPush push;
+  private final DataPusher push;
 
-  FlightSpillFileWriter(MapOutputPush push) {
+  FlightSpillFileWriter(DataPusher push) {
     this.push = push;
   }
 

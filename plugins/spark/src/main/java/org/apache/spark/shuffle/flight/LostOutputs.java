@@ -22,9 +22,9 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.DaemonThreads;
+import org.apache.spark.shuffle.flight.net.LocationLookup;
 import org.apache.spark.shuffle.flight.net.LossCheck;
 import org.apache.spark.shuffle.flight.net.PeriodicTask;
-import org.apache.spark.shuffle.flight.net.Whereabouts;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.storage.BlockManagerId;
@@ -140,7 +140,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     int shuffle = (int) key.getShuffle();
     Map<Long, List<String>> found = Map.of();
     try {
-      found = Whereabouts.of(connections, key, missing.keySet());
+      found = LocationLookup.of(connections, key, missing.keySet());
     } catch (IOException e) {
       LOG.info("{}; whether outputs of shuffle {} lie at other workers is not known", e.getMessage(), shuffle);
     }

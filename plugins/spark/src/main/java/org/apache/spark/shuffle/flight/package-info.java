@@ -8,7 +8,7 @@
  *   <li>driver: {@link org.apache.spark.shuffle.flight.FlightDriverComponents} registers the application, {@link
  *       org.apache.spark.shuffle.flight.FlightShuffleManager#registerShuffle} the shuffle, or falls back to sort shuffle;
  *   <li>map task: {@code getWriter} gives one of Spark's writers; what it would write to local disk goes through a {@link
- *       org.apache.spark.shuffle.flight.MapOutputPush} to a worker, and the {@code MapStatus} names that worker;
+ *       org.apache.spark.shuffle.flight.DataPusher} to a worker, and the {@code MapStatus} names that worker;
  *   <li>reduce task: {@link org.apache.spark.shuffle.flight.FlightShuffleReader} hands Spark's {@code
  *       ShuffleBlockFetcherIterator} a {@link org.apache.spark.shuffle.flight.FlightBlockStoreClient}, which pulls.
  * </ol>

@@ -71,7 +71,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
     ManagedChannel channel = fetcher.connections().channel(now);
     pull =
         whole
-            ? new WholePull(
+            ? new InlineFetch(
                 channel, now.toString(), blocks, this, () -> aside(this::stream), fetcher.ioTimeout())
             : new Pull(
                 channel, now.toString(), blocks, this, fetcher.ioTimeout(), fetcher.connections().timer());

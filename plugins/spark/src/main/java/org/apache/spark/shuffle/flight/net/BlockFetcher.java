@@ -31,7 +31,7 @@ public final class BlockFetcher implements AutoCloseable {
   private static final Supplier<BlockSink> MEMORY = MemorySink::new;
 
   private final Connections connections;
-  private final HandOver handOver;
+  private final LocalFileAccess localFiles;
   private final ShuffleKey shuffle;
   private final Duration ioTimeout;
   private final Duration retryWindow;
@@ -48,14 +48,14 @@ public final class BlockFetcher implements AutoCloseable {
    * @param turn of the task, if what its process reads ahead may be for it; else null
    */
   public BlockFetcher(
-      HandOver handOver, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most, Turn turn) {
-    this.connections = handOver.connections();
-    this.handOver = handOver;
+      LocalFileAccess localFiles, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most, Turn turn) {
+    this.connections = localFiles.connections();
+    this.localFiles = localFiles;
     this.shuffle = shuffle;
     this.ioTimeout = ioTimeout;
     this.retryWindow = retryWindow;
-    this.small = most <= WholePull.LARGEST;
-    this.turn = turn != null && turn.bytes() <= ReadAhead.LARGEST ? turn : null;
+    this.small = most <= InlineFetch.LARGEST;
+    this.turn = turn != null && turn.bytes() <= Prefetcher.LARGEST ? turn : null;
   }
 
   /**
@@ -73,7 +73,7 @@ public final class BlockFetcher implements AutoCloseable {
       return;
     }
     LongFunction<BlockFetcher> fetchers =
-        bytes -> new BlockFetcher(handOver, shuffle, ioTimeout, retryWindow, bytes, null);
+        bytes -> new BlockFetcher(localFiles, shuffle, ioTimeout, retryWindow, bytes, null);
     Runnable now = () -> fetchNow(worker, asked, listener, null, conf);
     boolean taken = turn.ahead().take(turn.partition(), worker, asked, listener, now);
     if (!taken && overTheWire(worker).isPresent()) {
@@ -90,7 +90,7 @@ public final class BlockFetcher implements AutoCloseable {
 
   /** Where a worker is whose files this process does not see, as far as is known. */
   private Optional<WorkerAddress> overTheWire(String worker) {
-    return connections.known(worker).filter(handOver::ruledOut);
+    return connections.known(worker).filter(localFiles::ruledOut);
   }
 
   private void fetchNow(
@@ -123,7 +123,7 @@ public final class BlockFetcher implements AutoCloseable {
       return;
     }
     if (sinks == MEMORY) {
-      new LocatedFetch(this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
+      new LocalFetch(this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
     } else {
       pull(found, wanted, Set.of(), listener, sinks);
     }
@@ -152,7 +152,7 @@ public final class BlockFetcher implements AutoCloseable {
   /** The bytes that were read; -1 when the listener has heard nothing. */
   private long fromKnownFile(String worker, List<WantedBlock> run, long most, BlockFetchingListener listener) {
     long map = run.get(0).map();
-    KnownFiles.Known known = handOver.files().find(shuffle, map, worker);
+    FileIndexCache.Known known = localFiles.files().find(shuffle, map, worker);
     if (known == null || closed) {
       return -1;
     }
@@ -160,12 +160,12 @@ public final class BlockFetcher implements AutoCloseable {
     try {
       long read = FileBlocks.give(run, known.path(), rows, most, listener);
       if (read >= 0) {
-        handOver.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, read);
+        localFiles.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, read);
       }
       return read;
     } catch (IOException e) {
       LOG.debug("{} is asked for: {}", run.get(0).blockId(), e.toString());
-      handOver.files().forget(shuffle, map, known);
+      localFiles.files().forget(shuffle, map, known);
       return -1;
     }
   }
@@ -186,7 +186,7 @@ public final class BlockFetcher implements AutoCloseable {
     Map<WorkerAddress, List<WantedBlock>> found = new LinkedHashMap<>();
     try {
       Map<Long, List<String>> now =
-          Whereabouts.of(connections, shuffle, wanted.stream().map(WantedBlock::map).toList());
+          LocationLookup.of(connections, shuffle, wanted.stream().map(WantedBlock::map).toList());
       for (WantedBlock block : wanted) {
         Optional<WorkerAddress> other = Optional.empty();
         for (String worker : now.getOrDefault(block.map(), List.of())) {
@@ -257,8 +257,8 @@ public final class BlockFetcher implements AutoCloseable {
     return closed;
   }
 
-  HandOver handOver() {
-    return handOver;
+  LocalFileAccess localFiles() {
+    return localFiles;
   }
 
   Connections connections() {

@@ -9,4 +9,4 @@ package org.apache.spark.shuffle.flight.net;
  * @param bytes about how many it has
  * @param following what comes behind it
  */
-public record Turn(ReadAhead ahead, int partition, int partitions, long bytes, FollowingBlocks following) {}
+public record Turn(Prefetcher ahead, int partition, int partitions, long bytes, FollowingBlocks following) {}

@@ -24,9 +24,9 @@ final class OutputFile {
   }
 
   /** Writes {@code batch} as worker "w" would. */
-  static KnownFiles.Known write(Path directory, BlockBatch batch) throws IOException {
+  static FileIndexCache.Known write(Path directory, BlockBatch batch) throws IOException {
     byte[] bytes = new byte[batch.payloadBytes().remaining()];
     batch.payloadBytes().get(bytes);
-    return new KnownFiles.Known("w", Files.write(directory.resolve("0.out"), bytes), FileIndex.of(batch));
+    return new FileIndexCache.Known("w", Files.write(directory.resolve("0.out"), bytes), FileIndex.of(batch));
   }
 }

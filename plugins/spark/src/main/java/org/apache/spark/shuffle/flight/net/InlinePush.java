@@ -19,16 +19,16 @@ import org.apache.spark.shuffle.flight.wire.FlightAction;
 import org.apache.spark.shuffle.flight.wire.FlightCalls;
 
 /**
- * A small map output in one request, the action {@code put} (docs/protocol.md): instead of a stream that is opened, filled,
- * ended and answered. Used by one task thread.
+ * A small map output in one request, the action {@code put} (docs/protocol.md): instead of a stream that is opened,
+ * filled, ended and answered. Used by one task thread.
  */
-public final class WholePut {
+public final class InlinePush {
   /** Payload bytes; the protocol takes more, but these are copied oftener than those of a stream. */
   public static final int LARGEST = 256 << 10;
 
   private static final String ACTION = "put";
 
-  private final HandOver handOver;
+  private final LocalFileAccess localFiles;
   private final PutCommand command;
   private final Totals totals;
   private final BlockBatch batch;
@@ -39,8 +39,8 @@ public final class WholePut {
    * @param totals of them
    * @param killCheck throws when the task was killed
    */
-  public WholePut(HandOver handOver, PutCommand command, BlockBatch batch, Totals totals, Runnable killCheck) {
-    this.handOver = handOver;
+  public InlinePush(LocalFileAccess localFiles, PutCommand command, BlockBatch batch, Totals totals, Runnable killCheck) {
+    this.localFiles = localFiles;
     this.command = command;
     this.batch = batch;
     this.totals = totals;
@@ -56,7 +56,7 @@ public final class WholePut {
     String peer = worker.toString();
     CreditGate gate = new CreditGate(peer, killCheck);
     ClientCall<FlightAction, byte[]> call =
-        handOver.connections().channel(worker).newCall(FlightCalls.DO_ACTION_WHEN_READY, Connections.AT_ONCE);
+        localFiles.connections().channel(worker).newCall(FlightCalls.DO_ACTION_WHEN_READY, Connections.AT_ONCE);
     try {
       call.start(new Answer(peer, gate), new Metadata());
       call.request(2); // gRPC tells the end of a stream when more is asked for than comes
@@ -79,7 +79,7 @@ public final class WholePut {
   private byte[] request(WorkerAddress worker) {
     BlockTable table = new BlockTable();
     batch.addRowsTo(table);
-    ByteString nonce = handOver.nonce(worker, command.getShuffle());
+    ByteString nonce = localFiles.nonce(worker, command.getShuffle());
     org.apache.spark.shuffle.flight.proto.WholePut.Builder request =
         org.apache.spark.shuffle.flight.proto.WholePut.newBuilder()
             .setCommand(command)
@@ -97,10 +97,10 @@ public final class WholePut {
     if (!committed.getPath().isEmpty() && committed.getOutput().equals(command.getOutput())) {
       try {
         Path path = Path.of(committed.getPath());
-        handOver.files()
+        localFiles.files()
             .add(
                 command.getShuffle(), command.getOutput().getMap(),
-                new KnownFiles.Known(committed.getWorker(), path, FileIndex.of(batch)));
+                new FileIndexCache.Known(committed.getWorker(), path, FileIndex.of(batch)));
       } catch (InvalidPathException e) {
         return; // a path of this host is none to this JVM: readers ask, and find the same
       }

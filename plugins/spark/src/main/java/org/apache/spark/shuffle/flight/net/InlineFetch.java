@@ -15,11 +15,11 @@ import org.apache.spark.shuffle.flight.wire.FlightCalls;
 import org.apache.spark.shuffle.flight.wire.WholeBlocks;
 
 /**
- * A small pull in one answer, the action {@code get} (docs/protocol.md): no stream, whose messages each pass several threads.
- * When the worker wants a stream for it, it says so, and {@code stream} is started instead. Its callbacks run on netty's
- * thread: the sinks must not block.
+ * A small pull in one answer, the action {@code get} (docs/protocol.md): no stream, whose messages each pass several
+ * threads. When the worker wants a stream for it, it says so, and {@code stream} is started instead. Its callbacks run
+ * on netty's thread: the sinks must not block.
  */
-final class WholePull extends PullCall<FlightAction, byte[]> {
+final class InlineFetch extends PullCall<FlightAction, byte[]> {
   /** Payload bytes; the protocol takes more, but these are copied oftener than those of a stream, and lie on the heap. */
   static final int LARGEST = 256 << 10;
 
@@ -29,7 +29,7 @@ final class WholePull extends PullCall<FlightAction, byte[]> {
   private boolean wantsStream;
 
   /** @param stream pulls the same another way; called instead of the listener */
-  WholePull(
+  InlineFetch(
       ManagedChannel channel, String peer, BlockAssembler blocks, Listener listener, Runnable stream, Duration timeout) {
     super(
         peer, blocks, listener,

@@ -32,11 +32,11 @@ import org.slf4j.LoggerFactory;
 /**
  * Which workers' files this process sees, and the actions by which they are handed over (docs/protocol.md, Hand-over).
  *
- * <p>A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever anything
- * of this fails, there is the wire: callers take null, or an exception of a single action, as "use the wire".
+ * <p>A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever
+ * anything of this fails, there is the wire: callers take null, or an exception of a single action, as "use the wire".
  */
-public final class HandOver {
-  private static final Logger LOG = LoggerFactory.getLogger(HandOver.class);
+public final class LocalFileAccess {
+  private static final Logger LOG = LoggerFactory.getLogger(LocalFileAccess.class);
   private static final String PREFIX = "hand-over.";
   private static final long NEVER = Long.MAX_VALUE;
   private static final Duration PAUSE = Duration.ofSeconds(30);
@@ -54,14 +54,14 @@ public final class HandOver {
   private final Duration timeout;
   private final ConcurrentMap<String, Place> places = new ConcurrentHashMap<>();
   private final ConcurrentMap<String, ByteString> refused = new ConcurrentHashMap<>();
-  private final KnownFiles files = new KnownFiles(KNOWN_FILES_BYTES);
+  private final FileIndexCache files = new FileIndexCache(KNOWN_FILES_BYTES);
   private final ReadCounts reads = new ReadCounts();
 
   /**
    * @param allowed false: everything goes over the wire
    * @param timeout how long an action may take that does not wait for a disk
    */
-  public HandOver(Connections connections, boolean allowed, Duration timeout) {
+  public LocalFileAccess(Connections connections, boolean allowed, Duration timeout) {
     this.connections = connections;
     this.allowed = allowed;
     this.timeout = timeout;
@@ -75,7 +75,7 @@ public final class HandOver {
     return timeout;
   }
 
-  KnownFiles files() {
+  FileIndexCache files() {
     return files;
   }
 

@@ -24,14 +24,14 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(60)
-class KnownFilesTest {
+class FileIndexCacheTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final long ROOM = 1 << 20;
   private static final ShuffleKey SHUFFLE = key(7, 1);
 
   @TempDir Path directory;
 
-  private KnownFiles.Known file(BlockBatch batch) throws IOException {
+  private FileIndexCache.Known file(BlockBatch batch) throws IOException {
     return OutputFile.write(directory, batch);
   }
 
@@ -73,16 +73,16 @@ class KnownFilesTest {
 
   @Test
   void whatIsKnownIsReadWithoutAskingAndForgottenWhenItIsNotSo() throws Exception {
-    KnownFiles.Known known = file(batch(3, "a", 0, "bc", 3, "def"));
+    FileIndexCache.Known known = file(batch(3, "a", 0, "bc", 3, "def"));
     try (FakeWorker worker =
         new FakeWorker(
             call -> {
               throw new AssertionError("asked");
             })) {
-      HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      handOver.files().add(SHUFFLE, 0, known);
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      localFiles.files().add(SHUFFLE, 0, known);
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 0, null);
+          new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, 0, null);
       List<WantedBlock> three = List.of(new WantedBlock("shuffle_7_0_3", 0, 3, 4));
       List<WantedBlock> empty = List.of(new WantedBlock("shuffle_7_0_1", 0, 1, 2));
       List<WantedBlock> none = List.of();
@@ -92,18 +92,18 @@ class KnownFilesTest {
       assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
       assertEquals(List.of("adef"), heard.texts);
       assertEquals(empty, fetcher.fromKnownFiles("w", empty, ROOM, heard));
-      handOver.files().add(SHUFFLE, 0, known);
+      localFiles.files().add(SHUFFLE, 0, known);
 
       Files.write(known.path(), "aBcdef".getBytes(StandardCharsets.UTF_8)); // a bit flip, in partition 0
       assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
       List<WantedBlock> flipped = List.of(new WantedBlock("shuffle_7_0_0", 0, 0, 1));
       assertEquals(flipped, fetcher.fromKnownFiles("w", flipped, ROOM, heard));
-      assertNull(handOver.files().find(SHUFFLE, 0, "w"));
+      assertNull(localFiles.files().find(SHUFFLE, 0, "w"));
 
-      handOver.files().add(SHUFFLE, 0, known);
+      localFiles.files().add(SHUFFLE, 0, known);
       Files.delete(known.path());
       assertEquals(three, fetcher.fromKnownFiles("w", three, ROOM, heard));
-      assertNull(handOver.files().find(SHUFFLE, 0, "w"));
+      assertNull(localFiles.files().find(SHUFFLE, 0, "w"));
       assertEquals(List.of("adef", "adef"), heard.texts);
     }
   }
@@ -115,10 +115,10 @@ class KnownFilesTest {
             call -> {
               throw new AssertionError("asked");
             })) {
-      HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      handOver.files().add(SHUFFLE, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      localFiles.files().add(SHUFFLE, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
       BlockFetcher fetcher =
-          new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 0, null);
+          new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, 0, null);
       Heard heard = new Heard();
       List<WantedBlock> both =
           List.of(new WantedBlock("shuffle_7_0_4", 0, 4, 5), new WantedBlock("shuffle_7_0_5", 0, 5, 6));
@@ -142,7 +142,7 @@ class KnownFilesTest {
 
   @Test
   void generationsOfOneNumberAreKeptApart() throws IOException {
-    KnownFiles files = new KnownFiles(ROOM);
+    FileIndexCache files = new FileIndexCache(ROOM);
     files.add(key(1, 5), 0, file(batch(0, "a")));
     assertNull(files.find(key(1, 6), 0, "w"));
     assertNotNull(files.find(key(1, 5), 0, "w"));
@@ -150,8 +150,8 @@ class KnownFilesTest {
 
   @Test
   void endedShuffleIsDroppedAndOthersStay() throws IOException {
-    KnownFiles files = new KnownFiles(ROOM);
-    KnownFiles.Known known = file(batch(0, "a"));
+    FileIndexCache files = new FileIndexCache(ROOM);
+    FileIndexCache.Known known = file(batch(0, "a"));
     files.add(key(1, 1), 0, known);
     files.add(key(1, 1), 1, known);
     files.add(key(1, 5), 0, known);
@@ -164,8 +164,8 @@ class KnownFilesTest {
 
   @Test
   void whatDoesNotFitGoesByAge() throws IOException {
-    KnownFiles.Known known = file(batch(0, "a"));
-    KnownFiles files = new KnownFiles(3 * (512 + FileIndex.ROW_BYTES));
+    FileIndexCache.Known known = file(batch(0, "a"));
+    FileIndexCache files = new FileIndexCache(3 * (512 + FileIndex.ROW_BYTES));
     for (int map = 0; map < 3; map++) {
       files.add(key(1, 1), map, known);
       files.add(key(1, 1), map, known); // again takes no more room

@@ -18,7 +18,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 @Timeout(180)
-class HandOverTest {
+class LocalFileAccessTest {
   private static final ShuffleKey SHUFFLE = ShuffleKey.newBuilder().setApp("app~1").setShuffle(7).setGeneration(5).build();
   private static final Duration LONG = Duration.ofSeconds(60);
 
@@ -39,23 +39,23 @@ class HandOverTest {
               asked.countDown();
               return answers.get() ? reply(nonce.toString()) : null;
             })) {
-      HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      Thread task = new Thread(() -> handOver.nonce(worker.address(), SHUFFLE));
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      Thread task = new Thread(() -> localFiles.nonce(worker.address(), SHUFFLE));
       task.start();
       asked.await();
       task.interrupt();
       task.join();
       answers.set(true);
-      assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), handOver.nonce(worker.address(), SHUFFLE));
+      assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), localFiles.nonce(worker.address(), SHUFFLE));
     }
   }
 
   @Test
   void pathThatIsNoneMeansTheWire() throws Exception {
     try (FakeWorker worker = new FakeWorker(call -> reply("\0"))) {
-      HandOver handOver = new HandOver(worker.connections(), true, LONG);
-      assertNull(handOver.nonce(worker.address(), SHUFFLE));
-      assertTrue(handOver.anyNonce(worker.address(), SHUFFLE).isEmpty());
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      assertNull(localFiles.nonce(worker.address(), SHUFFLE));
+      assertTrue(localFiles.anyNonce(worker.address(), SHUFFLE).isEmpty());
     }
   }
 }

@@ -18,17 +18,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One request of Spark's fetcher, answered from the worker's files: the worker says where the blocks lie, unless that is
- * known, and they are read and verified. What cannot be had this way, block by block, goes over the wire.
+ * One request of Spark's fetcher, answered from the worker's files: the worker says where the blocks lie, unless that
+ * is known, and they are read and verified. What cannot be had this way, block by block, goes over the wire.
  */
-final class LocatedFetch {
-  private static final Logger LOG = LoggerFactory.getLogger(LocatedFetch.class);
+final class LocalFetch {
+  private static final Logger LOG = LoggerFactory.getLogger(LocalFetch.class);
 
   /** Indexes up to this size are asked for whole, so that other tasks of this process need not ask: 26,000 blocks. */
   private static final int WHOLE_BYTES = 1 << 20;
 
   /** Of all indexes of one answer: half of what is kept. */
-  private static final int ANSWER_BYTES = HandOver.KNOWN_FILES_BYTES / 2;
+  private static final int ANSWER_BYTES = LocalFileAccess.KNOWN_FILES_BYTES / 2;
 
   private final BlockFetcher fetcher;
   private final WorkerAddress worker;
@@ -37,7 +37,7 @@ final class LocatedFetch {
   private final Set<WantedBlock> left;
 
   /** @param wire takes the blocks that were not answered here, last */
-  LocatedFetch(
+  LocalFetch(
       BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener,
       Consumer<List<WantedBlock>> wire) {
     this.fetcher = fetcher;
@@ -51,12 +51,12 @@ final class LocatedFetch {
   void run() {
     try {
       left.retainAll(Set.copyOf(fetcher.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
-      ByteString nonce = left.isEmpty() ? null : fetcher.handOver().nonce(worker, fetcher.shuffle());
+      ByteString nonce = left.isEmpty() ? null : fetcher.localFiles().nonce(worker, fetcher.shuffle());
       if (nonce != null) {
         answer(locate(nonce));
       }
     } catch (IOException | InvalidPathException e) {
-      fetcher.handOver().failed(worker, e instanceof IOException failure ? failure : new IOException(e));
+      fetcher.localFiles().failed(worker, e instanceof IOException failure ? failure : new IOException(e));
     } finally {
       if (!left.isEmpty()) {
         wire.accept(List.copyOf(left));
@@ -74,7 +74,7 @@ final class LocatedFetch {
             .setTicket(ticket)
             .setWholeBelow(once ? Math.min(WHOLE_BYTES, ANSWER_BYTES / left.size()) : 0)
             .build();
-    return fetcher.handOver().act(worker, "locate", request, fetcher.handOver().timeout());
+    return fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout());
   }
 
   private void answer(List<byte[]> results) throws IOException {
@@ -108,10 +108,10 @@ final class LocatedFetch {
       return rows;
     }
     FileIndex index = FileIndex.of(rows);
-    fetcher.handOver().files()
+    fetcher.localFiles().files()
         .add(
             fetcher.shuffle(), block.map(),
-            new KnownFiles.Known(worker.id(), Path.of(located.getPath()), index));
+            new FileIndexCache.Known(worker.id(), Path.of(located.getPath()), index));
     return index.between(block.firstPartition(), block.endPartition());
   }
 }

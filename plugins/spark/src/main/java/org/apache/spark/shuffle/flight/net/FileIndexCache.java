@@ -7,14 +7,14 @@ import java.util.Map;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
 /**
- * The files of map outputs on this host that the process has been told of, with the index of all of their blocks: what it
- * wrote itself, or has read some of. So not every reduce task has to ask for the place of each of its blocks.
+ * The files of map outputs on this host that the process has been told of, with the index of all of their blocks: what
+ * it wrote itself, or has read some of. So not every reduce task has to ask for the place of each of its blocks.
  *
- * <p>Nothing here is a promise: outputs are removed, lost, and moved. Who reads a file verifies each block and that the path
- * still names the file, and on any failure has its place forgotten and asks the worker. Thread-safe; of what does not fit
- * that which was not wanted for longest is dropped.
+ * <p>Nothing here is a promise: outputs are removed, lost, and moved. Who reads a file verifies each block and that the
+ * path still names the file, and on any failure has its place forgotten and asks the worker. Thread-safe; of what does
+ * not fit that which was not wanted for longest is dropped.
  */
-final class KnownFiles {
+final class FileIndexCache {
   /** Bytes that an entry takes beside its index, about. */
   private static final int ENTRY_BYTES = 512;
 
@@ -36,7 +36,7 @@ final class KnownFiles {
   private long bytes;
 
   /** @param most bytes that all of it may take */
-  KnownFiles(long most) {
+  FileIndexCache(long most) {
     this.most = most;
   }
 

@@ -30,7 +30,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** One map output in a file, whose partitions are read one after the other. Nothing is left of the file but what was read. */
 @Timeout(60)
-class ReadAheadTest {
+class PrefetcherTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final ShuffleKey SHUFFLE = ShuffleKey.newBuilder().setApp("app").setShuffle(7).build();
   private static final int PARTITIONS = 100;
@@ -49,8 +49,8 @@ class ReadAheadTest {
   private final BlockingQueue<Range> windows = new LinkedBlockingQueue<>();
   private final AtomicLong eachBytes = new AtomicLong(2);
   private FakeWorker worker;
-  private HandOver handOver;
-  private ReadAhead ahead;
+  private LocalFileAccess localFiles;
+  private Prefetcher ahead;
   private Path file;
 
   @BeforeEach
@@ -60,15 +60,15 @@ class ReadAheadTest {
             call -> {
               throw new AssertionError("asked");
             });
-    handOver = new HandOver(worker.connections(), true, LONG);
-    ahead = new ReadAhead(worker.connections(), LONG);
+    localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+    ahead = new Prefetcher(worker.connections(), LONG);
     List<Object> blocks = new ArrayList<>();
     for (int partition = 0; partition < PARTITIONS; partition++) {
       blocks.addAll(List.of(partition, text(partition)));
     }
-    KnownFiles.Known known = OutputFile.write(directory, OutputFile.batch(blocks.toArray()));
+    FileIndexCache.Known known = OutputFile.write(directory, OutputFile.batch(blocks.toArray()));
     file = known.path();
-    handOver.files().add(SHUFFLE, 0, known);
+    localFiles.files().add(SHUFFLE, 0, known);
   }
 
   @AfterEach
@@ -96,7 +96,7 @@ class ReadAheadTest {
 
   private void ask(int partition) {
     Turn turn = new Turn(ahead, partition, PARTITIONS, BYTES, this::following);
-    BlockFetcher fetcher = new BlockFetcher(handOver, SHUFFLE, LONG, LONG, 2, turn);
+    BlockFetcher fetcher = new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, 2, turn);
     fetcher.fetch("w", List.of(block(partition)), new Hearing(), null, null);
   }
 
@@ -195,12 +195,12 @@ class ReadAheadTest {
 
   @Test
   void largePartitionsAreLeft() throws Exception {
-    eachBytes.set(ReadAhead.LARGEST + 1);
+    eachBytes.set(Prefetcher.LARGEST + 1);
     readInTurn(0, IN_TURN);
     assertEquals(new Range(26, 30), nextWindow());
     Thread.sleep(50);
     assertFalse(taken(26));
-    eachBytes.set(ReadAhead.LARGEST);
+    eachBytes.set(Prefetcher.LARGEST);
     Range next = null;
     while (next == null) { // nothing is started as long as the first attempt has not ended
       readInTurn(26, 27);
@@ -217,7 +217,7 @@ class ReadAheadTest {
     Turn turn = new Turn(ahead, partition, partitions, eachBytes.get(), this::following);
     return ahead.takeOfAll(
         turn, "w", List.of(block(partition)), new Hearing(), () -> heard.add("own"),
-        bytes -> new BlockFetcher(handOver, SHUFFLE, LONG, LONG, bytes, null));
+        bytes -> new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, bytes, null));
   }
 
   @Test
@@ -253,7 +253,7 @@ class ReadAheadTest {
 
   @Test
   void aShuffleOfMoreThanThatIsNot() {
-    eachBytes.set(WholePull.LARGEST / PARTITIONS + 1);
+    eachBytes.set(InlineFetch.LARGEST / PARTITIONS + 1);
     assertFalse(takenOfAll(0, PARTITIONS));
     assertFalse(takenOfAll(1, PARTITIONS));
     assertEquals(List.of(new Range(0, PARTITIONS)), List.copyOf(windows), "looked at once");
@@ -267,7 +267,7 @@ class ReadAheadTest {
 
   @Test
   void whatNobodyAsksForIsDroppedAfterAWhile() throws Exception {
-    ahead = new ReadAhead(worker.connections(), Duration.ofMillis(100));
+    ahead = new Prefetcher(worker.connections(), Duration.ofMillis(100));
     takeFromFirstWindow();
     Thread.sleep(3000);
     assertFalse(taken(27));

@@ -12,8 +12,8 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Stream;
 import java.util.function.LongUnaryOperator;
+import java.util.stream.Stream;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -22,7 +22,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 /** Blocks arrive here by hand: of a fetch that was never started. */
-class AheadFetchTest {
+class PrefetchedBlocksTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final List<WantedBlock> BLOCKS = wanted("shuffle_7_1_5", "shuffle_7_1_6", "shuffle_7_2_5", "shuffle_7_2_6");
   private static final List<WantedBlock> FIVE = List.of(BLOCKS.get(0), BLOCKS.get(2));
@@ -30,15 +30,15 @@ class AheadFetchTest {
   private static final int MOST = 40;
 
   private final FakeWorker worker = new FakeWorker(call -> null);
-  private final AheadFetch fetch =
-      new AheadFetch(
+  private final PrefetchedBlocks fetch =
+      new PrefetchedBlocks(
           new BlockFetcher(
-              new HandOver(worker.connections(), false, LONG), ShuffleKey.getDefaultInstance(), LONG, LONG, 0, null),
+              new LocalFileAccess(worker.connections(), false, LONG), ShuffleKey.getDefaultInstance(), LONG, LONG, 0, null),
           "w", BLOCKS, MOST);
   private final Map<String, ByteBuf> buffers = new HashMap<>();
   private final List<String> heard = new ArrayList<>();
 
-  AheadFetchTest() throws IOException {}
+  PrefetchedBlocksTest() throws IOException {}
 
   @AfterEach
   void everythingIsFreed() {

@@ -19,15 +19,15 @@ import org.slf4j.LoggerFactory;
 /**
  * Small partitions of one shuffle, read before their tasks ask: as file systems do it, while all is asked for in turn.
  *
- * <p>A task of some thousand rows spends more on a request than on its rows, at either end of the wire. While the tasks of
- * this process ask for one partition after the other, the next ones are fetched with one request of each worker: a window. The
- * first task that takes from a window has the next one fetched, so that nobody waits for it. Where several executors share a
- * stage, nothing is read ahead.
+ * <p>A task of some thousand rows spends more on a request than on its rows, at either end of the wire. While the tasks
+ * of this process ask for one partition after the other, the next ones are fetched with one request of each worker: a
+ * window. The first task that takes from a window has the next one fetched, so that nobody waits for it. Where several
+ * executors share a stage, nothing is read ahead.
  *
  * <p>Over the wire a shuffle of next to nothing is fetched as a whole when a task asks for any of it.
  */
-public final class ReadAhead implements AutoCloseable {
-  private static final Logger LOG = LoggerFactory.getLogger(ReadAhead.class);
+public final class Prefetcher implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(Prefetcher.class);
 
   /** Of a partition: of a larger one the request is little beside the rest. */
   static final int LARGEST = 2 << 20;
@@ -42,30 +42,30 @@ public final class ReadAhead implements AutoCloseable {
   /** Of a whole shuffle that is fetched with one request, in blocks and in bytes: no more than a small partition. */
   private static final int LITTLE_BLOCKS = 256;
 
-  private static final long LITTLE_BYTES = WholePull.LARGEST;
+  private static final long LITTLE_BYTES = InlineFetch.LARGEST;
 
   /** Kept: more tasks than fit into one window may run at once. */
   private static final int WINDOWS = 8;
 
   private static final Duration KEPT = Duration.ofSeconds(10);
 
-  private record Window(int first, int end, Map<String, AheadFetch> fetches) {
+  private record Window(int first, int end, Map<String, PrefetchedBlocks> fetches) {
     boolean holds(int partition) {
       return partition >= first && partition < end;
     }
 
     boolean has(String worker, List<WantedBlock> wanted) {
-      AheadFetch fetch = fetches.get(worker);
+      PrefetchedBlocks fetch = fetches.get(worker);
       return fetch != null && fetch.has(wanted);
     }
 
     boolean failed(String worker) {
-      AheadFetch fetch = fetches.get(worker);
+      PrefetchedBlocks fetch = fetches.get(worker);
       return fetch != null && fetch.gone();
     }
 
     void drop() {
-      fetches.values().forEach(AheadFetch::drop);
+      fetches.values().forEach(PrefetchedBlocks::drop);
     }
   }
 
@@ -80,20 +80,20 @@ public final class ReadAhead implements AutoCloseable {
   private boolean used;
   private boolean watched;
 
-  public ReadAhead(Connections connections) {
+  public Prefetcher(Connections connections) {
     this(connections, KEPT);
   }
 
   /** @param kept how long what was read ahead is kept while nobody asks for any of it */
-  ReadAhead(Connections connections, Duration kept) {
+  Prefetcher(Connections connections, Duration kept) {
     this.connections = connections;
     this.kept = kept;
   }
 
-  /** As {@link AheadFetch#take}, for blocks of one partition. */
+  /** As {@link PrefetchedBlocks#take}, for blocks of one partition. */
   boolean take(
       int partition, String worker, List<WantedBlock> wanted, BlockFetchingListener listener, Runnable otherwise) {
-    AheadFetch fetch = null;
+    PrefetchedBlocks fetch = null;
     synchronized (this) {
       used = true;
       if (whole != null) {
@@ -138,7 +138,7 @@ public final class ReadAhead implements AutoCloseable {
       if (before != null) {
         before.drop();
       }
-      all.fetches().values().forEach(AheadFetch::start);
+      all.fetches().values().forEach(PrefetchedBlocks::start);
     }
     return take(turn.partition(), worker, wanted, listener, otherwise);
   }
@@ -148,7 +148,8 @@ public final class ReadAhead implements AutoCloseable {
     if (turn.partitions() > LITTLE_BLOCKS || turn.bytes() > LITTLE_BYTES) {
       return null;
     }
-    // On a task's thread, which has just been told of its own blocks: for a map that was lost since, it fails with reason.
+    // On a task's thread, which has just been told of its own blocks: for a map that was lost since, it fails with
+    // reason.
     List<Following> blocks = turn.following().of(0, turn.partitions());
     boolean little =
         blocks.size() <= LITTLE_BLOCKS && blocks.stream().mapToLong(Following::bytes).sum() <= LITTLE_BYTES;
@@ -221,7 +222,7 @@ public final class ReadAhead implements AutoCloseable {
       over.drop();
     }
     if (next != null) {
-      next.fetches().values().forEach(AheadFetch::start);
+      next.fetches().values().forEach(PrefetchedBlocks::start);
     }
   }
 
@@ -239,10 +240,10 @@ public final class ReadAhead implements AutoCloseable {
     if (byWorker.isEmpty()) {
       return null;
     }
-    Map<String, AheadFetch> fetches = new HashMap<>();
+    Map<String, PrefetchedBlocks> fetches = new HashMap<>();
     for (Map.Entry<String, List<WantedBlock>> each : byWorker.entrySet()) {
       BlockFetcher fetcher = fetchers.apply(bytes);
-      fetches.put(each.getKey(), new AheadFetch(fetcher, each.getKey(), each.getValue(), 2 * MOST_BYTES));
+      fetches.put(each.getKey(), new PrefetchedBlocks(fetcher, each.getKey(), each.getValue(), 2 * MOST_BYTES));
     }
     return new Window(first, small, fetches);
   }

@@ -13,11 +13,11 @@ import org.slf4j.LoggerFactory;
 /**
  * Blocks of one worker that are fetched before a task asks for them. Each is given out once.
  *
- * <p>Nothing is given out before all are there: only then has the fetch been verified as a whole. If any of them cannot be
- * had, none is given: who waits for them fetches its own, and so finds out, and says, what is wrong with those.
+ * <p>Nothing is given out before all are there: only then has the fetch been verified as a whole. If any of them cannot
+ * be had, none is given: who waits for them fetches its own, and so finds out, and says, what is wrong with those.
  */
-final class AheadFetch implements BlockFetchingListener {
-  private static final Logger LOG = LoggerFactory.getLogger(AheadFetch.class);
+final class PrefetchedBlocks implements BlockFetchingListener {
+  private static final Logger LOG = LoggerFactory.getLogger(PrefetchedBlocks.class);
 
   private enum State {
     UNDER_WAY,
@@ -44,7 +44,7 @@ final class AheadFetch implements BlockFetchingListener {
    * @param fetcher of this alone
    * @param mostBytes what it may hold; Spark's sizes may be averages, so that there is more than was thought
    */
-  AheadFetch(BlockFetcher fetcher, String worker, List<WantedBlock> blocks, long mostBytes) {
+  PrefetchedBlocks(BlockFetcher fetcher, String worker, List<WantedBlock> blocks, long mostBytes) {
     this.fetcher = fetcher;
     this.worker = worker;
     this.blocks = blocks;

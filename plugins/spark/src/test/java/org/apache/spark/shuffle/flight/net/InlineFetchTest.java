@@ -18,9 +18,9 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
 import java.util.function.LongUnaryOperator;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.GetControl;
@@ -36,7 +36,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
-class WholePullTest {
+class InlineFetchTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final List<Pulls.Served> SERVED = List.of(served(3, "three"), served(8, "eight"), served(8, "more"));
   private static final List<String> RIGHT = List.of("shuffle_7_3_2 three", "shuffle_7_8_2 eightmore");
@@ -104,7 +104,7 @@ class WholePullTest {
 
   private BlockFetcher fetcher(FakeWorker worker) {
     ShuffleKey shuffle = ShuffleKey.newBuilder().setApp("app").setShuffle(7).build();
-    return new BlockFetcher(new HandOver(worker.connections(), false, LONG), shuffle, LONG, LONG, WholePull.LARGEST, null);
+    return new BlockFetcher(new LocalFileAccess(worker.connections(), false, LONG), shuffle, LONG, LONG, InlineFetch.LARGEST, null);
   }
 
   private List<String> fetched(FakeWorker worker) throws Exception {

@@ -17,12 +17,12 @@ import org.apache.spark.shuffle.flight.net.Backoff;
 import org.apache.spark.shuffle.flight.net.BlockStream;
 import org.apache.spark.shuffle.flight.net.Connections;
 import org.apache.spark.shuffle.flight.net.FlightException;
-import org.apache.spark.shuffle.flight.net.HandOver;
-import org.apache.spark.shuffle.flight.net.LentFile;
+import org.apache.spark.shuffle.flight.net.InlinePush;
+import org.apache.spark.shuffle.flight.net.LocalFileAccess;
+import org.apache.spark.shuffle.flight.net.LocalFileWriter;
 import org.apache.spark.shuffle.flight.net.Protocol;
 import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
-import org.apache.spark.shuffle.flight.net.WholePut;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.Committed;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
@@ -37,14 +37,15 @@ import org.slf4j.LoggerFactory;
  * The output of one map task on its way to a worker: partitions are cut into blocks, blocks gathered into batches,
  * batches pushed while the task goes on. Used by the task's thread.
  *
- * <p>The stream is opened with the first byte. A map output without any bytes is never pushed: its {@code MapStatus} says
- * that all partitions are empty, and Spark does not fetch empty blocks.
+ * <p>The stream is opened with the first byte. A map output without any bytes is never pushed: its {@code MapStatus}
+ * says that all partitions are empty, and Spark does not fetch empty blocks.
  *
- * <p>The output's number at the worker is the task attempt id, so a retry has a number of its own and the protocol's attempt is
- * always 0. That is Spark's map id as well, but for {@code spark.shuffle.useOldFetchProtocol}; readers find it in the location.
+ * <p>The output's number at the worker is the task attempt id, so a retry has a number of its own and the protocol's
+ * attempt is always 0. That is Spark's map id as well, but for {@code spark.shuffle.useOldFetchProtocol}; readers find
+ * it in the location.
  */
-final class MapOutputPush implements AutoCloseable {
-  private static final Logger LOG = LoggerFactory.getLogger(MapOutputPush.class);
+final class DataPusher implements AutoCloseable {
+  private static final Logger LOG = LoggerFactory.getLogger(DataPusher.class);
   private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
@@ -53,7 +54,7 @@ final class MapOutputPush implements AutoCloseable {
     T at(WorkerAddress worker) throws IOException;
   }
 
-  private final HandOver handOver;
+  private final LocalFileAccess localFiles;
   private final Connections connections;
   private final FlightConf conf;
   private final FlightShuffleHandle handle;
@@ -68,9 +69,9 @@ final class MapOutputPush implements AutoCloseable {
   private String committedAt;
   private boolean committed;
 
-  MapOutputPush(HandOver handOver, FlightConf conf, FlightShuffleHandle handle, TaskContext context) {
-    this.handOver = handOver;
-    this.connections = handOver.connections();
+  DataPusher(LocalFileAccess localFiles, FlightConf conf, FlightShuffleHandle handle, TaskContext context) {
+    this.localFiles = localFiles;
+    this.connections = localFiles.connections();
     this.conf = conf;
     this.handle = handle;
     this.output = MapAttempt.newBuilder().setMap(context.taskAttemptId()).setAttempt(WantedBlock.ATTEMPT).build();
@@ -110,8 +111,8 @@ final class MapOutputPush implements AutoCloseable {
   }
 
   /**
-   * The batch, for who makes a whole block of {@code next} in it, of {@code most} bytes at most, and says {@link #madeBlock}
-   * then; null when there is no room for it now: use {@link #writeBlock}.
+   * The batch, for who makes a whole block of {@code next} in it, of {@code most} bytes at most, and says {@link
+   * #madeBlock} then; null when there is no room for it now: use {@link #writeBlock}.
    */
   BlockBatch roomFor(int next, int most) {
     if (batch == null) {
@@ -148,7 +149,7 @@ final class MapOutputPush implements AutoCloseable {
     if (Arrays.stream(partitionLengths).sum() < conf.batchSize()) {
       return false;
     }
-    LentFile file = borrow();
+    LocalFileWriter file = borrow();
     stream = file;
     File moved = file == null ? null : file.replaceBy(finished);
     if (moved == null) {
@@ -176,7 +177,7 @@ final class MapOutputPush implements AutoCloseable {
   private void send(long backlog) throws IOException {
     try {
       if (stream == null) {
-        LentFile file = borrow();
+        LocalFileWriter file = borrow();
         stream = file != null ? file : open();
       }
       stream.send(batch, backlog);
@@ -211,16 +212,16 @@ final class MapOutputPush implements AutoCloseable {
   }
 
   /** A file of the worker that the master picked, to write the output to; null when that one lies elsewhere, or lends none. */
-  private LentFile borrow() throws IOException {
+  private LocalFileWriter borrow() throws IOException {
     place(backoff());
-    return LentFile.borrow(
-        handOver, worker, command().build(),
-        new LentFile.Patience(conf.ioTimeout(), conf.retryWindow(), context::killTaskIfInterrupted));
+    return LocalFileWriter.borrow(
+        localFiles, worker, command().build(),
+        new LocalFileWriter.Patience(conf.ioTimeout(), conf.retryWindow(), context::killTaskIfInterrupted));
   }
 
   /**
-   * Tries something at the worker that the master picks. One that cannot be reached is the last choice for the next try, until
-   * the retry window closes: it may be restarting.
+   * Tries something at the worker that the master picks. One that cannot be reached is the last choice for the next
+   * try, until the retry window closes: it may be restarting.
    */
   private <T> T atAWorker(Try<T> tried, String again) throws IOException {
     Backoff backoff = backoff();
@@ -256,16 +257,16 @@ final class MapOutputPush implements AutoCloseable {
         "{}; opening the push of map {} again");
   }
 
-  /** Sends all there is in one request, at most {@link WholePut#LARGEST} bytes. */
+  /** Sends all there is in one request, at most {@link InlinePush#LARGEST} bytes. */
   private Committed putWhole() throws IOException {
-    WholePut put = new WholePut(handOver, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
+    InlinePush put = new InlinePush(localFiles, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
     worker = connections.placed(executor().host()).orElse(null);
     return atAWorker(at -> put.send(at, conf.connectTimeout(), conf.ioTimeout()), "{}; putting map {} again");
   }
 
   /**
-   * What the server refuses for ever, because it has no such shuffle any more, is no failure of the task: Spark submits its stage
-   * again, which registers the shuffle anew ({@link FlightShuffleHandle#writeReplace}).
+   * What the server refuses for ever, because it has no such shuffle any more, is no failure of the task: Spark submits
+   * its stage again, which registers the shuffle anew ({@link FlightShuffleHandle#writeReplace}).
    */
   private FlightException explained(FlightException failure) {
     if (failure.shuffleIsGone()) {
@@ -293,7 +294,7 @@ final class MapOutputPush implements AutoCloseable {
   private Committed sendRest() throws IOException {
     if (batch != null) {
       batch.endBlock(partition, totals);
-      if (stream == null && batch.size() <= WholePut.LARGEST) {
+      if (stream == null && batch.size() <= InlinePush.LARGEST) {
         return putWhole();
       }
       if (stream == null) {

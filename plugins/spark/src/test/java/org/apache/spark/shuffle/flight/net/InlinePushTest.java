@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 @Timeout(60)
-class WholePutTest {
+class InlinePushTest {
   private static final Duration LONG = Duration.ofSeconds(20);
   private static final MapAttempt OUTPUT = MapAttempt.newBuilder().setMap(3).build();
   private static final PutCommand COMMAND =
@@ -29,7 +29,7 @@ class WholePutTest {
   private final BlockBatch batch = new BlockBatch(100);
   private final Committed right;
 
-  WholePutTest() {
+  InlinePushTest() {
     batch.append(new byte[] {1, 2, 3}, 0, 3);
     batch.endBlock(5, totals);
     right = Committed.newBuilder().setOutput(OUTPUT).setWorker("w").setTotals(totals.toMessage()).build();
@@ -39,21 +39,21 @@ class WholePutTest {
     return new FakeWorker(call -> List.of(results));
   }
 
-  private WholePut put(HandOver handOver, Runnable killCheck) {
-    return new WholePut(handOver, COMMAND, batch, totals.toMessage(), killCheck);
+  private InlinePush put(LocalFileAccess localFiles, Runnable killCheck) {
+    return new InlinePush(localFiles, COMMAND, batch, totals.toMessage(), killCheck);
   }
 
-  private HandOver wireOnly(FakeWorker worker) {
-    return new HandOver(worker.connections(), false, LONG);
+  private LocalFileAccess wireOnly(FakeWorker worker) {
+    return new LocalFileAccess(worker.connections(), false, LONG);
   }
 
   @Test
   void placeThatTheWorkerTellsIsKnownToReaders() throws Exception {
     Committed told = right.toBuilder().setPath("/data/3.out").build();
     try (FakeWorker worker = answering(FakeWorker.result(told))) {
-      HandOver handOver = wireOnly(worker);
-      assertEquals(told, put(handOver, () -> { }).send(worker.address(), LONG, LONG));
-      KnownFiles.Known known = handOver.files().find(COMMAND.getShuffle(), 3, "w");
+      LocalFileAccess localFiles = wireOnly(worker);
+      assertEquals(told, put(localFiles, () -> { }).send(worker.address(), LONG, LONG));
+      FileIndexCache.Known known = localFiles.files().find(COMMAND.getShuffle(), 3, "w");
       assertEquals("/data/3.out", known.path().toString());
       assertEquals(FileIndex.ROW_BYTES, known.index().between(5, 6).limit());
       assertEquals(0, known.index().between(0, 5).limit());
@@ -64,9 +64,9 @@ class WholePutTest {
   void placeOfAnotherAttemptIsNotTakenForThisOnes() throws Exception {
     Committed other = right.toBuilder().setOutput(OUTPUT.toBuilder().setAttempt(1)).setPath("/data/3.out").build();
     try (FakeWorker worker = answering(FakeWorker.result(other))) {
-      HandOver handOver = wireOnly(worker);
-      assertEquals(1, put(handOver, () -> { }).send(worker.address(), LONG, LONG).getOutput().getAttempt());
-      assertNull(handOver.files().find(COMMAND.getShuffle(), 3, "w"));
+      LocalFileAccess localFiles = wireOnly(worker);
+      assertEquals(1, put(localFiles, () -> { }).send(worker.address(), LONG, LONG).getOutput().getAttempt());
+      assertNull(localFiles.files().find(COMMAND.getShuffle(), 3, "w"));
     }
   }
 

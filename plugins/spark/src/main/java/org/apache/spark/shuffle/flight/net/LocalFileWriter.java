@@ -29,15 +29,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A map output that is written to a file which the worker lent, and which it takes back with the commit. The file is locked
- * while it is open: the worker refuses one that somebody still writes.
+ * A map output that is written to a file which the worker lent, and which it takes back with the commit. The file is
+ * locked while it is open: the worker refuses one that somebody still writes.
  */
-public final class LentFile implements BlockStream {
-  private static final Logger LOG = LoggerFactory.getLogger(LentFile.class);
+public final class LocalFileWriter implements BlockStream {
+  private static final Logger LOG = LoggerFactory.getLogger(LocalFileWriter.class);
   private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
   private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
-  private final HandOver handOver;
+  private final LocalFileAccess localFiles;
   private final WorkerAddress worker;
   private final PutCommand command;
   private final Path path;
@@ -54,9 +54,9 @@ public final class LentFile implements BlockStream {
    */
   public record Patience(Duration answer, Duration retry, Runnable killCheck) {}
 
-  private LentFile(
-      HandOver handOver, WorkerAddress worker, PutCommand command, Path path, FileChannel file, Patience patience) {
-    this.handOver = handOver;
+  private LocalFileWriter(
+      LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Path path, FileChannel file, Patience patience) {
+    this.localFiles = localFiles;
     this.worker = worker;
     this.command = command;
     this.path = path;
@@ -65,36 +65,36 @@ public final class LentFile implements BlockStream {
   }
 
   /** A file for a map output; null when there is none, for whatever reason: push it. */
-  public static LentFile borrow(HandOver handOver, WorkerAddress worker, PutCommand command, Patience patience)
+  public static LocalFileWriter borrow(LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Patience patience)
       throws InterruptedIOException {
-    ByteString nonce = handOver.nonce(worker, command.getShuffle());
+    ByteString nonce = localFiles.nonce(worker, command.getShuffle());
     if (nonce == null) {
       return null;
     }
     try {
       LendRequest request = LendRequest.newBuilder().setNonce(nonce).setCommand(command).build();
-      List<byte[]> results = handOver.act(worker, "lend", request, handOver.timeout());
+      List<byte[]> results = localFiles.act(worker, "lend", request, localFiles.timeout());
       if (results.isEmpty()) {
         return null;
       }
       LendReply reply = LendReply.parseFrom(results.get(0));
-      return reply.hasCommitted() ? null : open(handOver, worker, command, Path.of(reply.getPath()), patience);
+      return reply.hasCommitted() ? null : open(localFiles, worker, command, Path.of(reply.getPath()), patience);
     } catch (InterruptedIOException e) {
       throw e;
     } catch (IOException e) {
-      handOver.failed(worker, e);
+      localFiles.failed(worker, e);
     } catch (InvalidPathException e) {
-      handOver.failed(worker, new IOException(e));
+      localFiles.failed(worker, new IOException(e));
     }
     return null;
   }
 
-  private static LentFile open(
-      HandOver handOver, WorkerAddress worker, PutCommand command, Path path, Patience patience) throws IOException {
+  private static LocalFileWriter open(
+      LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Path path, Patience patience) throws IOException {
     FileChannel file = FileChannel.open(path, StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS);
     try {
       if (file.tryLock() != null) {
-        return new LentFile(handOver, worker, command, path, file, patience);
+        return new LocalFileWriter(localFiles, worker, command, path, file, patience);
       }
     } catch (IOException | OverlappingFileLockException e) {
       file.close();
@@ -114,7 +114,7 @@ public final class LentFile implements BlockStream {
       }
     } catch (IOException e) {
       if (!Thread.currentThread().isInterrupted()) {
-        handOver.failed(worker, e); // the task's next attempt pushes: the worker may know how to make room
+        localFiles.failed(worker, e); // the task's next attempt pushes: the worker may know how to make room
       }
       throw e;
     }
@@ -144,7 +144,7 @@ public final class LentFile implements BlockStream {
       try {
         return adopt(totals);
       } catch (FlightException e) {
-        handOver.failed(worker, e);
+        localFiles.failed(worker, e);
         boolean again = e.passing() || e.code() == ErrorCode.PERMISSION_DENIED;
         if (!again || !backoff.mayGoOn()) {
           throw e;
@@ -158,7 +158,7 @@ public final class LentFile implements BlockStream {
   }
 
   private Committed adopt(Totals totals) throws IOException {
-    ByteString nonce = handOver.anyNonce(worker, command.getShuffle());
+    ByteString nonce = localFiles.anyNonce(worker, command.getShuffle());
     AdoptRequest request =
         AdoptRequest.newBuilder()
             .setNonce(nonce)
@@ -166,7 +166,7 @@ public final class LentFile implements BlockStream {
             .setEnd(totals)
             .setTable(table.toByteString())
             .build();
-    List<byte[]> results = handOver.act(worker, "adopt", request, patience.answer());
+    List<byte[]> results = localFiles.act(worker, "adopt", request, patience.answer());
     if (results.isEmpty()) {
       throw FlightException.broken(worker.toString(), "took a file over without saying so", null);
     }
@@ -175,7 +175,7 @@ public final class LentFile implements BlockStream {
 
   private void refresh() throws IOException {
     try {
-      handOver.connections().refresh();
+      localFiles.connections().refresh();
     } catch (FlightException e) {
       LOG.info("{}; trying the last known address of {}", e.getMessage(), worker.id());
     }
@@ -189,7 +189,7 @@ public final class LentFile implements BlockStream {
       LOG.debug("{}: {}", path, e.toString()); // it is closed all the same
     }
     try {
-      handOver.connections().pool().execute(this::drop);
+      localFiles.connections().pool().execute(this::drop);
     } catch (RejectedExecutionException e) {
       LOG.debug("{} is left to the worker, which drops it in time: this executor is stopping", path);
     }
@@ -197,9 +197,9 @@ public final class LentFile implements BlockStream {
 
   private void drop() {
     try {
-      ByteString nonce = handOver.anyNonce(worker, command.getShuffle());
+      ByteString nonce = localFiles.anyNonce(worker, command.getShuffle());
       LendRequest request = LendRequest.newBuilder().setNonce(nonce).setCommand(command).build();
-      handOver.act(worker, "drop", request, handOver.timeout());
+      localFiles.act(worker, "drop", request, localFiles.timeout());
     } catch (IOException e) {
       LOG.info("{}; the worker drops map {} in time", e.getMessage(), command.getOutput().getMap());
     }

@@ -14,11 +14,11 @@ import org.apache.spark.shuffle.flight.proto.MapOutput;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
 /**
- * At which workers map outputs lie now, as the master knows it. They move: when a worker is drained, and to the other copy
- * of a shuffle with two when a worker is lost.
+ * At which workers map outputs lie now, as the master knows it. They move: when a worker is drained, and to the other
+ * copy of a shuffle with two when a worker is lost.
  */
-public final class Whereabouts {
-  private Whereabouts() {}
+public final class LocationLookup {
+  private LocationLookup() {}
 
   /**
    * Blocks.
