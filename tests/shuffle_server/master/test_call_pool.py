@@ -206,7 +206,7 @@ def test_every_second_counts_where_there_is_no_endpoint() -> None:
 
 
 def test_threads_that_have_nothing_to_do_end_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(call_pool, "IDLE_SECONDS", 0.05)
     work, pool = Work(), CallPool("idle-test", 8, 1000, "full")
     for number in range(8):
         pool.offer(work.job(f"caller {number}"))
