@@ -108,10 +108,14 @@ def keep_alive(accepted: Accepted, when: Keepalive) -> None:
 def cut(accepted: Accepted) -> None:
     """Shut a connection down, unless it is closed already: who serves it finds it ended."""
     with contextlib.suppress(OSError):
-        # A descriptor of its own: the original may be closed, and its number used again, at any moment.
-        with socket.socket(fileno=os.dup(accepted.fd)) as connection:
-            if os.fstat(connection.fileno()).st_ino == accepted.inode:
-                connection.shutdown(socket.SHUT_RDWR)
+        # A descriptor of its own: the original may be closed, and its number used again, at any moment, by a file too.
+        own = os.dup(accepted.fd)
+        try:
+            if os.fstat(own).st_ino == accepted.inode:
+                with _borrowed(own) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+        finally:
+            os.close(own)
 
 
 def _look(fd: int, inode: int, port: int, found: Sockets) -> None:
