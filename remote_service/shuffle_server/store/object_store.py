@@ -141,7 +141,7 @@ class ObjectStore:
 def _one_part_at_a_time(found: pafs.FileSystem) -> pafs.FileSystem:
     """The same, but each part of an upload is sent before the next is made.
 
-    Else parts pile up while the store is slower than the disk, beyond the memory that Arrow has (`expansion`). A URI
+    Else parts pile up while the store is slower than the disk, each of them in memory. A URI
     cannot say so; pickling names the options that a file system is made of.
     """
     if found.type_name != "s3":

@@ -28,7 +28,7 @@ class Incoming:
     """The messages until the sender half-closes, noted as taken up.
 
     A stream that breaks ends with a Flight or Arrow error. A batch whose body is compressed by Arrow ends it as well,
-    whether Arrow found room to expand it (`expansion`) or not. Blocks are compressed one by one instead, and say how
+    whether Arrow found room to expand it or not. Blocks are compressed one by one instead, and say how
     long they are.
 
     :param refused: called for such a batch.
