@@ -23,7 +23,7 @@ class Address:
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it stands for all addresses of the machine, so that nobody can connect to it from another one."""
+        """Whether it means all addresses of the machine, so that nobody can connect to it from another one."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
@@ -31,7 +31,7 @@ class Address:
 
 
 def parse_address(text: str, what: str, *, any_port: bool = False, remedy: str = _EXAMPLE) -> Address:
-    """The address that `text` stands for.
+    """The address written as `text`.
 
     :param what: names it in the error, and `remedy` is what the error says to do.
     :param any_port: port 0 is allowed: any free one.

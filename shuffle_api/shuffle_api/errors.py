@@ -185,7 +185,7 @@ class BlockCorrupt(ShuffleError):
 
 
 class StorageFull(ShuffleError):
-    """No directory has room for new data. What is committed is unharmed."""
+    """No directory has room for new data. Committed data is unharmed."""
 
     code = ErrorCode.STORAGE_FULL
     default_remedy = "free space, add a data directory or a worker"
@@ -234,7 +234,7 @@ class DeadlineExceeded(ShuffleError):
 
 
 class QuotaExceeded(ShuffleError):
-    """The application holds as much as it may. What it has committed is unharmed."""
+    """The application holds as much as it may. Its committed data is unharmed."""
 
     code = ErrorCode.QUOTA_EXCEEDED
     default_remedy = "unregister shuffles that are no longer read, or ask the service's operator for more"
@@ -271,7 +271,7 @@ class ServerUnreachable(ShuffleError):
 
 
 class StreamBroken(ShuffleError):
-    """A stream stopped before its end message. What came before it is incomplete."""
+    """A stream stopped before its end message. The data received is incomplete."""
 
     default_remedy = "repeat the read, or run the attempt again; see the worker's log for why it stopped"
 

@@ -117,7 +117,7 @@ class JobGraph:
         return cls(frozenset(task for group in tasks.values() for task in group), tuple(exchanges))
 
     def _check_acyclic(self) -> None:
-        """Take away, again and again, what waits for nothing; what is left at the end waits for itself."""
+        """Take away, again and again, tasks that wait for nothing; those left are on a cycle or behind one."""
         waiting = {exchange.name: len(exchange.producers) for exchange in self.exchanges}
         inputs: dict[Task, int] = dict.fromkeys(self.tasks, 0)
         outputs: dict[Task, list[Exchange]] = {}

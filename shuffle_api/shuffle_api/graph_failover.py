@@ -1,7 +1,7 @@
 """Which tasks must run again when tasks or data are lost. Pure: a graph and what is lost in, a set of tasks out.
 
 Flink's rules (`RestartPipelinedRegionFailoverStrategy`, FLIP-1; `SchedulingPipelinedRegionComputeUtil`), stated over
-what a `PartitionMode` promises instead of over kinds of partitions. What must run again is the smallest set in which
+what a `PartitionMode` promises instead of over kinds of partitions. Tasks to run again are the smallest set in which
 
 1. there is every lost task that had not finished;
 2. whoever must run finds its input: the data is there, or its producer is in the set. Data that is lost is not there;

@@ -83,8 +83,8 @@ def check_number(what: str, value: int) -> int:
 class ShuffleId:
     """One exchange between two stages of one application run.
 
-    `app` is the run (`new_run`), so that two runs with the same shuffle number never meet. `generation` tells the
-    registrations of one number apart: the registry draws it, and files, requests and records of another one are
+    `app` is the run (`new_run`), so that two runs with the same shuffle number never meet. `generation` separates
+    the registrations of one number: the registry draws it, and files, requests and records of another one are
     refused. 0 is the current one, for clients that do not send it (protocol version 1).
 
     :raises InvalidArgument: the run or a number is not valid.

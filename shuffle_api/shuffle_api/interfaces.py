@@ -66,7 +66,7 @@ class ShuffleMaster(_Closing):
 
         :raises InvalidArgument: partitions < 1, maps < 0, or the master is closed.
         :raises ShuffleExists: the number is taken by a shuffle with other properties. The same again is a no-op.
-        :raises AppExpired: the service has not heard of this application for too long.
+        :raises AppExpired: the service has received nothing from this application for too long.
         """
 
     @abstractmethod

@@ -41,7 +41,7 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker and where clients reach its data endpoint. `id` outlives restarts of the worker, `incarnation` rises
-    with each: who speaks for an earlier one is refused. 0: a worker in the master's own process.
+    with each: requests from an older one are refused. 0: a worker in the master's own process.
 
     :raises InvalidArgument: the id is not 1-64 characters of [A-Za-z0-9._-].
     """
@@ -166,10 +166,10 @@ class ShuffleHandle:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMode:
-    """How the data of a shuffle lives: what readers and writers may count on. A value, not a class of plugin.
+    """The guarantees of a shuffle's data for readers and writers. A value, not a class of plugin.
 
     `reconsumable`: a partition may be read more than once.
-    `bounded`: what the producer may hold unread is limited, so that `write` waits for slow readers.
+    `bounded`: the data that the producer may hold unread is limited, so that `write` waits for slow readers.
     `persistent`: the data outlives the process that wrote it.
     `start`: a reader may begin while the writer runs, or only after the commit.
     `release`: what lets the data go.

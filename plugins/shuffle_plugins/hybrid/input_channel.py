@@ -26,7 +26,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 
 class ReceivedBlock(NamedTuple):
-    """A block that was received and not handed out; `stored` is what its source is told then."""
+    """A block that was received and not handed out; `stored` is the argument of `source.release`."""
 
     block: SequencedBlock
     stored: int
@@ -43,10 +43,10 @@ class HybridInputChannel:
     :ivar items: received, not handed out.
     :ivar handed: by partition, how many blocks of `reading` were handed out.
     :ivar totals: by partition, how many there are, once that is known: the attempt has won.
-    :ivar output: the winner, as the store knows it; what is not handed out yet is to be read there.
+    :ivar output: the winner in the store; blocks that are not handed out yet are read there.
     :ivar error: why the last feed ended.
     :ivar alone_since: when it was found that nobody writes this map, on the reader's clock.
-    :ivar join_at: not to be connected again before that.
+    :ivar join_at: the earliest time of the next connection, on the reader's clock.
     """
 
     def __init__(self, map: int, *, whole: bool) -> None:

@@ -12,7 +12,7 @@ from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.remote.master import RemoteMaster
 
 STREAM_CONFIG = StreamConfig(Guarantee.AT_MOST_ONCE)
-"""Of the directory's shuffles: writers keep nothing for readers. What readers are promised comes from the store."""
+"""Of the directory's shuffles: writers keep nothing for readers. The guarantees for readers come from the store."""
 
 
 class HybridMaster(ShuffleMaster):

@@ -1,4 +1,4 @@
-"""The reader: what is live first, what the store has beside it, and nothing twice.
+"""The reader: live blocks first, the others from the store, and none twice.
 
 The store is the truth: which attempt has won a map, and what it wrote. The driver's directory only says where somebody
 writes just now. So a reader that finds neither writers nor the directory still reads all, after the commit.
@@ -40,10 +40,10 @@ class ProducerLocations(Protocol):
     """Where the writers of the shuffle are, as the driver knows it."""
 
     def watch(self, watcher: Watcher) -> None:
-        """Be told how things are, and every change. Raises ShuffleError: the driver is not to be had."""
+        """Call `watcher` with the present state and every change. Raises ShuffleError: the driver is unreachable."""
 
     def unwatch(self, watcher: Watcher) -> None:
-        """Be told no more."""
+        """Stop calling it."""
 
 
 class HybridReader(BlocksReader):

@@ -2,11 +2,11 @@
 
 Nobody ever waits for a reader here. Each partition is offered from its first block on. When there is no room, or a
 subpartition waits for too long, it is **cut**: its blocks are dropped, and none of its partitions is offered any more.
-What a reader has of a partition is therefore always its first so many blocks; the store has the same blocks, in the
+The blocks that a reader has are therefore always a prefix of the partition's; the store has the same blocks, in the
 same order, so that their number is the place where the reader goes on there.
 
 A reader that comes too late, or beside another one of the same partition, subscribes all the same: it gets no blocks,
-but hears when the attempt has committed, or that it will not.
+but receives the commit of the attempt, or its failure.
 """
 
 from __future__ import annotations

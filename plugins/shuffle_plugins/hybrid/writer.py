@@ -24,7 +24,7 @@ class HybridWriter(ShuffleWriter):
 
     :param store: its tap is the subpartitions' `offer`.
     :param result_partition: None: readers get it from the store alone.
-    :param leave: tells the driver that the attempt is not to be had any more, and why; may raise ShuffleError.
+    :param leave: reports to the driver that readers cannot get the attempt, and why; may raise ShuffleError.
     :param flush_timeout: seconds that a record may wait for its block while a live reader waits for it.
     """
 
@@ -47,7 +47,7 @@ class HybridWriter(ShuffleWriter):
         self._flush_timeout = flush_timeout
         self._write = store.write
         self._lock = threading.Lock()  # the store's writer belongs to one thread at a time: the task's or the flusher's
-        self._dirty_since: float | None = None  # records may wait for their block since then
+        self._dirty_since: float | None = None  # the time from which records may wait for their block
         self._failure: ShuffleError | None = None  # of a flush that nobody called: the next call raises it
         self._closed = False
 

@@ -68,7 +68,7 @@ class DriverRegistry:
             return registered
 
     def unregister_shuffle(self, shuffle: ShuffleId) -> None:
-        """The shuffle is over: its writers and readers are told."""
+        """End the shuffle, and notify its writers and readers."""
         self._apply(UnregisterShuffle(shuffle))
 
     def map_outputs(self, shuffle: ShuffleId) -> list[MapOutput]:

@@ -185,7 +185,7 @@ class Endpoint:
     def close(self, linger: float, reason: ShuffleError | None = None) -> None:
         """Serve nobody any more; waits `linger` seconds for connected readers of what was committed. Idempotent.
 
-        :param reason: what others get from now on; a ShuttingDown if none is given.
+        :param reason: the error that others get from now on; a ShuttingDown if none is given.
         """
         deadline = time.monotonic() + linger
         for output in self._all():

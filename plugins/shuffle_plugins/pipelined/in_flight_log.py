@@ -1,10 +1,10 @@
-"""A writer's in-flight log on disk: what was sent and is not acknowledged, for longer than memory holds it.
+"""A writer's in-flight log on disk: entries sent and not acknowledged, for longer than memory holds them.
 
 As Flink's changelog (FLIP-158) and Clonos's in-flight log: a consumer need not write all of its state at each
 checkpoint. It does so now and then (the materialization, which it acknowledges); to go back to a later checkpoint it
 takes the last one and is replayed to. Blocks and markers are appended by a thread beside the stream, in the form of the
-registry's log. What a checkpoint promises is in the file before the writer's state is given away: it survives the
-process, as a page of the system's cache does, and the next attempt goes on from there.
+registry's log. The entries that a checkpoint relies on are in the file before the writer's state is given away: they
+survive the process, as pages of the system's cache do, and the next attempt goes on from there.
 
     queued -> written -> [ segment ][ segment ][ segment ... ]
                            ^ all acknowledged, or too much: deleted, oldest first
@@ -50,7 +50,7 @@ not acknowledged: the first block by partition, and the first marker."""
 
 
 class NoInFlightLog:
-    """The log of a writer that has none on disk: what leaves its memory is gone."""
+    """The log of a writer that has none on disk: entries that leave its memory are gone."""
 
     path, pending, size = "", 0, 0
 
@@ -77,9 +77,9 @@ class DiskInFlightLog:
     """
     :param directory: of this log alone; made when it is started.
     :param limit: bytes; the oldest segments are deleted above it.
-    :param base: what it goes on from.
-    :param recovered: what there is of that.
-    :ivar path: where it is, for whoever goes on from it.
+    :param base: the log and the position that it goes on from.
+    :param recovered: the entries found there.
+    :ivar path: where it is, for the attempt that goes on from it.
     """
 
     def __init__(self, directory: Path, limit: int, base: Base, recovered: RecoveredLog) -> None:
@@ -151,7 +151,7 @@ class DiskInFlightLog:
             return False
 
     def stored(self, block: SequencedBlock) -> SequencedBlock | None:
-        """The block with its payload in the file; the block itself if it is not written yet; None: not any more."""
+        """The block with its payload in the file; the block itself if it is not written yet; None: it is lost."""
         with self._changed:
             place = self._places.get((block.partition, block.number))
             if place is not None:
@@ -169,7 +169,7 @@ class DiskInFlightLog:
     def delete(self, *, shuffle: bool) -> None:
         """After `close`: nobody will go on from this log; with `shuffle` from no log of its shuffle."""
         if self._thread is None:
-            return  # it never counted: what the log before it holds is not its own
+            return  # it was never started: the segments of the log before it are not its own
         for segment in self._segments:
             segment.remove()
         self._segments = []

@@ -106,7 +106,7 @@ class InputChannel:
     def connect(self, source: Source, *, fresh: bool, lossy: bool) -> None:
         """
         :param fresh: the producer is another than before, with numbers of its own.
-        :param lossy: what is missing may be missing.
+        :param lossy: blocks may be missing.
         :raises InvalidArgument: it does not begin where this input stands.
         """
         first = source.first

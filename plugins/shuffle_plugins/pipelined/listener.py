@@ -20,7 +20,7 @@ from shuffle_transport.channels.disconnect import disconnect_served
 from shuffle_transport.pool import BufferPool
 
 RELAY_BACK_WITHIN = 10.0
-"""Seconds for a relay that is gone to be started again, and for a driver to come back to it, before one is told."""
+"""Seconds in which a relay may restart, and a driver return to it, before the caller gets an error."""
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class TaskListener(ABC):
     def close(self, reason: ShuffleError | None = None) -> None:
         """End the channels that came; nobody comes any more. Idempotent.
 
-        :param reason: what their other ends get; a ShuttingDown if none is given.
+        :param reason: the error that their other ends get; a ShuttingDown if none is given.
         """
 
     @abstractmethod
@@ -138,7 +138,7 @@ class RelayedListener(TaskListener):
         close_all([partial(self._service.close, reason), *(listener.close for listener in listeners)])
 
     def cut(self) -> None:
-        """Nothing is served at a port: what is open are this process's own calls, which Arrow does not wait for."""
+        """Nothing to do: only this process's own calls are open, and Arrow does not wait for those."""
 
 
 def until_reachable(call: Callable[[], T], seconds: float) -> T:

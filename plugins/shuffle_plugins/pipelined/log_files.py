@@ -85,7 +85,7 @@ class Segment:
             self.path.unlink(missing_ok=True)
             self.path.parent.rmdir()
         except OSError:
-            pass  # others are in there; or it is gone: whoever goes on from this log may delete it too
+            pass  # others are in there; or it is gone: an attempt that goes on from this log may delete it too
 
 
 class Row(NamedTuple):

@@ -71,8 +71,8 @@ class PipelinedShuffle(ShufflePlugin):
     ) -> PipelinedWriter:
         """See `ShufflePlugin.writer`.
 
-        :param restore: go on from this checkpoint: what its barrier overtook goes out first.
-            With option `log_dir` consumers may go on from an earlier one: what was sent in between is replayed.
+        :param restore: go on from this checkpoint: the blocks that its barrier overtook go out first.
+            With option `log_dir` consumers may go on from an earlier one: the blocks sent in between are replayed.
         :raises AttemptSuperseded: this attempt, or a later one of this map, is written or was.
         """
         self._check_open()

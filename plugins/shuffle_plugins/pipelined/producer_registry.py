@@ -30,7 +30,7 @@ class ProducerFailed:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleUnregistered:
-    """The shuffle is no longer registered."""
+    """The shuffle was unregistered."""
 
     reason: str
 
@@ -65,10 +65,10 @@ class ProducerRegistry(Protocol):
         """
 
     def watch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
-        """Tell `watcher` how things are, then every change, in order; it must not wait for anything.
+        """Call `watcher` with the present state, then every change, in order; it must not wait for anything.
 
         :raises UnknownShuffle: the shuffle is not registered.
         """
 
     def unwatch(self, shuffle: ShuffleId, watcher: Watcher) -> None:
-        """Tell it nothing more."""
+        """Stop calling it."""

@@ -1,4 +1,4 @@
-"""The producer's end of a reader's channel: what its subpartition has goes out, what it acknowledges comes in.
+"""The producer's end of a reader's channel: the subpartition's entries go out, acknowledgements come in.
 
 One thread does both: it looks for acknowledgements whenever it has sent something, and while nothing comes.
 """

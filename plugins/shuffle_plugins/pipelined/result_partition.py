@@ -86,7 +86,7 @@ class ResultPartition:
         self._restored_records = restored.records
 
     def start_log(self) -> None:
-        """This attempt counts: what it sends goes to disk, and what earlier attempts left there is its own now."""
+        """This attempt counts: its blocks go to disk, and it owns the log that it goes on from."""
         self._disk.start(self._logged)
 
     # -------------------------------------------------------------------------------------- the writer
@@ -237,7 +237,7 @@ class ResultPartition:
         :param reader: a name that no other reader has.
         :param epoch: the reader task's attempt. A higher one takes the place of who reads now.
         :raises AttemptSuperseded: a reader of a higher epoch is there, or was; or another one of this epoch is.
-        :raises InvalidArgument: the position is no longer kept.
+        :raises InvalidArgument: blocks at the position were forgotten.
         :raises ShuffleError: why this output is broken.
         """
         with self.changed:

@@ -17,7 +17,7 @@ from shuffle_transport.channels import BlockChannel, Control, ReceivedBatch
 class Received(NamedTuple):
     """What came together: blocks, and the markers behind them.
 
-    :ivar stored: by block, what `Source.release` is to be told when it was processed.
+    :ivar stored: by block, the argument of `Source.release` once it was processed.
     :ivar totals: with an end, the number of blocks of each partition.
     """
 

@@ -1,12 +1,12 @@
-"""A subpartition: what one reader gets of one writer, in one order. Pure; the writer's lock guards it.
+"""A subpartition: the entries of one writer for one reader, in one order. Pure; the writer's lock guards it.
 
     spilled    log                        unsent
     [ likewise [ sent, not acknowledged ] [ waits for the reader ]
       in files ] ^ taken, perhaps not written yet: `in_hand`
 
-A reader that comes back gets the log again from where it stands. The log in memory is bounded: what it has no room for
-is in files, if there is a log on disk; else it is forgotten: it cannot be replayed, and a reader that asks for it is
-told so.
+A reader that comes back gets the log again from where it stands. The log in memory is bounded: entries that do not fit
+are in files, if there is a log on disk; else they are forgotten: they cannot be replayed, and a reader that asks for
+them gets an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Subpartition:
         damage: str = "",
     ) -> None:
         self.start = {partition: start[partition] for partition in partitions}
-        # Where a reader begins that does not say: what is forgotten is missing then.
+        # Where a reader begins that gives no position: forgotten blocks are missing then.
         begins = start if begin is None else begin.blocks
         self.acknowledged = {partition: begins[partition] for partition in self.start}
         self.first_marker = markers if begin is None else begin.markers
@@ -106,8 +106,8 @@ class Subpartition:
     def overtake(self, mark: SequencedMarker) -> list[SequencedBlock]:
         """Put a barrier, perhaps a queued one, before all that is not out for certain; returns what it overtakes.
 
-        It goes first even if the caller sends it beside the queue: what is put after it must not go out before it.
-        Who gets it twice knows it by its number.
+        It goes first even if the caller sends it beside the queue: later entries must not go out before it.
+        A reader that gets it twice recognizes it by its number.
         """
         overtaken = list(self.in_hand)
         if not any(other.number == mark.number for other in self.markers_in_hand):
@@ -159,7 +159,7 @@ class Subpartition:
         self._forget_spilled(lambda block: block.number <= last.get(block.partition, -1))
 
     def rewind(self, position: Position | None) -> None:
-        """A reader connects: what it has not got is unsent again.
+        """A reader connects: entries that it has not got are unsent again.
 
         :param position: where it stands; None: at what was acknowledged last.
         :raises InvalidArgument: some of it was forgotten.

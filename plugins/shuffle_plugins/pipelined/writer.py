@@ -23,7 +23,7 @@ from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
 
 BATCHES = -1
-"""Stands for rows of batches that are in no block yet, among partitions whose records are not."""
+"""Marks rows of batches that are in no block yet, among partitions whose records are not."""
 
 MOST_PIECE = 1 << 20
 """Bytes of a batch that are written at once: between pieces the writer waits for room."""
@@ -32,7 +32,7 @@ MOST_PIECE = 1 << 20
 class PipelinedWriter(ShuffleWriter):
     """One attempt of one map. `emit` and `flush` may be called beside `write`, by another thread.
 
-    :param worker: what this process is called.
+    :param worker: the name of this process.
     :param leave: ends what this process does for the output.
     """
 

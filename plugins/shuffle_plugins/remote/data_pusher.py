@@ -38,8 +38,9 @@ _FINAL = (StorageFull, QuotaExceeded, UnknownShuffle, UnknownApp, AppExpired)
 class DataPusher:
     """Blocks of one attempt, in the order in which they are sent. For one thread.
 
-    A file is asked for once, before anything is sent. Whatever goes wrong with it later, but for want of room, all of
-    it is read back and pushed: what was written is not lost with the worker that created the file.
+    The pusher asks for a file once, before it sends anything. If the file fails later, all of it is read back and
+    pushed: the bytes written are not lost with the worker that created it. The attempt fails when there is no room,
+    when its shuffle or application is gone, and when the commit misses its deadline.
     """
 
     def __init__(self, target: PushTarget, connection: Connection, options: RemoteOptions) -> None:
@@ -101,7 +102,7 @@ class DataPusher:
             try:
                 self._connection.data(self._worker).abort(self._target)
             except ShuffleError:
-                pass  # the worker drops attempts that nobody writes to; what matters is that this one never commits
+                pass  # the worker drops attempts that nobody writes to, and this one never commits
 
     # ------------------------------------------------------------------ by file
 

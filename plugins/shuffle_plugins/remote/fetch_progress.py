@@ -1,7 +1,7 @@
 """What one pull has handed out: a value-like record without I/O.
 
-A worker is a program on another machine, and between the two lies a network: what it serves is held against what was
-asked for and against the registry's totals, so that neither a repeated nor a missing nor a foreign block gets through.
+A worker is a program on another machine, and between the two lies a network: its blocks are checked against the request
+and against the registry's totals, so that neither a repeated nor a missing nor a foreign block gets through.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class RemoteShuffle(ShufflePlugin):
         return self._track(RemoteMaster(run, self._connection(self._options.server, run), self._options))
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, on_block: OnBlock | None = None) -> RemoteWriter:
-        """See `ShufflePlugin.writer`; `on_block` is told of each block."""
+        """See `ShufflePlugin.writer`; `on_block` receives each block."""
         handle.spec.check_map(attempt.map)
         connection = self._connection(handle.endpoint, handle.spec.id.app)
         return self._track(RemoteWriter(handle.spec, attempt, connection, self._options, on_block))

@@ -1,4 +1,4 @@
-"""What was read of workers' files without asking: the workers are told now and then, so that they count it as read."""
+"""Reports reads of workers' local files to the workers now and then, so that they count them as reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST_SECONDS = 2.0  # that a worker may take when nothing is waited for any more
 
 
 class ReadMetrics:
-    """Counts, and tells every `REPORT_SECONDS`. Thread-safe.
+    """Counts, and reports every `REPORT_SECONDS`. Thread-safe.
 
     :param client: the client of a worker. Raises ShuffleError.
     """
@@ -43,7 +43,7 @@ class ReadMetrics:
         self._task.start()
 
     def close(self) -> None:
-        """Tell the last of it."""
+        """Report the last counts."""
         self._task.close()
         self._report(LAST_SECONDS)
 

@@ -45,7 +45,7 @@ CORRUPT_READS = 2  # a block that is wrong so often is wrong at the worker, not 
 
 
 class RemoteReader(BlocksReader):
-    """Partitions of a range of maps. What is read is exactly what the winning attempts wrote, or an error."""
+    """Partitions of a range of maps: exactly the blocks that the winning attempts wrote, or an error."""
 
     def __init__(
         self, spec: ShuffleSpec, partitions: range, maps: range, connection: Connection, options: RemoteOptions
@@ -214,7 +214,7 @@ class RemoteReader(BlocksReader):
         return locate(self._connection, self._spec, range(min(maps), max(maps) + 1))
 
     def _give_up(self, error: ShuffleError) -> None:
-        """Tell the master about data that cannot be read, so that the next reader is told before it tries."""
+        """Report data that cannot be read to the master, so that the next reader gets the loss before it tries."""
         if isinstance(error, MapOutputLost | BlockCorrupt) and error.output is not None:
             try:
                 self._connection.control.call(

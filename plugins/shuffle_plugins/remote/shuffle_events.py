@@ -26,14 +26,14 @@ PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded)
 
 
 class EventListener(Protocol):
-    """Who wants to know. Called in a thread of the news; must not wait."""
+    """A listener. Called in a thread of the subscription; must not wait."""
 
     def lost(self, output: LostMapOutput) -> None:
-        """Told once of each, also of those that were lost before."""
+        """Called once for each, also for those that were lost before."""
         ...
 
     def began(self) -> None:
-        """From now on it is told what moves: what moved before it was not. Again each time that the master was away."""
+        """From now on `moved` reports moves, but none from before. Called again each time that the master was away."""
         ...
 
     def moved(self, output: MapOutput) -> None:
@@ -58,7 +58,7 @@ class ShuffleEvents:
         self._closed = False
 
     def listen(self, shuffle: ShuffleId, listener: EventListener) -> None:
-        """Have `listener` told of the news of a shuffle until it leaves."""
+        """Call `listener` with the events of a shuffle until it leaves."""
         with self._lock:
             if self._closed:
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
@@ -96,7 +96,7 @@ class _EventSubscription:
         self._listeners: list[EventListener] = []
         self._lost: dict[MapAttempt, LostMapOutput] = {}
         self._error: ShuffleError | None = None
-        self._begun = False  # the master tells what moves
+        self._begun = False  # the master reports moves
         self._stream: ControlStream | None = None
         self._closing = threading.Event()
         self._thread = StreamThread(f"events-{shuffle.app}-{shuffle.shuffle}", self._run, self.end)
@@ -181,7 +181,7 @@ class _EventSubscription:
                     listener.moved(output)
 
     def end(self, error: ShuffleError) -> None:
-        """Tell all who listen that there are no more news."""
+        """Call `ended` of all listeners: no more events follow."""
         with self._lock:
             self._error = error
             for listener in self._listeners:

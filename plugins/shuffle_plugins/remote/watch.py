@@ -17,7 +17,7 @@ class LossWatch:
     """An iterator of the map outputs of a shuffle that are lost: those that were before it began, then each as it is
     lost, every one once. A context manager; `close` ends it from any thread.
 
-    It goes on when the master was away and comes back, and then tells what was lost meanwhile. Iterating waits without
+    It goes on when the master was away and comes back, and then returns outputs lost meanwhile. Iterating waits without
     a limit, `next` with one. Both raise UnknownShuffle or AppExpired when the shuffle is over, ServerUnreachable when
     the master stays away for longer than the plugin's `retry` seconds, InvalidArgument when the plugin is closed.
     """
@@ -76,7 +76,7 @@ class LossWatch:
     ) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ for the news desk
+    # ------------------------------------------------------------------ for the event subscription
 
     def lost(self, output: LostMapOutput) -> None:
         with self._changed:
@@ -84,7 +84,7 @@ class LossWatch:
             self._changed.notify()
 
     def began(self) -> None:
-        """Nothing to do: what was lost before is told anew."""
+        """Nothing to do: outputs lost before reach `lost` too."""
 
     def moved(self, output: MapOutput) -> None:
         """Nothing to say: it is not lost."""

@@ -16,7 +16,7 @@ MOST_TEXT = {4: 2**31 - 1, 8: 2**63 - 1}
 
 
 def fixed_width(column: Any, kind: str) -> npt.NDArray[Any]:
-    """The values of a primitive column as numpy type `kind` of the same width; what stands at a null is undefined.
+    """The values of a primitive column as numpy type `kind` of the same width; values at nulls are undefined.
 
     Not `to_numpy`: that imports pandas where it is installed, which takes seconds.
     """
@@ -48,7 +48,7 @@ def nulls(column: Any) -> npt.NDArray[np.bool_] | None:
 
 
 def bits(column: Any) -> npt.NDArray[np.bool_]:
-    """A column of booleans as numpy has them; what stands at a null is undefined."""
+    """A column of booleans as numpy has them; values at nulls are undefined."""
     packed = column.buffers()[1]
     if packed is None:
         return np.zeros(len(column), np.bool_)

@@ -1,4 +1,4 @@
-"""From batches with rows of all partitions to blocks with rows of one: what a columnar writer does before it sends.
+"""From batches with rows of all partitions to blocks with rows of one, before a columnar writer sends them.
 
 1. Batches gather, with the partition of each row, until there is enough that slices of it are worth their overhead.
 2. One sort of the partition numbers (a radix sort) and one `take` bring the rows into the order of partitions.

@@ -71,7 +71,7 @@ class RangePartitioner:
     """Rows in an order: all of partition i before all of partition i + 1.
 
     `bounds` is a RecordBatch with the columns of the order, sorted, each row the last one of its partition: a row that
-    equals a bound belongs before it. What is above all bounds goes to the partition after them, so there is
+    equals a bound belongs before it. Rows above all bounds go to the partition after them, so there is
     one bound fewer than partitions (or still fewer, which leaves the last partitions empty).
 
     :raises InvalidArgument: bounds without those columns, or not sorted.

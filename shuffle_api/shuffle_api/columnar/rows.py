@@ -1,7 +1,7 @@
 """Records of one size as numpy rows: a whole block of them is framed, or looked at, without a step per record.
 
-The block is one of content "records" like any other (see `shuffle_api.records`): who reads record by record sees the
-bytes of each row.
+The block is one of content "records" like any other (see `shuffle_api.records`): a reader that goes record by
+record gets the bytes of each row.
 """
 
 from __future__ import annotations

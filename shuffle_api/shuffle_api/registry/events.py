@@ -51,8 +51,8 @@ class AppRemoved:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """A worker is gone. The `LostOutput` and `OutputMoved` events of its map outputs come after: who hears of those
-    can say where it was."""
+    """A worker is gone. The `LostOutput` and `OutputMoved` events of its map outputs come after, so that a receiver
+    of those can say where it was."""
 
     worker: WorkerInfo
     reason: str

@@ -27,7 +27,7 @@ class RunShuffles:
 
 @dataclass(slots=True)
 class Index:
-    """Lists and sums over the shuffles of a registry. What has nothing to count has no entry, so that equal registries
+    """Lists and sums over the shuffles of a registry. No entry has a count of zero, so that equal registries
     have equal indexes.
 
     :ivar runs: by run.

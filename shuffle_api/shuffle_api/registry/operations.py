@@ -15,7 +15,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 
 @dataclass(frozen=True, slots=True)
 class RegisterApp:
-    """An application run begins. `instance` is random per run and tells a repeated call from another run
+    """An application run begins. `instance` is random per run and distinguishes a repeated call from another run
     with the same id; `name` is for people.
 
     :raises InvalidArgument: when made: the application id is not valid.

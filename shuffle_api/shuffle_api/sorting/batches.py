@@ -39,7 +39,7 @@ class SortedBatchWriter:
 
     With `combine`, rows with equal keys become one. Leaving the context without `commit` aborts.
 
-    Memory: about `memory` bytes; what is above is sorted and spilled (see `shuffle_api.sorting.spill`) and merged at
+    Memory: about `memory` bytes; more rows are sorted and spilled (see `shuffle_api.sorting.spill`) and merged at
     the commit. Whatever happens, an abort or a commit frees the spill.
 
     :param writer: of a shuffle of content `arrow`, and `SupportsWriteBlock`; this object commits or aborts it.

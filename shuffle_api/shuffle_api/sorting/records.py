@@ -31,7 +31,7 @@ class SortedWriter(ShuffleWriter):
     and be associative. Combining happens as memory fills up and again at the end: one record per key and partition is
     left.
 
-    Memory: about `memory` bytes; what is above is sorted and spilled (see `shuffle_api.sorting.spill`) and merged at
+    Memory: about `memory` bytes; more records are sorted and spilled (see `shuffle_api.sorting.spill`) and merged at
     the commit. `write` and `commit` may raise StorageFull and StorageFailed for the spill's directory; the attempt has
     failed then. Whatever happens, an abort or a commit frees it.
 

@@ -3,7 +3,7 @@
 The file is unlinked as soon as it is open (O_TMPFILE where the file system has it): its space is free again when this
 process closes it or ends, in whatever way, `kill -9` included. Nothing is ever left to clean up.
 
-What comes back is compared with the checksum of what was put: a disk may return other bytes than it was given.
+Bytes read back are compared with the checksum of those written: a disk may return other bytes than it was given.
 """
 
 from __future__ import annotations

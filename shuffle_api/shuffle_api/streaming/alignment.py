@@ -1,4 +1,4 @@
-"""How barriers from several inputs become one checkpoint. Pure: who reads the inputs tells, and does as it is told.
+"""How barriers from several inputs become one checkpoint. Pure: its caller reads the inputs.
 
 A checkpoint *begins* with its first barrier, is *due* when the operator is to snapshot its state, and is *complete*
 when its barrier has come from every input; an input that has ended counts as having passed every barrier. A barrier of

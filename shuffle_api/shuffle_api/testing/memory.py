@@ -185,7 +185,7 @@ class MemoryWriter(ShuffleWriter):
 
 
 class MemoryReader(ShuffleReader):
-    """Takes hold of the committed blocks when iteration begins: what happens to the shuffle later does not matter."""
+    """Takes hold of the committed blocks when iteration begins: later changes to the shuffle do not matter."""
 
     def __init__(self, exchange: MemoryService, spec: ShuffleSpec, partitions: range, maps: range | None) -> None:
         self._maps = spec.check_ranges(partitions, maps)

@@ -1,4 +1,4 @@
-"""The oracle: a workload made from a seed, and what a reader must return of it.
+"""The oracle: a workload made from a seed, and the records that a reader must return of it.
 
 The law: the records a reader yields are those that the winning attempt of each map wrote, each exactly once, and
 those of one map and one partition in the order written.

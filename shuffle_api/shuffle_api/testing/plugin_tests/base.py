@@ -21,7 +21,7 @@ DEADLINE = 60.0
 
 
 class PluginTestBase:
-    """Fixtures and flags. Override `plugin_class`, and what else does not fit."""
+    """Fixtures and flags. Override `plugin_class`, and others that do not fit."""
 
     plugin_class: ClassVar[type[ShufflePlugin]]
 
