@@ -1,7 +1,7 @@
 """Blocks and the RecordBatches that carry them: the schemas of push and pull.
 
 A row is a block (docs/protocol.md). Nothing here copies a payload that arrives: a received block is a
-view into the batch's buffer. What is sent is gathered once, into the batch's single payload buffer.
+view into the batch's buffer. Payloads to send are gathered once, into the batch's single buffer.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Three rules, the same for every codec, live in the base class:
    compressed by the codec itself, because what LZ4 cannot shrink (base64, say) zstd often can.
 2. *The declared size is checked before memory is allocated.* A block says its raw length; more than `max_raw`, or
    more than the format can possibly expand to (255 output bytes per input byte for LZ4, 32 KiB for
-   Zstandard), is refused. What a writer must not expect to be read back it does not compress either.
+   Zstandard), is refused. A writer does not compress a block that a reader would refuse.
 3. *Decompression yields exactly the declared bytes* or raises BlockCorrupt.
 
 Both directions release the interpreter lock, and codecs hold no state, so one object serves all threads.
@@ -53,7 +53,7 @@ class Codec(ABC):
     name: ClassVar[str]
     """What is written on the wire."""
     expansion: ClassVar[int]
-    """Most raw bytes that one stored byte can stand for in this format."""
+    """Most raw bytes that one stored byte can expand to in this format."""
 
     def __init__(self, *, max_raw: int = DEFAULT_MAX_RAW) -> None:
         if max_raw < 1:
@@ -79,7 +79,7 @@ class Codec(ABC):
         return stored if memoryview(stored).nbytes < len(raw) else None
 
     def decompress(self, data: Buffer, raw_length: int) -> Buffer:
-        """The `raw_length` bytes that `data` stands for; `data` itself when it was stored raw.
+        """The `raw_length` bytes that `data` expands to; `data` itself when it was stored raw.
 
         :raises BlockCorrupt: `data` is no block of this codec, or not one of `raw_length` bytes, or
             `raw_length` is above `max_raw` (nothing of that size is allocated then).

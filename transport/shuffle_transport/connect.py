@@ -18,7 +18,7 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
-# A master that was stopped keeps its connections: pings find it out. Connecting to it takes no longer than this either.
+# A master that was stopped keeps its connections: pings find it out. Connecting to it takes as long at most.
 _CONTROL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -70,8 +70,8 @@ def flight_options(credentials: Credentials, timeout: float | None) -> Any:
 def not_connected(address: str, details: str, tls: TlsFiles | None) -> ShuffleError:
     """The error for a call that ended UNAVAILABLE with gRPC's `details`.
 
-    What trying again does not mend is told apart from an absence: a certificate that is not trusted (Unauthenticated),
-    a server without TLS (ProtocolMismatch).
+    Faults that a retry does not mend get errors of their own: a certificate that is not trusted (Unauthenticated), a
+    server without TLS (ProtocolMismatch).
     """
     if any(sign in details for sign in ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "Hostname Verif")):
         return Unauthenticated(

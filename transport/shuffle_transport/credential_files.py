@@ -21,7 +21,7 @@ CLIENT_OPTIONS = {
     "secret_file": "file with the cluster secret, from which tokens are derived; only for those who may act for all",
     "token": "a token: of the application, or the cluster's",
 }
-"""The options by which a client is given its credentials, and what each is."""
+"""The options by which a client is given its credentials, with a help text for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ DEFAULT_MAXIMUM = 8 << 20
 class SendWindow(NamedTuple):
     """What the sending end of one stream may send. All fields in payload bytes. A tuple: one is made for each batch.
 
-    :ivar granted: highest grant heard of, cumulative.
+    :ivar granted: highest grant received, cumulative.
     :ivar sent: sent on this stream so far.
     :ivar window: largest `available` there has been. Batches of at most half of it keep the stream flowing.
     """
@@ -150,7 +150,7 @@ class ReceiveWindow(NamedTuple):
     :ivar peak: largest `granted - arrived` there has been; if `announced` since the sender's last announcement, or
         what it said it waits with.
     :ivar target: how far `granted` may run ahead of `released`, if `elastic`.
-    :ivar wanted: what the sender would have sent, cumulative, had it not to wait; as it announced last.
+    :ivar wanted: the bytes the sender would have sent, cumulative, had it not to wait; as it announced last.
     :ivar idle: it announced an empty backlog last.
     :ivar starved: since the last grant it began to wait though the receiver was hungry.
     :ivar largest: largest batch since the last grant.
@@ -224,7 +224,7 @@ class ReceiveWindow(NamedTuple):
         )
 
     def consumed(self, n: int) -> ReceiveWindow:
-        """The window after `n` bytes that had arrived are no longer held.
+        """The window after `n` bytes that had arrived have left memory.
 
         :raises InvalidArgument: that is more than is held, or negative.
         """

@@ -1,4 +1,4 @@
-"""A process that ends without `close`: what it has open is abandoned, so that it ends at once.
+"""A process that ends without `close`: its open servers and calls are abandoned, so that it ends at once.
 
 At the end of a process Arrow waits until every call to its Flight servers has ended, and a peer may keep a call open
 for ever. So what serves or holds calls is registered here while it is open, and abandoned before Arrow waits: `atexit`

@@ -16,7 +16,7 @@ from shuffle_transport.channel import Channel, ChannelStatistics, Message
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The message never arrives, and nobody is told."""
+    """The message never arrives, and neither end gets an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection breaks before the message: both ends get StreamBroken, and what is under way is lost."""
+    """The connection breaks before the message: both ends get StreamBroken, and messages under way are lost."""
 
 
 Fault = Drop | Delay | Duplicate | Truncate | Flip | Reset

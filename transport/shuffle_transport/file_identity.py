@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class FileIdentity(NamedTuple):
-    """What tells a file from another one that had its name before: one that is written over is another one too."""
+    """Distinguishes a file from an older one of the same name, also when it was overwritten in place."""
 
     device: int
     inode: int

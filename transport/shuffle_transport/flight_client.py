@@ -97,7 +97,7 @@ class FlightClient:
         return self._put(command, blocks, last)
 
     def abort(self, target: PushTarget) -> None:
-        """Tell the worker to forget the attempt. Raises what `push` raises."""
+        """Have the worker drop the attempt. Raises what `push` raises."""
         self._put(put_command(target), (), pb.PutControl(abort=True))
 
     def _put(self, command: pb.PutCommand, blocks: Sequence[Block], last: pb.PutControl) -> pb.PutReply:
@@ -206,7 +206,7 @@ class PullStream:
             yield from self._received()
 
     def cancel(self) -> None:
-        """End it, from any thread: whoever iterates gets StreamBroken. Idempotent; nothing to one that has ended."""
+        """End it, from any thread: the iterator raises StreamBroken. Idempotent; nothing to one that has ended."""
         self._reader.cancel()
 
     def _received(self) -> Iterator[Pulled | ShuffleError]:

@@ -2,8 +2,8 @@
 
 The rules are :class:`~shuffle_transport.credits.SendWindow`'s; this adds a lock, a deadline and the order of those who
 wait. The writing thread calls `acquire` before each batch, the thread that reads replies calls `granted`, and
-whoever finds the stream broken calls `fail`. The lock guards decisions only: the announcement is sent outside of it.
-Who waits may read the replies itself (`acquire`'s `read`): then no thread has to wake another for a grant.
+any thread that finds the stream broken calls `fail`. The lock guards decisions only: announcements are sent outside of
+it. A waiting thread may read the replies itself (`acquire`'s `read`): then no thread has to wake another for a grant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport.credits import UNANNOUNCED, SendWindow
 
 Read = Callable[[Callable[[], bool], float], None]
-"""Reads the peer's replies, or sees to it that another thread does: called with what is to come true (credit is there,
+"""Reads the peer's replies, or has another thread do so: called with the condition to wait for (credit is there,
 or the stream is broken) and until when (time.monotonic). May return before that."""
 
 
@@ -120,7 +120,7 @@ class CreditGate:
             self._changed.notify_all()
 
     def idle(self) -> None:
-        """Tell the peer that nothing waits, so that it may shrink the window. Only where both ends agreed on that
+        """Announce that nothing waits, so that the peer may shrink the window. Only where both ends agreed on that
         (`ReceiveWindow.announced`). Does nothing while somebody waits."""
         with self._announcing:
             with self._changed:
@@ -150,7 +150,7 @@ class CreditGate:
             self._changed.notify_all()
 
     def fail(self, error: ShuffleError) -> None:
-        """The stream is broken: whoever waits or comes later gets `error`. The first one counts."""
+        """The stream is broken: threads that wait or come later get `error`. The first one counts."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -170,7 +170,7 @@ class CreditGate:
         if not self._queue:
             return False
         with self._lock:
-            # Behind one who has credit already another may have none, and nobody tells it so before the first has left.
+            # Behind a thread that has credit already another may have none, and is not woken before the first has left.
             return len(self._queue) > 1 or not self._has(self._queue[0].size)
 
     @property
@@ -238,7 +238,7 @@ class CreditGate:
             raise self._error
 
     def _settle(self) -> None:
-        """The window hears of what has passed by arithmetic alone: to make one for each batch takes a microsecond."""
+        """Update the window for batches that passed by arithmetic alone: one for each batch takes a microsecond."""
         window = self._window
         if window.available != self._available:
             self._window = SendWindow(window.granted, window.granted - self._available, window.window)

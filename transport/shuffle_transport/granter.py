@@ -85,7 +85,7 @@ class Granter:
             return self._adopt(self._window.received(n, backlog, spent=spent, hungry=hungry))
 
     def consumed(self, n: int) -> int | None:
-        """`n` bytes that had been received are no longer held.
+        """`n` bytes that had been received have left memory.
 
         :raises InvalidArgument: so many are not held.
         """

@@ -20,7 +20,7 @@ OLDEST_PROTOCOL = 1
 ERROR_METADATA = "flight-shuffle-error-bin"  # gRPC trailing metadata of a failed control call
 
 # An error travels in the trailers of a call, up to three times and with its bytes escaped or in base64, and a gRPC peer
-# takes 8 KiB of trailers. What a request said of itself may be as long as the request.
+# takes 8 KiB of trailers. Text that an error quotes of a request may be as long as the request.
 MAX_MESSAGE_BYTES = 700
 MAX_REMEDY_BYTES = 300
 

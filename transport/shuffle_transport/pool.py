@@ -197,7 +197,7 @@ class BufferPool:
             )
 
     def close(self) -> None:
-        """Refuse from now on; whoever waits gets ShuttingDown. Open reservations stay valid. Idempotent."""
+        """Refuse from now on; threads that wait get ShuttingDown. Open reservations stay valid. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -68,8 +68,8 @@ class HeldBlocks:
     def open(self, first_block: int) -> HeldBlocks:
         """The place at the start of a stream that begins with block `first_block`.
 
-        :raises InvalidArgument: blocks in between are missing (the sender heard of them from a receiver that has lost
-            them since), or the number is negative.
+        :raises InvalidArgument: blocks in between are missing (a receiver acknowledged them and has lost them since),
+            or the number is negative.
         """
         if not 0 <= first_block <= self.held:
             raise InvalidArgument(

@@ -37,7 +37,7 @@ class Keepalive(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """One connection: its descriptor, what tells it from later ones of that number, and who is at its other end."""
+    """One connection: its descriptor, the inode, by which later ones of that number differ, and its peer."""
 
     fd: int
     inode: int
@@ -130,7 +130,7 @@ def _look(fd: int, inode: int, port: int, found: Sockets) -> None:
             host, peer_port = connection.getpeername()[:2]
         except OSError:  # it is closed by both its ends, and its descriptor is still there
             host, peer_port = GONE, inode
-    # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
+    # gRPC listens for both families with one socket, and shows mapped addresses as IPv4.
     host = host.removeprefix("::ffff:")
     peer = f"ipv6:[{host}]:{peer_port}" if ":" in host else f"ipv4:{host}:{peer_port}"
     found.accepted.append(Accepted(fd, inode, host, peer))

@@ -1,4 +1,4 @@
-"""Tokens: what each kind is made of, and what its text says (docs/protocol.md, Who may).
+"""Tokens: the content of each kind, and the text it has (docs/protocol.md, Who may).
 
 A token is an HMAC of what it allows, under the cluster secret. So a server that has the secret verifies every token
 without a list of them, and a process that has the token of one application can make no other.

@@ -1,4 +1,4 @@
-"""Many streams that run until they are told to stop, and what they and the two processes did meanwhile."""
+"""Many streams that run until an event is set, and what they and the two processes did meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_TIMEOUT_S = 60.0
 
 
 class Streamer(Protocol):
-    """A contender that can put until it is told to stop."""
+    """A contender that can put until an event is set."""
 
     def put_until(self, job: Job, stop: threading.Event) -> None: ...
 

@@ -125,14 +125,14 @@ class BlockChannel:
         return self._receiver.ready()
 
     def consumed(self, n_bytes: int) -> None:
-        """So many payload bytes of what was received are no longer held: gives their credit back.
+        """So many received payload bytes have left memory: gives their credit back.
 
         :raises InvalidArgument: so many are not held.
         """
         self._session.consumed(n_bytes)
 
     def limit_window(self, n_bytes: int) -> None:
-        """Grant at most so much from now on (1 MiB at least): less is on its way, and what comes is fresher."""
+        """Grant at most so much from now on (1 MiB at least): less is on its way, and batches arrive fresher."""
         self._session.account.limit(n_bytes)
 
     def half_close(self, timeout: float) -> None:
@@ -141,7 +141,7 @@ class BlockChannel:
         self._session.finish()
 
     def cancel(self, reason: str) -> None:
-        """End both directions at once, and tell the other end why; both get StreamBroken. Idempotent."""
+        """End both directions at once, and send the other end the reason; both get StreamBroken. Idempotent."""
         self._session.abandon(StreamBroken(f"cancelled: {reason}"))
 
     def close(self) -> None:

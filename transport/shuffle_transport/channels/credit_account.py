@@ -1,4 +1,4 @@
-"""The receiving window of one channel, kept cheaply: small amounts are added up before the Granter hears of them.
+"""The receiving window of one channel, kept cheaply: small amounts are added up before the Granter gets them.
 
 A Granter costs 5 us and more per call, twice per message: as much as all else for a message of one block. So
 consumptions wait here until they add up to the amount for which a grant is due, or less, and arrivals until then. A
@@ -33,9 +33,9 @@ class CreditAccount:
     def __init__(self, where: str, granter: Granter) -> None:
         self._where, self._granter = where, granter
         self._lock = threading.Lock()
-        self._room, target, _ = granter.outlook  # the room: what the sender has at least
+        self._room, target, _ = granter.outlook  # the room: the least credit that the sender has
         self._gather = target // PART
-        self._arrived = self._batches = self._largest = self._owed = 0  # what the granter has not heard of yet
+        self._arrived = self._batches = self._largest = self._owed = 0  # not yet passed to the granter
         self._held = 0  # payload that was taken and not consumed
         self._controls = 0
         self._waiting = self._closed = False
@@ -101,13 +101,13 @@ class CreditAccount:
             self._controls -= size + CONTROL_COST
 
     def took(self, payload: int, cost: int) -> int | None:
-        """A batch was taken from the queue: what it cost beside its payload is given back."""
+        """A batch was taken from the queue: gives its cost beside the payload back."""
         with self._lock:
             self._held += payload
             return self._give(cost - payload)
 
     def consumed(self, payload: int) -> int | None:
-        """So much payload that was taken is no longer held.
+        """So much payload that was taken has left memory.
 
         :raises InvalidArgument: so much is not held.
         """
@@ -161,7 +161,7 @@ class CreditAccount:
         return self._settle(self._owed)
 
     def _settle(self, owed: int) -> int | None:
-        """Tell the granter what arrived, and so much of what was consumed."""
+        """Pass the arrivals to the granter, and so much of what was consumed."""
         arrived, batches, largest = self._arrived, self._batches, self._largest
         if not arrived and not owed:
             return None
@@ -170,7 +170,7 @@ class CreditAccount:
         return self._known(self._granter.moved(arrived, batches, largest, owed))
 
     def _known(self, grant: int | None) -> int | None:
-        """The granter has heard of something, and answered this."""
+        """Take over the outlook of the granter after its answer `grant`."""
         self._room, target, wanted = self._granter.outlook
         self._waiting = self._waiting and wanted
         self._gather = target // PART

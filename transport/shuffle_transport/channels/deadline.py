@@ -1,7 +1,7 @@
 """A deadline that is set with every message and hardly ever passes.
 
-To tell the timer thread of each would cost more than all else that a small message needs of it. So a deadline is a
-number, written without a lock, and the timer thread is told of the first only: when that has passed it looks what the
+A timer for each would cost more than all else that a small message needs of the timer thread. So a deadline is a
+number, written without a lock, and the timer thread gets the first only: when that has passed it checks what the
 number is then.
 """
 
@@ -40,7 +40,7 @@ class Deadline:
         self.until = math.inf
 
     def close(self) -> None:
-        """The timer thread need not know of it any more, until something begins again."""
+        """Remove its timer, until something begins again."""
         with self._telling:
             self._looks_at = math.inf
             self._timers.end(self)
@@ -53,7 +53,7 @@ class Deadline:
                 self._timers.begin(self, until, self._look)
 
     def _look(self) -> None:
-        """The timer thread's. What it was told of has mostly ended long ago."""
+        """Called by the timer thread. The write that set this timer has mostly ended long ago."""
         with self._telling:
             self._looks_at = math.inf
         until = self.until

@@ -1,7 +1,7 @@
 """Ending a connection: the last resort of a deadline, where gRPC waits for as long as TCP does.
 
 With pyarrow a server cannot cancel a call at all. A client can, but a write whose bytes TCP does not take (the other
-end has stopped) waits on. What ends in either case is the connection, with all its calls; they are as stuck.
+end has stopped) waits on. In either case the connection ends, with all its calls; they are as stuck.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _cut(address: str, name: Name) -> None:
 
     def is_wanted(connection: socket.socket) -> bool:
         host, port = name(connection)
-        # gRPC listens for both families with one socket, and shows mapped addresses as what they stand for.
+        # gRPC listens for both families with one socket, and shows mapped addresses as IPv4.
         return (host.removeprefix("::ffff:"), port) == (wanted.host, wanted.port)
 
     for descriptor in _descriptors():

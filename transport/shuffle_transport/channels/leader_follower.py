@@ -79,7 +79,7 @@ class LeaderFollower:
 
         False, at once: somebody else reads, or it has ended.
 
-        :param until: what this thread waits for, if that is no item.
+        :param until: the condition that this thread waits for, if that is no item.
         """
         if self._end is not None or not self._lead.acquire(blocking=False):
             return False

@@ -1,8 +1,8 @@
 """Being reached without listening on the network: channels come through a worker, to which both ends dial out.
 
 The listener keeps a stream to the worker open, on which the worker says that somebody calls. Each call is answered with
-a stream of its own, which the worker joins to the caller's (docs/protocol.md, Relayed channels). What passes them is
-what passes between a client and a server: credit, numbers and deadlines are those of the two ends.
+a stream of its own, which the worker joins to the caller's (docs/protocol.md, Relayed channels). They carry
+the messages of a client and a server: credit, numbers and deadlines are those of the two ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RelayListener:
     When the worker is gone it goes on trying to come back, under the same address.
 
     :ivar address: where this process is reached now: HOST:PORT/NAME.
-    :param keys: to act for `app` at the worker; who calls must have the same token, or one made of the same secret.
+    :param keys: to act for `app` at the worker; a caller needs the same token, or one made of the same secret.
     :param timeout: seconds for the worker to answer.
     :param keepalive: seconds; a worker that is silent for 3 times that, or 5 seconds, is taken for dead.
     :raises ServerUnreachable, DeadlineExceeded: there is no worker.

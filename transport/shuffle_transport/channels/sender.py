@@ -3,7 +3,7 @@
 *Items* (batches, control messages, the end) are numbered, by :class:`~shuffle_transport.resume.SentBlocks`. *State*
 (grants, acknowledgements, announcements) is not: only the latest counts. So nobody waits to write it: it is noted, and
 written by whoever has the turn to write, as it is at that moment; a new stream begins with it.
-Credit belongs to the channel, not to a stream: what is sent again has been paid for.
+Credit belongs to the channel, not to a stream: items sent again have been paid for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ChannelSender:
 
     :param where: channel and peer, for errors.
     :param timers: aborts the stream when a write takes too long.
-    :param state: what this end has granted and holds, now.
+    :param state: returns what this end has granted and holds, now.
     :param keep: keep items until they are acknowledged, and go on while there is no stream.
     """
 
@@ -65,7 +65,7 @@ class ChannelSender:
         self._kept: deque[Message] = deque()
 
     def put(self, item: Message, deadline: float, meta: BatchMeta | None = None) -> None:
-        """Send one item; `meta` is what a batch adds to the totals, and what it has taken of the gate's credit.
+        """Send one item; `meta` has what a batch adds to the totals, and took of the gate's credit.
 
         :raises DeadlineExceeded: it is `deadline` (time.monotonic) and the item is not written. If a write was under
             way, the channel is broken then, unless it can resume.
@@ -119,7 +119,7 @@ class ChannelSender:
                 self._end_turn()
 
     def refuse(self, error: ShuffleError) -> None:
-        """Tell the other end why this one leaves. Never raises: then it hears of the broken stream only."""
+        """Send the other end why this one leaves. Never raises: then the other end sees the broken stream only."""
         deadline = time.monotonic() + STATE_TIMEOUT
         control = error_control(error)
         try:
@@ -320,5 +320,5 @@ class ChannelSender:
 
 
 def error_control(error: ShuffleError) -> pb.ExchangeControl:
-    """What tells the other end of `error`."""
+    """The control message that carries `error` to the other end."""
     return pb.ExchangeControl(error=messages.error_message(error), broken=isinstance(error, StreamBroken))

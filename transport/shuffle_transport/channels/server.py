@@ -77,7 +77,7 @@ class ExchangeService:
         reader: fl.MetadataRecordBatchReader,
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
-        """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
+        """Serve one DoExchange call until its stream has ended. Errors of the request are sent on it."""
         stream = FlightStream(context.peer(), reader, writer, None)
         writer.begin(SERVED_SCHEMA)
         self.serve(stream, lambda: (exchange_command(stream.peer, descriptor), principal_of(context)))
@@ -108,7 +108,7 @@ class ExchangeService:
     def close(self, reason: ShuffleError | None = None) -> None:
         """Refuse new channels, cancel the open ones, wait for their handlers. Idempotent.
 
-        :param reason: what the other ends get; a ShuttingDown if none is given.
+        :param reason: the error that the other ends get; a ShuttingDown if none is given.
         """
         with self._changed:
             self._closed = True
@@ -136,7 +136,7 @@ class ExchangeService:
         channel = BlockChannel(
             command.channel, stream.peer, session, self._compressor, self._timeout, _nothing, principal
         )
-        session.attach(stream, accepting=True)  # before others know of the session: they end the stream that they find
+        session.attach(stream, accepting=True)  # before the session is listed: others end the stream that they find
         with self._changed:
             if self._closed:
                 session.close()

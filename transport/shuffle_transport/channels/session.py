@@ -1,4 +1,4 @@
-"""The life of one end of a channel, from stream to stream: what arrives goes to the receiver, errors go to both.
+"""One end of a channel, from stream to stream: the receiver gets the messages that arrive, both halves get errors.
 
 A session has a stream at a time. With `resume` it outlives streams: then both ends say on a new one what they hold, go
 back to that, and go on; credit, queues and numbers are the session's.
@@ -31,7 +31,7 @@ ANSWER_WITHIN = 2.0  # seconds for a ping that a consumer waits for beyond its d
 LEAD_FROM = 5 * ANSWER_WITHIN  # who waits for less does not read itself: its deadline could be far exceeded
 _QUIET = 1.0  # seconds without a message after which a sender is idle
 _LONG = 60.0
-_OFTEN = 0.05  # seconds: what a client promises must not keep the timer thread, which serves all of them, busy
+_OFTEN = 0.05  # seconds: a client's keepalive must not keep the timer thread, which serves all of them, busy
 
 
 class Session:
@@ -80,7 +80,7 @@ class Session:
         """Use `stream` from now on; the caller goes on to `run`.
 
         :param resumed: this end has had another one.
-        :param accepting: it is the other end that opened it, and would know of this one's state.
+        :param accepting: the other end opened it, and expects this one's state.
         :raises StreamBroken: the channel is over; ending the stream is left to the caller.
         """
         readers = LeaderFollower(
@@ -186,7 +186,7 @@ class Session:
         return self._stream is not None
 
     def abandon(self, error: ShuffleError) -> None:
-        """End both directions with `error`, and tell the other end."""
+        """End both directions with `error`, and send it to the other end."""
         if not self._over:
             self.sender.refuse(error)
             self.fail(error)

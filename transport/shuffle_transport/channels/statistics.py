@@ -11,8 +11,8 @@ from typing import Self
 class BlockChannelStatistics:
     """One end of a channel at one moment.
 
-    Credit counts payload, table and a kilobyte for each message; `bytes` are payload as it travels, `raw_bytes` what it
-    stands for.
+    Credit counts payload, table and a kilobyte for each message; `bytes` are payload as it travels, `raw_bytes` the
+    same before compression.
     """
 
     # what this end sends

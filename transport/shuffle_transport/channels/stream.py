@@ -25,7 +25,7 @@ Message = tuple[pa.RecordBatch | None, bytes | None]
 class Stream(ABC):
     """One thread reads, one at a time writes. Every method that waits ends when `abort` is called by another thread.
 
-    Errors are a ShuffleError: StreamBroken, ServerUnreachable, DeadlineExceeded, or what the server said of the call.
+    Errors are a ShuffleError: StreamBroken, ServerUnreachable, DeadlineExceeded, or the error that the server returned.
     """
 
     peer: str
@@ -39,7 +39,7 @@ class Stream(ABC):
 
     @abstractmethod
     def write(self, message: Message) -> None:
-        """Write; returns when the message is in the hands of the transport."""
+        """Write; returns when the transport has accepted the message."""
 
     @abstractmethod
     def half_close(self) -> None:

@@ -1,6 +1,6 @@
 """Deadlines for what cannot be given one: Flight's reads and writes wait for as long as the transport does.
 
-One thread per client or endpoint. Whoever begins a write says until when it may last; when that passes the timer thread
+One thread per client or endpoint. A thread that begins a write sets its deadline; when that passes the timer thread
 aborts the stream, which ends the write. Between deadlines it asks watched channels whether their peers are alive, each
 when it wants to be asked. Alarms are in a heap: to look at all channels whenever one of them wants something cost one
 that was busy beside 500 idle ones a third of its throughput.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from shuffle_api.periodic import PeriodicTask
 
 _LONG = 3600.0
-_LOOK = 1.0  # seconds: a timer thread that has timers sleeps no longer, so that it notices when the process stood still
+_LOOK = 1.0  # seconds: a timer thread that has timers sleeps so long at most, to notice when the process stood still
 _STOOD = 0.5  # seconds from which on a timer thread that woke too late stood still
 _AGAIN = 1.0  # seconds to the next look after one that failed
 _RETRY = 0.1  # seconds for which nothing is fired after a timer that failed
@@ -54,7 +54,7 @@ class TimerThread:
         self._numbers = itertools.count()
         self._timers_by_number: dict[int, _Timer] = {}
         self._set: dict[object, int] = {}  # which timer a key has
-        # Times and numbers, and nothing else: what ended long before its time is not to be kept in memory until then.
+        # Times and numbers, and nothing else: the heap must not keep a timer that ended early in memory until its time.
         self._heap: list[tuple[float, int]] = []
         self._task: PeriodicTask | None = None
         self._closed = False

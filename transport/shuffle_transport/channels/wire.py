@@ -75,7 +75,7 @@ class RunningTotals:
     4 MiB cost in Python. Long ones are added up at once: they are views (see Parcel), and a view would keep the whole
     message in memory until the others have come.
 
-    :param checked: what is added has been checked.
+    :param checked: the tables added have been checked.
     """
 
     __slots__ = ("_checked", "_known", "_pending", "bytes")
@@ -182,7 +182,7 @@ def record_batch(lengths: np.ndarray, table: bytes | memoryview, payload: Buffer
 
 
 def parse_record_batch(batch: pa.RecordBatch) -> tuple[memoryview, BatchMeta]:
-    """Payload and table of a RecordBatch off the wire, as views. What the table says is not looked at.
+    """Payload and table of a RecordBatch off the wire, as views. Does not look into the table.
 
     :raises InvalidArgument: other columns, nulls, no rows, or buffers that contradict each other.
     """
@@ -225,7 +225,7 @@ def inline_batch(meta: BatchMeta, payload: Buffer) -> bytes:
 
 
 def parse_inline(table: bytes, payload: bytes) -> tuple[memoryview, BatchMeta]:
-    """Payload and table of a small batch, as its control message had them; what the table says is not looked at.
+    """Payload and table of a small batch, as its control message had them. Does not look into the table.
 
     :raises InvalidArgument: no whole table.
     """

@@ -44,7 +44,7 @@ class WriterThread:
         self._stale = self._closed = False
 
     def soon(self, write: Callable[[], None], broke: Broke = _ignore) -> None:
-        """Call `write` soon; once, if this is said again before. What it raises goes to `broke`."""
+        """Call `write` soon; once, if this is called again before. `broke` gets the error that it raises."""
         with self._changed:
             self._writes[write] = broke
             self._wake()

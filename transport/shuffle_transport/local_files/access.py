@@ -1,7 +1,7 @@
 """Which workers' files this process sees, and the actions on them (docs/protocol.md).
 
-A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever anything
-of this fails, there is the wire.
+A worker is asked once where its nonce lies. A process that can read it is on its host; for all others, and whenever
+anything of this fails, there is the wire.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAUSE_SECONDS = 30.0  # for which the wire is used after a failure
 ACTION_SECONDS = 10.0  # that an action may take which waits for no disk
 
 _PASSING = (ServerUnreachable, StreamBroken, ShuttingDown, DeadlineExceeded, Overloaded)
-# What is said of a shuffle, or of room, the wire is told as well. It says nothing of local files.
+# Errors about the shuffle or about room, not about local files: a push or pull over the wire gets them as well.
 _NOT_ITS_FAULT = (UnknownShuffle, UnknownApp, AppExpired, QuotaExceeded, StorageFull)
 
 
@@ -78,7 +78,7 @@ class LocalFileAccess:
             return None
         with self._lock:
             probed = self._probed.get(worker)
-        # One that is somewhere else now was restarted: what was known of it is void.
+        # A worker at another address was restarted: its entry is void.
         if probed is not None and probed.address != client.address:
             probed = None
         if probed is not None and (probed.nonce is not None or time.monotonic() < probed.ask_again):

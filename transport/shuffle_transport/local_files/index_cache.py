@@ -1,7 +1,7 @@
-"""Map outputs in files of this host that a process has been told of, so that not every reader has to ask for them.
+"""Map outputs in files of this host that workers have reported, so that not every reader has to ask for them.
 
-Nothing here is a promise. Outputs are removed, lost and moved, and their paths name other files then. So an entry says
-which file it is about, and who finds another one there has it forgotten and asks.
+Nothing here is a promise. Outputs are removed, lost and moved, and their paths name other files then. So an entry has
+the identity of its file, and a reader that finds another file there drops the entry and asks.
 """
 
 from __future__ import annotations

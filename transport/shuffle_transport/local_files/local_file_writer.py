@@ -80,7 +80,7 @@ class LocalFileWriter:
                 request.bytes = LEAST_BYTES
                 reply = _create(local_files, client, request)
             if reply.HasField("committed"):
-                return None  # who pushes is told so
+                return None  # a push gets that answer
             return cls(local_files, worker, client, command, _open_locked(reply.path), request.bytes)
         except (ShuffleError, OSError, ValueError) as error:
             local_files.failed(worker, error if isinstance(error, ShuffleError | OSError) else OSError(str(error)))
@@ -96,7 +96,7 @@ class LocalFileWriter:
 
         :raises StorageFull: there is no room above the worker's floor; names the directory.
         :raises QuotaExceeded: the application may hold no more at this worker.
-        :raises ShuffleError: anything else; what was appended before is there still (`read_back`).
+        :raises ShuffleError: anything else; blocks appended before are there still (`read_back`).
         """
         rows = table_rows(blocks)
         payloads = [memoryview(piece).cast("B") for block in blocks for piece in block.pieces]
@@ -134,7 +134,7 @@ class LocalFileWriter:
         return committed
 
     def read_back(self, most: int) -> Iterator[list[Block]]:
-        """All that was written, in its order, in runs of about `most` bytes: what is pushed if it is not finalized.
+        """All blocks written, in their order, in runs of about `most` bytes: to push them if the file is not finalized.
 
         :raises StorageFailed: the file cannot be read, or was cut by somebody.
         """
@@ -175,7 +175,7 @@ class LocalFileWriter:
 
     def _ask_for_room(self, end: int) -> None:
         request = pb.LendRequest(nonce=self._nonce(), command=self._command, bytes=end, more=True)
-        _create(self._local_files, self._client, request)  # "committed": another attempt, which the commit is told of
+        _create(self._local_files, self._client, request)  # "committed": another attempt, which the commit returns
         self._room = end
 
     def _write(self, payloads: list[memoryview]) -> None:

@@ -30,7 +30,8 @@ import org.slf4j.LoggerFactory;
  * The application at the server, held by the driver: registered, kept alive by heartbeats, unregistered at the end.
  *
  * <p>Knows whether the server is usable. While it is not, shuffles fall back (if they may) without another wait, and the
- * heartbeat thread tries to reach it again; going out of use is told with one warning, coming back with one line.
+ * heartbeat thread tries to reach it again; it logs one warning when the server goes away, one
+ * line when it is back.
  */
 final class AppRegistration implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(AppRegistration.class);
@@ -129,7 +130,7 @@ final class AppRegistration implements AutoCloseable {
     PeriodicTask.every(heartbeats, LOOK_EVERY, "looking for workers", this::look);
   }
 
-  /** Looks which workers there are. What lay at one that the master has given up is to be written again, all at once. */
+  /** Fetches the list of workers. Map outputs at a lost worker are to be written again, all at once. */
   private void look() {
     if (!isUsable()) {
       return;
@@ -257,9 +258,9 @@ final class AppRegistration implements AutoCloseable {
   }
 
   /**
-   * Frees a shuffle's data. What the server does not hear of it drops with the application.
+   * Frees a shuffle's data. The server drops a shuffle that was not reported to it with the application.
    *
-   * @param now return when the server has heard of it, instead of soon
+   * @param now report to the server before returning, instead of soon
    */
   void unregisterShuffle(int shuffle, boolean now) {
     relays.ended(shuffle);

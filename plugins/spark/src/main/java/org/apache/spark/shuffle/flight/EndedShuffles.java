@@ -16,15 +16,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Shuffles that are over, on their way to the server. Spark's cleaner drops many at a time and nobody waits for it, so those of
- * a moment are told together. Thread-safe.
+ * Shuffles that are over, on their way to the server. Spark's cleaner drops many at a time and nobody waits for it, so
+ * those of a moment are reported together. Thread-safe.
  */
 final class EndedShuffles {
   private static final Logger LOG = LoggerFactory.getLogger(EndedShuffles.class);
   private static final Duration MOMENT = Duration.ofMillis(200);
   private static final int AT_ONCE = 1000;
 
-  /** What tells the server. */
+  /** Unregisters shuffles at the server. */
   interface Server {
     void unregister(List<ShuffleKey> shuffles) throws IOException;
   }
@@ -39,7 +39,7 @@ final class EndedShuffles {
 
   /**
    * @param timer runs what is due later; may block
-   * @param pause before a server that was away is told again
+   * @param pause before the next report to a server that was away
    */
   EndedShuffles(Server server, ScheduledExecutorService timer, Duration pause) {
     this.server = server;
@@ -112,7 +112,7 @@ final class EndedShuffles {
     }
   }
 
-  /** Tells the server of all, now; while it is away, again later. What it never hears of it drops with the application. */
+  /** Reports all to the server now; while it is away, again later. It drops the others with the application. */
   void tell() {
     synchronized (telling) {
       List<ShuffleKey> all = take(key -> true);

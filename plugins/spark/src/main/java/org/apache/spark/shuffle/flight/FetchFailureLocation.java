@@ -11,9 +11,9 @@ import scala.Option;
 /**
  * Puts the failed map output's own location into a reader's {@code FetchFailedException}.
  *
- * <p>Spark's fetcher builds that exception from the address it was given, which stands for a whole worker. The driver
+ * <p>Spark's fetcher builds that exception from the address it was given, that of a whole worker. The driver
  * unregisters the map output whose location equals the one reported, so it has to be the map's own. An executor does not
- * report the exception that comes out of the task but the last one the task's context was told of
+ * report the exception that comes out of the task but the last one set in the task's context
  * ({@code TaskContext.setFetchFailed}, which the constructor calls); a failure listener runs before that, so this is the
  * one place where every such exception passes, wherever it was thrown and whatever wrapped it.
  */

@@ -26,7 +26,7 @@ record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
     int blockSize, int batchSize, int rowMemory, boolean handOver, int replicas, Duration flushTimeout, SecurityConf security) {
 
-  /** One option: name, default (null: none) and what it is. */
+  /** One option: name, default (null: none) and help text. */
   record Option(String key, String defaultValue, String help) {}
 
   static final String PREFIX = "spark.shuffle.flight.";

@@ -78,7 +78,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     registration.lostOutputs().watch(context);
   }
 
-  /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user says so. The server is not to hear of it. */
+  /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user says so. It is not registered. */
   boolean keeps(ShuffleDependency<?, ?, ?> shuffle) {
     // What no map writes needs no server. Spark asks for the shuffle of such a stage where an exception would hang the query.
     if (shuffle.rdd().getNumPartitions() == 0 || shuffle.partitioner().numPartitions() == 0) {

@@ -89,7 +89,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     return super.getReader(handle, startMapIndex, endMapIndex, startPartition, endPartition, context, metrics);
   }
 
-  /** On the driver, what is left of a shuffle goes at the server as well. */
+  /** On the driver, removes the shuffle's data at the server as well. */
   @Override
   public boolean unregisterShuffle(int shuffleId) {
     if (driver != null) {

@@ -10,7 +10,7 @@ import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 /**
  * A shuffle that goes through the server; the tasks of one that fell back get Spark's own handle.
  *
- * <p>Travels to the tasks and tells them all they need. Nothing is passed through the configuration, because an executor
+ * <p>Travels to the tasks with all they need. Nothing is passed through the configuration, because an executor
  * may have fetched that before the application was registered.
  */
 final class FlightShuffleHandle extends ShuffleHandle {

@@ -33,7 +33,7 @@ import scala.runtime.BoxedUnit;
 
 /**
  * Spark's {@code BlockStoreShuffleReader} with another client under its fetcher. That class takes its client from the
- * {@code BlockManager}, so it cannot be used as it is: what follows is its {@code read}, step by step.
+ * {@code BlockManager}, so it cannot be used as it is: this class follows its {@code read}, step by step.
  */
 final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private static final package$ CONFIG = package$.MODULE$;
@@ -171,7 +171,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     return result;
   }
 
-  /** The map side has combined values already: what arrives are combiners. */
+  /** The map side has combined values already: the reader receives combiners. */
   private Aggregator<K, C, C> ofCombiners(Aggregator<K, Object, C> aggregator) {
     return new Aggregator<>(combiner -> combiner, aggregator.mergeCombiners(), aggregator.mergeCombiners());
   }

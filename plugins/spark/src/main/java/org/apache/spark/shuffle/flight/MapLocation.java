@@ -35,7 +35,7 @@ final class MapLocation {
   }
 
   /**
-   * The address that stands for all outputs at one worker in a single reader, so that its requests are batched.
+   * The address of all outputs at one worker in a single reader, so that its requests are batched.
    *
    * <p>{@code ShuffleBlockFetcherIterator} takes an address with its own host for one whose disks it can read itself. No
    * executor has this host.

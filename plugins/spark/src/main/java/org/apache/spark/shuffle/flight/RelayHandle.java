@@ -6,7 +6,7 @@ import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.streaming.StreamingShuffleHandle;
 
 /**
- * A pipelined shuffle that a worker relays; one that fell back has Spark's own handle. Travels to the tasks and tells them
+ * A pipelined shuffle that a worker relays; one that fell back has Spark's own handle. Travels to the tasks with
  * all they need, the number of maps among it: the dependency's RDD does not travel.
  */
 final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> {

@@ -22,8 +22,8 @@ final class RelayWorkers {
   }
 
   /**
-   * The worker for a shuffle, until {@link #ended}. One that takes nothing new, or was not heard of, only when there is no
-   * other.
+   * The worker for a shuffle, until {@link #ended}. One that takes nothing new, or has sent no heartbeat, only when
+   * there is no other.
    *
    * @return empty when there is none
    */

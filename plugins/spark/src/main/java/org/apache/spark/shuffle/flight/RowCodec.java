@@ -91,7 +91,7 @@ abstract class RowCodec implements AutoCloseable {
 
   /**
    * Compresses the first {@code length} bytes of {@code rows} to {@code target}, where from {@code at} on there are
-   * {@link #most} bytes of room. What does not shrink is copied.
+   * {@link #most} bytes of room. Bytes that do not shrink are copied.
    *
    * @return how many bytes that makes; {@code length}: they are as they were
    */
@@ -107,7 +107,7 @@ abstract class RowCodec implements AutoCloseable {
     return length > LARGEST || stored.next();
   }
 
-  /** A try has come to {@code size}: what is said of the buffer, and what it means for those after it. */
+  /** Records that a try gave {@code size} bytes, for the buffers after it; returns the size to store. */
   private int tried(int length, int size) {
     stored.tried(size > length - length / LEAST_GAIN);
     littleRepeats = hardlyShrinks(length, size);
@@ -142,7 +142,7 @@ abstract class RowCodec implements AutoCloseable {
   /** The most bytes that {@code length} bytes can become when they are compressed. */
   abstract int bound(int length);
 
-  /** The most bytes that {@code length} compressed bytes can stand for. */
+  /** The most bytes that {@code length} compressed bytes can expand to. */
   abstract long expanded(int length);
 
   /** Compresses to {@code target}, where from {@code at} on there are {@link #bound} bytes of room. */
@@ -216,7 +216,7 @@ abstract class RowCodec implements AutoCloseable {
    * out is 1 to 8 % larger, most with random hexadecimal characters in the rows. Where much repeats the steps gain nothing.
    */
   private static final class Lz4 extends RowCodec {
-    /** The byte that stands for most is one of a match's length: for 255 bytes. */
+    /** The byte that expands most is one of a match's length: to 255 bytes. */
     private static final long EXPANSION = 255;
 
     /**
@@ -302,7 +302,7 @@ abstract class RowCodec implements AutoCloseable {
   }
 
   private static final class ZStandard extends RowCodec {
-    /** A block of 4 bytes, a header of 3 and the byte to repeat, stands for up to 128 KiB (RFC 8878, 3.1.1.2). */
+    /** A block of 4 bytes, a header of 3 and the byte to repeat, expands to up to 128 KiB (RFC 8878, 3.1.1.2). */
     private static final long EXPANSION = (128 << 10) / 4;
 
     private final int level;

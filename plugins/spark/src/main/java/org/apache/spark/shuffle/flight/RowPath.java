@@ -34,7 +34,8 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   /**
    * Null when Spark's own writers must write this shuffle, and its own reader read it: its values are not rows, values are
    * combined before they are written, they are to be encrypted, or compressed with a codec that {@link RowCodec} has not,
-   * or there are too many partitions for buffers. Asked once, on the driver: {@link FlightShuffleHandle} tells the tasks.
+   * or there are too many partitions for buffers. Asked once, on the driver: {@link FlightShuffleHandle} carries it
+   * to the tasks.
    *
    * @param memory bytes for the buffers of one task
    */

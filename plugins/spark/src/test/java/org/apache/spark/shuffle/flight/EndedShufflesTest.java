@@ -168,7 +168,7 @@ class EndedShufflesTest {
     later.shutdownNow();
   }
 
-  /** Runs what is scheduled when it is told to. */
+  /** Runs scheduled tasks when the test asks for it. */
   private static final class ManualTimer extends ScheduledThreadPoolExecutor {
     private final Deque<Runnable> tasks = new ArrayDeque<>();
     private final Deque<Long> delays = new ArrayDeque<>();

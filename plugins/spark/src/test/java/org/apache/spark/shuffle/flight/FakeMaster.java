@@ -83,7 +83,7 @@ final class FakeMaster implements AutoCloseable {
     }
     server =
         NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
-            .directExecutor() // so that what comes over one connection is heard of in its order
+            .directExecutor() // so that calls of one connection are handled in their order
             .addService(service.build())
             .build()
             .start();

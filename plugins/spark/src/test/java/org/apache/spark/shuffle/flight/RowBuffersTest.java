@@ -62,7 +62,7 @@ class RowBuffersTest {
     return row;
   }
 
-  /** Appends rows of {@code sizes} words to partitions by turn; what each partition must have got at the end. */
+  /** Appends rows of {@code sizes} words to partitions by turn; returns the bytes expected in each partition. */
   private Map<Integer, ByteArrayOutputStream> append(RowBuffers buffers, int rows, int largest) throws IOException {
     Map<Integer, ByteArrayOutputStream> expected = new TreeMap<>();
     Random random = new Random(rows);

@@ -25,10 +25,10 @@ import org.apache.spark.shuffle.flight.wire.PulledBlocks;
  * If they do not, it fails, for good: so does the task, and with it whatever it made of the blocks before.
  */
 final class BlockAssembler {
-  /** What became of one wanted block: {@code buffer}, which who hears of it releases, or {@code failure}. */
+  /** The outcome of one wanted block: {@code buffer}, which the listener releases, or {@code failure}. */
   record Outcome(WantedBlock wanted, ManagedBuffer buffer, FlightException failure) {}
 
-  /** Hears of each wanted block once, in their order. */
+  /** Receives the outcome of each wanted block once, in their order. */
   interface Listener {
     void settled(Outcome outcome);
   }

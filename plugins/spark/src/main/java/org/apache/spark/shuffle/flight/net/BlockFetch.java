@@ -25,9 +25,9 @@ import org.slf4j.LoggerFactory;
  * the middle of a job, and so are blocks that the worker is too busy to read; what lies at another worker, too, is fetched
  * from there at once. A corrupt block is fetched a second time: the fault may have been the wire's.
  *
- * <p>The first failure ends the task, and with it Spark begins to write again what it knows to be lost. So before that the
- * master is told of all that this request has found lost or corrupt: what a reader alone can find out, a checksum that
- * differs, is then known for all of these map outputs at once.
+ * <p>The first failure ends the task, and with it Spark begins to write again the outputs that are known to be lost. So
+ * the reader first reports all that this request has found lost or corrupt to the master: checksums that differ, which
+ * only a reader finds, are then known for all of these map outputs at once.
  */
 final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);

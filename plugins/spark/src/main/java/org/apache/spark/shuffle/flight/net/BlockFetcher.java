@@ -240,7 +240,7 @@ public final class BlockFetcher implements AutoCloseable {
     running.forEach(BlockFetch::cancel);
   }
 
-  /** Tells the master, which has the worker look. Blocks until that is known, for the time of a control call at most. */
+  /** Reports to the master, which has the worker check. Blocks for the time of a control call at most. */
   void reportLost(FailedBlocks.Report report) {
     try {
       connections.control().reportLost(shuffle, report.outputs(), report.reason());

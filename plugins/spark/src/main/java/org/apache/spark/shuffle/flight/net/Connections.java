@@ -83,7 +83,7 @@ public final class Connections implements AutoCloseable {
     return pool;
   }
 
-  /** Starts what is due later; what it starts must not block. */
+  /** Starts delayed work, which must not block. */
   public ScheduledExecutorService timer() {
     return timer;
   }
@@ -93,7 +93,7 @@ public final class Connections implements AutoCloseable {
     return workers.getOrDefault(worker.id(), worker);
   }
 
-  /** Where {@code worker} is, if this process has heard of it. */
+  /** Where {@code worker} is, if this process has its address. */
   public Optional<WorkerAddress> known(String worker) {
     return Optional.ofNullable(workers.get(worker));
   }

@@ -166,7 +166,7 @@ public final class ControlClient {
     return call(LOCATE, LocateRequest.newBuilder().setShuffle(shuffle).setFirstMap(first).setEndMap(end).build());
   }
 
-  /** Tells the master which map outputs a reader could not get. */
+  /** Reports the map outputs that a reader could not get to the master. */
   public void reportLost(ShuffleKey shuffle, List<MapAttempt> outputs, String reason) throws IOException {
     call(
         REPORT_LOST,

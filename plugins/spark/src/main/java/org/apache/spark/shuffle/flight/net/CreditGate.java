@@ -89,7 +89,7 @@ final class CreditGate {
     }
   }
 
-  /** Waits until {@code bytes} may be sent, and takes them from the window. What has ended takes nothing any more. */
+  /** Waits until {@code bytes} may be sent, and takes them from the window. Fails once the stream has ended. */
   void take(long bytes, Duration timeout) throws IOException {
     await(() -> window.admits(bytes), timeout, "credit");
     lock.lock();

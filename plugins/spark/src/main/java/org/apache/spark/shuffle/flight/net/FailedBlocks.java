@@ -9,7 +9,7 @@ import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 
-/** The blocks of one request that cannot be had, and why: what the master is to know of them, and what the task is told. */
+/** The blocks of one request that cannot be had, and why: the report to the master, and the failures of the task. */
 final class FailedBlocks {
   /** What concerns the data, and not whether the worker can be reached or is busy. */
   private static final Set<ErrorCode> LOSSES = EnumSet.of(ErrorCode.MAP_OUTPUT_LOST, ErrorCode.BLOCK_CORRUPT);

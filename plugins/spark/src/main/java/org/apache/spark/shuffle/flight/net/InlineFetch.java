@@ -41,7 +41,7 @@ final class InlineFetch extends PullCall<FlightAction, byte[]> {
   @Override
   void start(GetTicket ticket) {
     call().start(this, new Metadata());
-    call().request(2); // gRPC tells the end of a stream when more is asked for than comes
+    call().request(2); // gRPC reports the end of a stream when more is asked for than comes
     call().sendMessage(new FlightAction(ACTION, ticket.toByteArray()));
     call().halfClose();
   }

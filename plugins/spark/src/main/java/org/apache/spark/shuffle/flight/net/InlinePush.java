@@ -59,7 +59,7 @@ public final class InlinePush {
         localFiles.connections().channel(worker).newCall(FlightCalls.DO_ACTION_WHEN_READY, Connections.AT_ONCE);
     try {
       call.start(new Answer(peer, gate), new Metadata());
-      call.request(2); // gRPC tells the end of a stream when more is asked for than comes
+      call.request(2); // gRPC reports the end of a stream when more is asked for than comes
       call.sendMessage(new FlightAction(ACTION, request(worker)));
       call.halfClose();
       if (call.isReady()) {

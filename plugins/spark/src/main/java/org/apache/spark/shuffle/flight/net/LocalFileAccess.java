@@ -32,8 +32,9 @@ import org.slf4j.LoggerFactory;
 /**
  * Which workers' files this process sees, and the actions by which they are handed over (docs/protocol.md, Hand-over).
  *
- * <p>A worker is asked once where its nonce lies. Who can read it is on its host; for everybody else, and whenever
- * anything of this fails, there is the wire: callers take null, or an exception of a single action, as "use the wire".
+ * <p>A worker is asked once where its nonce lies. A process that can read it is on its host; for all others, and
+ * whenever anything of this fails, there is the wire: callers take null, or an exception of a single action, as "use
+ * the wire".
  */
 public final class LocalFileAccess {
   private static final Logger LOG = LoggerFactory.getLogger(LocalFileAccess.class);
@@ -84,7 +85,7 @@ public final class LocalFileAccess {
     files.drop(shuffle);
   }
 
-  /** Blocks were read without asking: their worker is told soon, with all that is read until then. */
+  /** Blocks were read without asking: they are reported to their worker soon, with all that is read until then. */
   void read(String worker, ShuffleKey shuffle, long blocks, long bytes) {
     if (reads.add(worker, shuffle, blocks, bytes)) {
       try {
@@ -143,7 +144,7 @@ public final class LocalFileAccess {
     return place.nonce() == null ? ByteString.EMPTY : place.nonce();
   }
 
-  /** A worker that is somewhere else now was restarted: what was known of it is void, that it did not answer too. */
+  /** A worker at another address was restarted: its entry is void, also one that says that it did not answer. */
   private Place known(WorkerAddress worker) {
     Place place = places.get(worker.id());
     return place != null && place.at().equals(connections.locate(worker)) ? place : null;

@@ -55,7 +55,7 @@ abstract class PullCall<Q, A> extends ClientCall.Listener<A> {
   /** Gives what a message holds to the assembler. */
   abstract void take(A message) throws IOException;
 
-  /** Ends the call; the listener still hears of it. */
+  /** Ends the call; the listener still receives the failure. */
   final void cancel(String why) {
     call.cancel(why, null);
   }

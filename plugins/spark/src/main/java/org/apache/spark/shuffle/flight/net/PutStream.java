@@ -47,7 +47,7 @@ public final class PutStream implements BlockStream {
   /**
    * Opens a stream and waits for its connection.
    *
-   * @param timeout how long a wait may last in which nothing is heard of the worker
+   * @param timeout how long a wait may last in which nothing arrives from the worker
    * @param killCheck throws when the task was killed
    */
   public static PutStream open(
@@ -147,7 +147,7 @@ public final class PutStream implements BlockStream {
 
   private synchronized void finish(PutControl last) {
     if (halfClosed) {
-      return; // it was broken off: who waits for an answer hears why
+      return; // it was broken off: a thread that waits for an answer gets the reason
     }
     halfClosed = true;
     call.sendMessage(FlightOut.control(last.toByteArray()));

@@ -73,7 +73,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
    * Opens a stream, without waiting for it.
    *
    * @param maps how many maps the shuffle has
-   * @param timeout how long nothing may be heard of the worker, which speaks every few seconds
+   * @param timeout how long nothing may arrive from the worker, which sends something every few seconds
    * @param killCheck throws when the task was killed
    */
   public static RelayPull open(

@@ -41,7 +41,7 @@ class InlineFetchTest {
   private static final List<Pulls.Served> SERVED = List.of(served(3, "three"), served(8, "eight"), served(8, "more"));
   private static final List<String> RIGHT = List.of("shuffle_7_3_2 three", "shuffle_7_8_2 eightmore");
 
-  /** What the listener hears: a block and its text, or a block and what was said of it. */
+  /** The calls of the listener: a block and its text, or a block and its failure. */
   private static final class Heard implements BlockFetchingListener {
     private final BlockingQueue<String> all = new LinkedBlockingQueue<>();
     private final List<String> threads = new CopyOnWriteArrayList<>();

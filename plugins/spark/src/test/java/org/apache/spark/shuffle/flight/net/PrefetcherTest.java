@@ -38,7 +38,7 @@ class PrefetcherTest {
   /** Of the task's partition, as Spark is said to know it: four such make a window. */
   private static final long BYTES = 512 << 10;
 
-  /** After so many, what follows is read ahead. */
+  /** After so many, the blocks that follow are read ahead. */
   private static final int IN_TURN = 26;
 
   private record Range(int first, int end) {}
@@ -115,7 +115,7 @@ class PrefetcherTest {
     return windows.poll(30, TimeUnit.SECONDS);
   }
 
-  /** Waits until a window was read: who takes from it is answered when all of it is there. */
+  /** Waits until a window was read: a reader gets a block of it when all of it is there. */
   private void takeFromFirstWindow() throws InterruptedException {
     readInTurn(0, IN_TURN);
     assertEquals(new Range(26, 30), nextWindow());
