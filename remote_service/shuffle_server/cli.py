@@ -82,7 +82,7 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     set_up_logging(options.log_format, options.log_level)
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
-    # it waits for, whose lock may be held just then. What the main thread waits for is the byte in this pipe.
+    # it waits for, whose lock may be held just then. The main thread waits for a byte in this pipe.
     signals, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)
@@ -126,7 +126,7 @@ def server_options(role: str, given: Mapping[str, str], environment: Mapping[str
 
 
 def _announce(ready: Sequence[tuple[str, str]]) -> bool:
-    """Print the ready line. False: who was to read it is gone, and nobody will look after this server."""
+    """Print the ready line. False: its reader is gone, so no process looks after this server."""
     try:
         print("ready " + " ".join(f"{name}={address}" for name, address in ready), flush=True)
     except OSError as error:

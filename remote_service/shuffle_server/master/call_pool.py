@@ -60,7 +60,7 @@ class CallPool:
         self._refused = refused
         self._full, self._stuck, self._remedy, self._stuck_seconds = full, stuck, remedy, stuck_seconds
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[QueuedCall]] = OrderedDict()  # by caller; who is first has the next turn
+        self._waiting: OrderedDict[str, deque[QueuedCall]] = OrderedDict()  # by caller; the first has the next turn
         self._count = 0
         self._running: dict[str, int] = {}
         self._started = self._idle = 0

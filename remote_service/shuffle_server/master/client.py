@@ -76,7 +76,7 @@ class RegistryClient:
         A commit may be repeated when it is not known whether it has reached the master.
 
         :raises MapOutputLost: this very attempt was lost before.
-        :raises StaleEpoch: the master does not know this identity, or not any more.
+        :raises StaleEpoch: this identity is unknown to the master, or out of date.
         :raises ShuffleError: what else `Registry.apply` raises; ServerUnreachable, DeadlineExceeded.
         """
         outcome = self._batcher.wait(self._batcher.add(CommitMapOutput(shuffle, output)))
@@ -93,7 +93,7 @@ class RegistryClient:
         return [self._batcher.wait(ticket) for ticket in tickets]
 
     def close(self) -> None:
-        """Close the connection; idempotent. Who waits for a commit gets ShuttingDown."""
+        """Close the connection; idempotent. Callers that wait for a commit get ShuttingDown."""
         self._stream.close()
         self._client.close()
 

@@ -47,7 +47,7 @@ class CommitService:
         draining = self._membership.heartbeat(who.worker, who.incarnation, request.free_bytes, request.status)
         held = {messages.shuffle_id(key): key for key in request.shuffles}
         gone = [held[id] for id in unregistered(self._master, held)]
-        self._master.settle()  # what is told to be over stays so
+        self._master.settle()  # a shuffle reported as gone stays gone
         return pb.BeatReply(gone=gone, draining=draining)
 
     def Release(self, request: pb.ReleaseRequest) -> pb.ReleaseReply:
@@ -184,7 +184,7 @@ def _winner(master: Master, shuffle: ShuffleId, error: ShuffleError) -> MapOutpu
     try:
         with master.lock:
             return master.registry.map_output(shuffle, error.output.map)
-    except ShuffleError:  # lost since then, or all of it is gone
+    except ShuffleError:  # the output is lost, or the shuffle or application is gone
         return error
 
 

@@ -47,7 +47,7 @@ class CommitStream:
             try:
                 return self._on(self._stream, request, give_up)
             except (grpc.RpcError, ServerUnreachable) as error:
-                # It may have ended while nobody asked: the master was restarted. What else it says is an answer.
+                # A stream ends between requests when the master restarts. Any other status is an answer.
                 if not isinstance(error, ServerUnreachable) and _code(error) is not grpc.StatusCode.UNAVAILABLE:
                     raise
         if self._closed.is_set():
@@ -91,7 +91,7 @@ class CommitStream:
             stream.end()
 
     def close(self) -> None:
-        """End the stream; idempotent. Who waits for a reply gets ShuttingDown."""
+        """End the stream; idempotent. Callers that wait for a reply get ShuttingDown."""
         self._closed.set()
         stream = self._stream
         if stream is not None:

@@ -36,7 +36,7 @@ REPORT_SECONDS = 60.0
 
 
 class Workers(Protocol):
-    """What the control endpoint needs to know of the workers."""
+    """The workers as the control endpoint needs them."""
 
     def workers(self) -> Sequence[WorkerInfo]: ...
     def draining(self) -> Collection[str]:
@@ -253,6 +253,6 @@ def _no_choice(found: Sequence[WorkerInfo], request: pb.PlaceRequest) -> bool:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raises InvalidArgument: what the registry keeps and the log repeats is short."""
+    """Raises InvalidArgument for a long text: the registry keeps texts and the log repeats them."""
     if len(text) > MAX_TEXT:
         raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")

@@ -42,7 +42,7 @@ STRANGE_CALLS = 50  # between two ticks; a thousand a second keep heartbeats wai
 SMALL_BYTES = 32 << 10  # requests up to this size are counted as calls only
 EACH_BYTES = 32 << 20  # of larger ones of a host, or of an application, that are under way
 ALL_BYTES = 2 * EACH_BYTES
-UNKNOWN = "unknown"  # stands for the name of a method that there is not
+UNKNOWN = "unknown"  # replaces the name of a method that does not exist
 
 
 class Visit:

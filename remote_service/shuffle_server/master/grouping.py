@@ -1,15 +1,15 @@
 """Many waiters, one piece of work for all of them: the mechanism of group commit.
 
-Items are collected while a group is being worked on; whoever waits first takes all that have come since as the next
-group and works on it for everybody (Gray and Reuter, Transaction Processing, 9.4.7). Under load the groups grow by
-themselves.
+Items are collected while a group is being worked on; the first waiter takes all items that have come meanwhile as the
+next group and works on it for all waiters (Gray and Reuter, Transaction Processing, 9.4.7). Under load the groups grow
+by themselves.
 
 There is no thread of its own, which would have to be woken for each group. When the work does not return, as a write to
 a dead disk may not, its leader is stuck in it; the others give up in time.
 
 Those whose group has just been done tend to come back all at once, and the first of them would work on a group of one.
 Where a group costs much more than an item, its leader may linger for a moment: until as many have come as were in the
-group before, and no longer than `linger`. Who is alone never waits.
+group before, and for at most `linger`. A lone caller never waits.
 """
 
 from __future__ import annotations

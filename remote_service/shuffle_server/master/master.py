@@ -49,7 +49,7 @@ _EVENTLESS = frozenset((RegisterApp, RegisterShuffle, RegisterWorker))
 class Master:
     """The registry as a service for threads: operations are applied in one order, logged, then acknowledged.
 
-    Listeners hear of every event after the operation is durable, outside the lock.
+    Listeners receive every event after the operation is durable, outside the lock.
 
     :param directory: where log and snapshots are, recovered from there; None: a registry in memory, gone with it.
     :param sync: an acknowledged operation survives the machine; else it survives the process.
@@ -98,7 +98,7 @@ class Master:
         self._listeners.append(listener)
 
     def apply(self, operation: Operation) -> tuple[Event, ...]:
-        """Apply, make durable, tell the listeners; what came about.
+        """Apply, make durable, notify the listeners; returns the events.
 
         Raises what the registry raises, and StorageFailed when it could not be made durable: then nothing has changed.
         DeadlineExceeded when it is not known whether it is durable: that shows later. An operation that changes nothing
@@ -139,7 +139,7 @@ class Master:
     def _apply_one(
         self, operation: Operation, record: bytes, changes: list[tuple[bytes, Operation]]
     ) -> tuple[Event, ...]:
-        """What came about; what is to be logged of it goes to `changes`."""
+        """Returns the events; appends the operation to `changes` if it is to be logged."""
         eventless = type(operation) in _EVENTLESS
         known = eventless and self._knows(operation)
         events = self._ahead.apply(operation)

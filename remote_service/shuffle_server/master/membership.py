@@ -21,7 +21,7 @@ with its next heartbeat."""
 HEARTBEATS_PER_TIMEOUT = 6
 SLOWEST_HEARTBEAT = 2.0
 SURE_HEARTBEATS = 3
-"""A worker that was heard of in so many of them is there: others may delete what they hold as well as it."""
+"""A worker with a heartbeat within so many periods is there: others may delete copies that it also holds."""
 
 DRAINED_REMEMBERED = 1000
 
@@ -36,7 +36,7 @@ class WorkerRecord:
     seen: float  # when its last heartbeat came, on the clock that counts silence
     sure: float  # the same, counting every second
     status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
-    placed: int = 0  # outputs sent to it since then
+    placed: int = 0  # outputs placed there after its last heartbeat
     draining: bool = False
     local: bool = False  # in the master's own process: alive as long as that is
 
@@ -63,10 +63,10 @@ class Membership:
     ) -> None:
         self._master, self.silent_seconds = master, silent_seconds
         self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, served or clock), clock
-        # Who joins and who is declared lost is decided one after the other, the registry's answer included.
+        # Joins and losses are decided one after the other, the registry's answer included.
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table
-        # A master that was away has heard of nobody: that is not held against the workers.
+        # After a restart the master has no heartbeats yet: each worker counts as seen just now.
         self._records = {info.id: WorkerRecord(info, *self._times()) for info in master.registry.workers()}
         self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
@@ -121,14 +121,14 @@ class Membership:
             for record in silent:
                 with self._lock:
                     if not self._silent(record):
-                        continue  # it was heard of while others were declared lost, which takes the disk's time
+                        continue  # its heartbeat came while others were declared lost, which takes the disk's time
                     seconds = self._clock() - record.seen
                 self._lose(record.info.id, f"silent for {seconds:.0f} s")
                 lost.append(record.info.id)
             return lost
 
     def leave(self, id: str, reason: str) -> None:
-        """Give a worker up at once. What lies only there is lost."""
+        """Give a worker up at once. Outputs held only there are lost."""
         with self._changes:
             self._lose(id, reason)
 
@@ -147,7 +147,7 @@ class Membership:
         """A drained worker goes.
 
         :raises StaleEpoch: it has not joined, or a later incarnation of it has.
-        :raises InvalidArgument: map outputs lie there and nowhere else, or where nobody has been heard of just now.
+        :raises InvalidArgument: map outputs lie only there, or elsewhere only at workers without a recent heartbeat.
         """
         sure = self.seen_recently() - {id}
 

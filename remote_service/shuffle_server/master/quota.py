@@ -22,9 +22,9 @@ class Quotas:
     blocks: int = 0
 
     def check(self, registry: Registry, operation: Operation) -> None:
-        """Whether something may be registered; what is registered already may.
+        """Check that an application or a shuffle may be registered; a registered one passes.
 
-        :raises QuotaExceeded: it names the bound, what there is, and the option.
+        :raises QuotaExceeded: it names the bound, the present count and the option.
         """
         if isinstance(operation, RegisterApp):
             self._check_run(registry, operation.app)

@@ -144,7 +144,7 @@ def _replay(file: FrameFile, state: Recovered) -> None:
 
 
 def _finish(directory: FlatDirectory, name: str, file: FrameFile) -> None:
-    """Cut the torn tail of the last log, and have the rest on the disk before anybody is told of it."""
+    """Cut the torn tail of the last log, and sync the rest to the disk before any caller sees it."""
     if file.torn:
         log.warning("%s: cut %d bytes of an unfinished frame at offset %d", file.name, file.torn, file.end)
     rest = directory.append(name)

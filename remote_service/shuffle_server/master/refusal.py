@@ -32,7 +32,7 @@ def refuse(call: Call, error: ShuffleError) -> bool:
 
 
 def refusal(error: ShuffleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """The status, its text and the trailing metadata that stand for an error."""
+    """The status, its text and the trailing metadata for an error."""
     code = STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
     trailers = ((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),)
     return code, messages.status_text(error), trailers

@@ -81,7 +81,7 @@ def _write_frames(file: AppendFile, operations: Iterator[Operation], stop: threa
 def read_snapshot(file: FrameFile) -> Iterator[Operation]:
     """The operations of a snapshot, in order.
 
-    :raises DamagedFile: the file is not what was written. What came before is not to be used either.
+    :raises DamagedFile: the file differs from the one written. Operations yielded before it must not be used.
     """
     decoder, count, ended = Decoder(), 0, False
     for frame in file.frames():

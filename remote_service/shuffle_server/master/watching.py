@@ -1,4 +1,4 @@
-"""Those who watch a shuffle are told what it loses, as it happens (docs/protocol.md, Losses).
+"""Watchers of a shuffle receive its losses as they happen (docs/protocol.md, Losses).
 
 A watch has no thread. One thread makes the messages of all of them; the next one of a watch when the last has gone out.
 """

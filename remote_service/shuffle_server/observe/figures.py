@@ -139,7 +139,7 @@ def _of_worker(sources: WorkerSources) -> WorkerFigures:
 
 @contextmanager
 def asking(master: Master) -> Iterator[Registry]:
-    """The registry, for as long as the body takes. Raises DeadlineExceeded: who looks on must not hang as well."""
+    """The registry, for as long as the body takes. Raises DeadlineExceeded: an observer must not hang as well."""
     if not master.lock.acquire(timeout=LOCK_SECONDS):
         raise DeadlineExceeded(
             f"the registry was busy for {LOCK_SECONDS:g} s",

@@ -1,9 +1,9 @@
 """Is the process well (`/health`), does it accept work (`/ready`), and is it the master that leads (`/leader`)?
 
-They are three questions, because different things are done about the answers: what is not well is restarted, what is
-not ready gets no new work and goes on serving. So a full disk is not ill: a restart would not empty it, and would cut
-off the readers of what is committed. A master that stands by for another one is well, and ready: its work is to take
-over. It is only not where requests are sent to.
+They are three questions, because different things are done about the answers: a process that is not well is restarted;
+one that is not ready gets no new work and goes on serving. So a full disk is not ill: a restart would not empty it, and
+would cut off the readers of what is committed. A master that stands by for another one is well, and ready: its work is
+to take over. It is only not where requests are sent to.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def log_context(**fields: str | int) -> Iterator[None]:
 
 
 def add_log_fields(**fields: str | int) -> None:
-    """Add fields for the rest of the `log_context` that this is called in: what a request is about is learned late.
+    """Add fields for the rest of the `log_context` that this is called in: a request's subject is learned late.
 
     Outside of any it does nothing: the fields would stay with the thread for ever.
     """

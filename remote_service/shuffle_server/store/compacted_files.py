@@ -127,7 +127,7 @@ class CompactedFiles:
     # ------------------------------------------------------------------ merge
 
     def merge(self, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Merge what is due; how many compacted files were made. What cannot be merged now stays as it is."""
+        """Merge the outputs that are due; returns the number of compacted files made. Others stay as they are."""
         made = 0
         while not stopping():
             with self._lock:

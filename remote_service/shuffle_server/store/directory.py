@@ -62,7 +62,7 @@ class DataDirectory:
         :param floor: the part of the file system, 0 to 1, that stays free.
         :param disk_timeout: seconds after which a call to the file system hangs.
         """
-        self.paths = StorePaths(root.absolute())  # clients on this host are told of them
+        self.paths = StorePaths(root.absolute())  # clients on this host receive them
         self.calls = DiskCalls(root, disk_timeout)
         self.caretaker = Caretaker(f"disk {root}", self.calls.own)
         self.numbers = itertools.count()  # for the names of partial files

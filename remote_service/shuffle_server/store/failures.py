@@ -24,7 +24,7 @@ def busy(error: Exception, shuffle: ShuffleId | None = None, output: MapAttempt 
 
 
 def gone(shuffle: ShuffleId) -> UnknownShuffle:
-    """The shuffle is not, or no longer, registered at this worker."""
+    """The error for a shuffle that is not registered at this worker."""
     return UnknownShuffle(
         f"shuffle {shuffle.shuffle} of app {shuffle.app} is not registered here",
         remedy="it was unregistered, or never registered",

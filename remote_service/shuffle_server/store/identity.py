@@ -1,6 +1,6 @@
 """Which worker a data directory belongs to: before a server takes over what lies there, it must be its own.
 
-What the registry does not know is deleted at a start, so a start with another's directory, or with the registry's own
+A start deletes outputs that are not in the registry, so a start with another's directory, or with the registry's own
 missing, would delete everything. The first directory holds the worker's name and the list of all, each other one the
 name of the worker that it belongs to.
 """
@@ -57,7 +57,7 @@ def _claim(roots: Sequence[Path]) -> str:
     for root in further:
         if _read(root / FURTHER) is None:
             _write(root / FURTHER, own)
-    # Last: what is in the list has its file.
+    # Last: each directory in the list has its file.
     if (listed := [str(root.resolve()) for root in further]) != known:
         _write(first / LIST, "\n".join(listed))
     return own

@@ -104,7 +104,7 @@ class ObjectStore:
             raise self._failed(path, error) from error
 
     def objects(self) -> list[tuple[ShuffleId, MapAttempt]]:
-        """All objects of this worker; what is not named as one is passed over. Raises StorageFailed."""
+        """All objects of this worker; files with other names are passed over. Raises StorageFailed."""
         try:
             found = self._fs.get_file_info(pafs.FileSelector(self._root, allow_not_found=True, recursive=True))
         except (pa.ArrowException, OSError) as error:

@@ -41,7 +41,7 @@ def _load(directory: DataDirectory, path: Path, shuffle: ShuffleId) -> Descripti
         return description
     except TornFile as error:
         # Not a crash's doing, since only complete files get this name: the disk lost something. The registry,
-        # which knows of the commit, will report the output as lost.
+        # which has the commit, will report the output as lost.
         torn = path.with_suffix(".torn")
         log.error("%s: %s; set aside as %s", path, error, torn.name)
         try:

@@ -50,7 +50,7 @@ class Pace:
 
 
 def check_all(store: Store, app: str | None, pace: Pace) -> Iterator[Checked]:
-    """Every committed output, of one application or of all. What is unregistered meanwhile is left out."""
+    """Every committed output, of one application or of all. Shuffles unregistered meanwhile are left out."""
     for shuffle in store.catalog.shuffles():
         if app is None or app in (shuffle.app, name_of(shuffle.app)):
             for held in store.catalog.outputs(shuffle):

@@ -248,7 +248,7 @@ class Store:
             self._used[shuffle] = time.monotonic()
 
     def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
-        """What a pull asks for, in its order, and what of it can be read out of compacted files."""
+        """The ranges of a pull, in its order; those in compacted files come as runs."""
         self._used[shuffle] = time.monotonic()
         return self.compaction.runs(shuffle, ranges)
 
@@ -321,7 +321,7 @@ class Store:
     def recover(self) -> Iterator[Description]:
         """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only.
 
-        Raises StorageFailed, Overloaded: what was not looked at must not pass for lost.
+        Raises StorageFailed, Overloaded: unchecked outputs must not pass for lost.
         """
         self.empty_trash()
         for directory in self._directories:
@@ -336,7 +336,7 @@ class Store:
             self._tiering.recovered()
 
     def _recovered(self, description: Description, home: DataDirectory, *, tiered: bool = False) -> Description:
-        """Whoever hears of an output may remove it: another attempt, in another directory, is the map's then."""
+        """The caller may remove a yielded output when another attempt, in another directory, is the map's."""
         held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
         if self.catalog.put(description.shuffle_id, held):
             self._quota.enter(description.app, held.bytes)

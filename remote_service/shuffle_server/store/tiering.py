@@ -1,6 +1,6 @@
 """Moving cold map outputs to the object store, and back when they are read.
 
-An output is moved as its whole file. What stays is a stub, `MAP.ATTEMPT.away`, with the file's description. At each
+An output is moved as its whole file. A stub stays, `MAP.ATTEMPT.away`, with the file's description. At each
 step one of the two is there: the stub is written after the object is whole, the file goes after the stub is there; a
 file that came back is complete before it has its name, and its stub and object stay for the next time it grows cold.
 """
@@ -44,7 +44,7 @@ class Tiering:
         self._failed: Set[str] = frozenset()  # what the last round could not do
 
     def move_all(self, chosen: Iterable[tuple[ShuffleId, CatalogEntry]], stopping: Callable[[], bool]) -> int:
-        """A round: move these out, and sweep; how many were moved. What fails is left for the next round."""
+        """A round: move these out, and sweep; returns the number moved. Failed moves wait for the next round."""
         moved, failed = 0, dict[str, Exception]()
         for shuffle, held in chosen:
             if stopping():

@@ -86,7 +86,7 @@ class AttemptSink:
 
 
 class CommittedSink:
-    """For a map that has been committed already: the sender comes to its end, and is told the winner."""
+    """For a map that has been committed already: the sender comes to its end, and receives the winner."""
 
     def __init__(self, worker: Worker, command: pb.PutCommand, winner: MapOutput) -> None:
         self._worker, self._command, self._winner = worker, command, winner

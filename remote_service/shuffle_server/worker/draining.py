@@ -1,7 +1,7 @@
 """A worker that is to leave: it takes nothing new, migrates what it holds, and goes when nothing lies here only.
 
 It serves until the end. Outputs that it has migrated lie at two workers until it goes, so that a reader finds them
-wherever it looks, and what the registry says is true at every moment.
+wherever it looks, and the registry is right at every moment.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Drain:
         return True
 
     def _await_pulls(self) -> None:
-        """Who reads here may come to the end; who does not goes on elsewhere."""
+        """Wait for the open pulls, for a limited time; readers left then go on elsewhere."""
         for _ in range(int(PULLS_SECONDS / LOOK_SECONDS)):
             if self._closing.is_set() or not self._worker.status().open_pulls:
                 return

@@ -319,7 +319,7 @@ def _note_refused_call(observer: StrangersObserver, guard: ConnectionGuard, erro
 
 
 def _named(shuffle: pb.ShuffleKey) -> dict[str, str | int]:
-    """For the log: what a request says it is about, before anybody has looked whether it may."""
+    """For the log: the shuffle that a request names, before its permission is checked."""
     return {"app": shuffle.app, "shuffle": shuffle.shuffle}
 
 

@@ -68,7 +68,7 @@ def serve(
 ) -> Generator[tuple[pa.RecordBatch, bytes], None, None]:
     """The messages of one pull: batches with their application metadata, the end last (docs/protocol.md, Pull).
 
-    `served` hears of the blocks and payload bytes of each batch, `lost` of every map output that turned out to be gone.
+    `served` receives the blocks and payload bytes of each batch, `lost` every map output that turned out to be gone.
     Raises Overloaded when there is no memory for it in time.
     """
     with room:

@@ -92,7 +92,7 @@ def put_messages(worker: Worker, chunks: Iterable[Any]) -> Iterator[PushMessage]
 
 
 def drain(chunks: Iterable[Any], most: int) -> None:
-    """After a refusal: read on until the sender has heard of it, but no more than an honest one can have under way.
+    """After a refusal: read on until the sender has received it, but no more than an honest one can have under way.
 
     `most` bytes are that, its window, and the message that goes beyond. Raises what a broken stream raises.
     """

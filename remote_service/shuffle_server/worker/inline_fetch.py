@@ -1,7 +1,7 @@
 """A small pull in one answer: the action `get` (docs/protocol.md).
 
-What a stream says in several messages, each of which passes several threads on both sides, is said at once. For what
-is out of the ordinary the client is told to pull with a stream, which has the words for it.
+One message carries the content of a stream's several, each of which passes several threads on both sides. In all
+other cases the reply makes the client pull with a stream, whose messages cover them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 ACTION = "get"
 MOST_BYTES = 1 << 20  # payload of an answer, which is copied oftener than that of a stream
-MOST_BLOCKS = 16_384  # what is said of each, its table row and the output it belongs to, takes 48 bytes
+MOST_BLOCKS = 16_384  # the table row of each and the output it belongs to take 48 bytes
 
 _STREAM = pb.WholeGet(stream=True).SerializeToString()
 _PAYLOAD = pb.WholeGet.PAYLOAD_FIELD_NUMBER
@@ -35,7 +35,7 @@ class _TooMuch(Exception):
 
 
 class _InlineChunks(ChunkBatch):
-    """The payloads as they were read, to be joined with what is said of them."""
+    """The payloads as they were read, to be joined with their table."""
 
     def __init__(self, room: PullRoom | None = None) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def fetch_inline(
     served: Callable[[int, int], None],
     room: PullRoom,
 ) -> bytes:
-    """The encoded WholeGet. `served` hears of its blocks and payload bytes. Raises Overloaded: there is no memory."""
+    """The encoded WholeGet. `served` receives its blocks and payload bytes. Raises Overloaded: there is no memory."""
     with closing(ReadPlan(store, shuffle, partial(_InlineChunks, room)).batches(ranges)) as items:
         try:
             found = next(items, _NOTHING)

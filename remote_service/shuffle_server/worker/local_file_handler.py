@@ -1,10 +1,10 @@
 """Local files: what a client on the worker's host may do instead of pushing and pulling (docs/protocol.md).
 
-Whoever can read the nonce file sees the worker's files, and so is on its host: a file of the same path elsewhere has
-another content, for the nonce is new with each start. Paths go to the client only; it names map outputs by numbers.
+A client that can read the nonce file sees the worker's files, and so is on its host: a file of the same path elsewhere
+has another content, for the nonce is new with each start. Paths go to the client only; it names map outputs by numbers.
 
 A reader has no lease. Before the file of a removed output is written over, it loses its name (Store.remove_shuffle);
-so a reader whose path still names the same file after it has read knows that what it read was not written over.
+so a reader whose path still names the same file after it has read knows that its bytes were not written over.
 """
 
 from __future__ import annotations

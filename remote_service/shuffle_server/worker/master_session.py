@@ -47,7 +47,7 @@ class Holdings(Protocol):
         ...
 
     def drop_outputs(self) -> None:
-        """What is committed here is lost to the registry. What is being written goes on, and so do relayed streams."""
+        """The registry has lost the outputs committed here. Open pushes go on, and so do relayed streams."""
         ...
 
 
@@ -55,7 +55,7 @@ class MasterSession:
     """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
 
     :param info: asked for with every join: the address may change.
-    :param status: what is told with every heartbeat.
+    :param status: sent with every heartbeat.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class MasterSession:
     def rejoin(self, stale: Identity) -> None:
         """Join again, unless that has happened since one was `stale`. Raises what `join` raises.
 
-        A worker that had been given up begins anew: what it held is lost to the registry, so its files go.
+        A worker that had been given up begins anew: its outputs are lost to the registry, so its files go.
         """
         with self._joining:
             if self._identity != stale or self._closing.is_set():
@@ -168,7 +168,7 @@ class MasterSession:
         return found
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
-        """Tell the master soon that an output is gone from here; never waits for it."""
+        """Report an output that is gone from here to the master soon; never waits for it."""
         with self._lock:
             self._losses[shuffle, output] = reason
         self._task.wake()
@@ -228,7 +228,7 @@ class MasterSession:
         self._task.wake()
 
     def start(self) -> None:
-        """Take outputs, and send heartbeats in a thread of its own, from now on. What is held has been announced."""
+        """Take outputs, and send heartbeats in a thread of its own, from now on. Its outputs have been announced."""
         self._taking = True
         self._task.start()
 
@@ -251,7 +251,7 @@ class MasterSession:
             if not self._absence:
                 log.warning("the master is told nothing now: %s", error)
             self._absence = str(error)
-            self._closing.wait(self._task.period)  # a loss that waits to be told must not make this spin
+            self._closing.wait(self._task.period)  # a loss that waits to be reported must not make this spin
 
     def _try_to_rejoin(self, stale: Identity) -> None:
         try:

@@ -44,7 +44,7 @@ class PutOptions:
 
 
 class Credit:
-    """The credit of one push stream: what is granted goes to the sender with a reply. Thread-safe.
+    """The credit of one push stream: grants go to the sender with a reply. Thread-safe.
 
     Relayed blocks are consumed by the threads of their readers. After `failed`, and after the push, nothing is sent.
     """
@@ -65,13 +65,13 @@ class Credit:
                 self._grant(self._granter.received(size, backlog or None))
 
     def consumed(self, size: int) -> None:
-        """So many payload bytes are no longer in memory."""
+        """So many payload bytes have left memory."""
         with self._lock:
             if self._granter is not None:
                 self._grant(self._granter.consumed(size))
 
     def failed(self, error: ShuffleError) -> None:
-        """The push is over, though its thread may wait for the sender: what was reserved is free from now on."""
+        """The push is over, though its thread may wait for the sender: its reservation is free from now on."""
         with self._lock:
             granter, self._granter = self._granter, None
             if granter is not None:
@@ -156,7 +156,7 @@ class PushHandler:
         :raises ShuffleError: it is refused.
         """
         owner, stalls = Owner(name_of(command.shuffle.app)), CreditStalls(self._worker.instruments.traffic)
-        # Reserved before anything is read: what a sender may send has its place.
+        # Reserved before anything is read: there is room for all that the sender may send.
         with (
             Granter(
                 self._worker.pool, self._options.overload_timeout, maximum=self._options.window, owner=owner

@@ -1,6 +1,6 @@
 """A worker whose disks are nearly full moves map outputs to workers that have room, before it has to refuse new ones.
 
-An output is copied, then the registry is told to do without the one here, then the file goes: at every moment the
+An output is copied, then the registry drops the copy here, then the file goes: at every moment the
 registry names workers that have it. Readers that come too late find it where it went.
 """
 

@@ -24,7 +24,7 @@ MISSING = "not on disk when the worker started"
 
 
 def recover_local(store: Store, master: Master, worker: str) -> None:
-    """To a master in the same process: what is complete on disk is committed, what is not there is lost."""
+    """To a master in the same process: complete outputs on disk are committed, missing ones are lost."""
     registry = master.registry
     known = {spec.id for spec in registry.shuffles()}
     for shuffle in store.shuffles():
@@ -67,14 +67,14 @@ def _by_shuffle(found: Iterable[Description], worker: str) -> dict[ShuffleId, li
 def _kept(
     store: Store, shuffle: ShuffleId, outputs: list[MapOutput], outcomes: list[MapOutput | ShuffleError], worker: str
 ) -> set[tuple[ShuffleId, object]]:
-    """The outputs that the registry stands for; the others are deleted."""
+    """The outputs that the registry has recorded; the others are deleted."""
     kept: set[tuple[ShuffleId, object]] = set()
     for output, outcome in zip(outputs, outcomes, strict=True):
         if isinstance(outcome, MapOutput) and outcome.output == output.output:
             kept.add((shuffle, output.output))
             continue
         if isinstance(outcome, (StorageFailed, StorageFull)):
-            raise outcome  # the registry's log: it says nothing about the output
+            raise outcome  # the registry's log failed, not the output
         with log_context(**fields_of(shuffle, output.output)):
             log.warning("dropped %s of %s: %s", output.output, shuffle, _why(outcome))
         store.remove_output(shuffle, output.output)

@@ -1,4 +1,4 @@
-"""The registry as a worker in another process sees it: the master is asked, and what is sure to stay is kept."""
+"""The registry as a worker in another process sees it: it asks the master, and caches facts that cannot change."""
 
 from __future__ import annotations
 

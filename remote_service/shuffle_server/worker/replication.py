@@ -43,7 +43,7 @@ class Copying(Protocol):
 
 
 class Replication:
-    """Sees to it that committed outputs lie at as many workers as their shuffle asks for. Thread-safe."""
+    """Copies committed outputs to as many workers as their shuffle asks for. Thread-safe."""
 
     def __init__(self, own: Callable[[], WorkerInfo], registry: Winners, place: Place, copier: Copying) -> None:
         self._own, self._registry, self._place, self._copier = own, registry, place, copier

@@ -1,4 +1,4 @@
-"""The action `scrub` of a worker: everything it holds is read, and what cannot be served is declared lost."""
+"""The action `scrub` of a worker: it checks all its outputs, and declares those that fail lost."""
 
 from __future__ import annotations
 

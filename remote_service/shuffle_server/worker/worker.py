@@ -121,7 +121,7 @@ class Worker:
                 f"a copy of {output}, which is not committed, or not any more", shuffle=shuffle, output=output
             )
         if winner is not None and not self._takes_copy(spec, command, winner):
-            # Who pushes a copy sees to the others itself: two that wait for each other would not come to an end.
+            # A copy push must not wait for other copies: two that wait for each other would deadlock.
             enough = command.copy or self._replicate(spec, winner)
             if enough:
                 return winner
@@ -145,8 +145,8 @@ class Worker:
         return writer
 
     def _takes_copy(self, spec: ShuffleSpec, command: pb.PutCommand, winner: MapOutput) -> bool:
-        """Whether this worker is to hold a copy of what has won: from another worker, or from a sender that was cut off
-        from the one that it had committed at, before that could make one."""
+        """Whether this worker is to hold a copy of the winner: from another worker, or from a sender that lost its
+        connection to the worker that committed the output before it could be copied."""
         if winner.output != messages.map_attempt(command.output) or self.info.id in winner.workers:
             return False
         return command.copy or len(winner.workers) < spec.replicas
@@ -380,7 +380,7 @@ class Worker:
         return self._registry.shuffles()
 
     def opening(self, shuffle: ShuffleId) -> ShuffleSpec:
-        """As `spec`; this worker is told when the shuffle is over, though it has no files of it."""
+        """As `spec`; the master notifies this worker when the shuffle is over, though it has no files of it."""
         spec = self._registry.opening(shuffle, 0)[0]
         self._store.add_shuffle(spec.id)
         return spec

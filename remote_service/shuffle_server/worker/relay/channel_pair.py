@@ -1,4 +1,4 @@
-"""Two streams that are one: what is read from one half is written to the other."""
+"""Two streams that are one: messages read from one half are written to the other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ChannelPair:
             self._reservation.cover(self._in_hand)
 
     def passed(self, n_bytes: int) -> None:
-        """They are not any more."""
+        """So many bytes have left memory."""
         self._relay_context.passed(n_bytes)
         with self._lock:
             self._in_hand -= n_bytes
@@ -74,7 +74,7 @@ class ChannelPair:
                 self._reservation.try_resize(max(CHANNEL_BYTES, self._in_hand))
 
     def over(self, pumps: int = 1) -> None:
-        """So many pumps will hold nothing any more."""
+        """So many pumps have ended."""
         with self._lock:
             self._pumps -= pumps
             if not self._pumps:
@@ -97,9 +97,9 @@ class Pump:
         self._open = True
 
     def run(self) -> None:
-        """Pass messages on until this stream has ended; then tell the other end, and write here no more.
+        """Pass messages on until this stream has ended; then notify the other end, and stop writing here.
 
-        When the other end takes nothing any more, what still comes is dropped: its own thread tells this end.
+        When the other end has stopped taking, further messages are dropped: its own thread notifies this end.
         """
         what = "the other end has left"
         try:
@@ -128,7 +128,7 @@ class Pump:
             try:
                 self._stream.write(message)
             except ShuffleError:
-                self._open = False  # who reads this stream finds it broken, and tells the other end
+                self._open = False  # the reading thread of this stream finds it broken, and notifies the other end
             finally:
                 self._relay_context.timers.end(key)
 

@@ -1,7 +1,7 @@
 """Channels between tasks that only dial out: this worker joins two streams and passes messages on, unchanged.
 
-A task that wants to be reached *listens*: it keeps a stream open. Who calls it opens a channel here, under that task's
-name; the task is told, and answers with a stream of its own. From then on what one end writes the other reads. Credit
+A task that wants to be reached *listens*: it keeps a stream open. A caller opens a channel here, under that task's
+name; the task receives the call, and answers with a stream of its own. Then each end reads the other's messages. Credit
 is between the two ends, so what is here is one message of each direction, and a consumer that stands still holds up its
 producer as if there were nothing in between. Nothing is kept: when this worker is gone, both ends find that their
 streams broke, and come back as they would to each other.
@@ -77,7 +77,7 @@ class ChannelRelay:
     :param pool: where each channel reserves room for what passes.
     :param timeout: seconds for a task to answer a call, and for an end to take a message.
     :param overload_timeout: seconds to wait for room in the pool.
-    :param refused: hears of each refusal.
+    :param refused: receives each refusal.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ChannelRelay:
         reader: fl.MetadataRecordBatchReader,
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
-        """Serve one DoExchange call until its stream has ended. What is wrong with the request is said on it."""
+        """Serve one DoExchange call until its stream has ended. Errors of the request are sent on it."""
         stream = FlightStream(context.peer(), reader, writer, None)
         writer.begin(SERVED_SCHEMA)
         with self._changed:
@@ -229,7 +229,7 @@ class ChannelRelay:
         cancelled: Cancelled,
         deadline: float,
     ) -> bool:
-        """Tell the task, and wait for its answer; False if it has left before `deadline`."""
+        """Send the call to the task, and wait for its answer; False if it has left before `deadline`."""
         listener = self._find(command.relay.to, cancelled, deadline)
         principal.check(listener.app)
         name, call = token_bytes(NAME_BYTES), PendingCall(listener, caller, pair)

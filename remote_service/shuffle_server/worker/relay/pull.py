@@ -30,7 +30,7 @@ def relay_messages(
 ) -> Generator[Message, None, None]:
     """The messages of one pull (docs/protocol.md, Relay). A failure is the last of them.
 
-    `served` hears of the blocks and payload bytes of each batch, `refused` of a failure.
+    `served` receives the blocks and payload bytes of each batch, `refused` a failure.
     """
     totals = Totals()
     spoken = shuffle.clock()

@@ -40,7 +40,7 @@ class Relay:
             return self._shuffles.setdefault(spec.id, StreamingShuffle(spec, self._timeout))
 
     def remove(self, shuffle: ShuffleId) -> None:
-        """It was unregistered: whoever still writes or reads it is told so."""
+        """It was unregistered: its writers and readers get UnknownShuffle."""
         with self._lock:
             gone = self._shuffles.pop(shuffle, None)
         if gone is not None:

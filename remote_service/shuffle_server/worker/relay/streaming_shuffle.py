@@ -80,7 +80,7 @@ class StreamingShuffle:
 
         :raises InvalidArgument: there is no such map.
         :raises AttemptSuperseded: this attempt, or a newer one, was here before; or blocks of an older one were read.
-        :raises ShuffleError: what the shuffle has failed with.
+        :raises ShuffleError: the failure of the shuffle.
         """
         self.spec.check_map(output.map)
         with self._lock:
@@ -102,7 +102,7 @@ class StreamingShuffle:
         """Queue a batch, which is kept without a copy until all of it was read.
 
         :raises InvalidArgument: a partition that does not exist.
-        :raises ShuffleError: what the shuffle has failed with, or AttemptSuperseded.
+        :raises ShuffleError: the failure of the shuffle, or AttemptSuperseded.
         """
         chunks = chunks_of(batch, writer)
         for chunk in chunks:
@@ -187,7 +187,7 @@ class StreamingShuffle:
 
         :raises InvalidArgument: there is no such partition.
         :raises AttemptSuperseded: the partition has a newer reader, or one that was given blocks.
-        :raises ShuffleError: what the shuffle has failed with.
+        :raises ShuffleError: the failure of the shuffle.
         """
         self.spec.check_partition(partition)
         with self._lock:
@@ -211,7 +211,7 @@ class StreamingShuffle:
         Waits up to `wait` seconds; empty after that.
 
         :raises AttemptSuperseded: another reader took its place.
-        :raises ShuffleError: what the shuffle has failed with.
+        :raises ShuffleError: the failure of the shuffle.
         """
         queue = self._queues[reader.partition]
         with queue.changed:
@@ -248,7 +248,7 @@ class StreamingShuffle:
             return Taken(chunks, ends, not queue.chunks and reader.ends_sent == self.spec.maps)
 
     def read(self, reader: RelayReader, chunks: Sequence[RelayChunk], now: float) -> None:
-        """These chunks are no longer in memory."""
+        """These chunks have left memory."""
         done: list[RelayBatch] = []
         with self._lock:
             reader.holding, reader.moved = 0, now

@@ -21,10 +21,10 @@ KEEPALIVE_SECONDS = 5.0
 
 
 class Sender(Protocol):
-    """The writer's stream, told of what concerns it. Called by any thread, without the shuffle's lock."""
+    """The writer's stream, as the receiver of its events. Called by any thread, without the shuffle's lock."""
 
     def consumed(self, size: int) -> None:
-        """A batch with so many payload bytes is no longer in memory."""
+        """A batch with so many payload bytes has left memory."""
         ...
 
     def failed(self, error: ShuffleError) -> None:
@@ -83,7 +83,7 @@ class RelayChunk:
 
 @dataclass(frozen=True, slots=True)
 class MapEnd:
-    """A map has ended. What it stated of a partition is nothing where `parts` has none."""
+    """A map has ended. A partition that is missing in `parts` has no blocks of it."""
 
     output: MapAttempt
     parts: Mapping[int, Totals]
