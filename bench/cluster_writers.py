@@ -1,4 +1,4 @@
-"""Writes a workload to a cluster in which things fail, as an engine would: what is lost on the way is written again."""
+"""Writes a workload to a cluster in which things fail, as an engine would: lost outputs are written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a benchmark ends when it is told to."""
+"""How a benchmark ends on SIGTERM or SIGHUP."""
 
 import signal
 import sys

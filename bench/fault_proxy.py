@@ -1,4 +1,4 @@
-"""A TCP proxy that does to connections what networks do: delay, a reset, a silence of which nobody is told."""
+"""A TCP proxy that does to connections what networks do: delay, a reset, a silence without an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECT_S = 10.0
 JOIN_S = 30.0
 LOOK_S = 0.05  # how soon a thread that waits for its socket sees a fault
 PIECE = 256 << 10
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST, and what was not sent is lost
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST and drops unsent bytes
 
 
 class FaultProxy:

@@ -1,6 +1,6 @@
 """Files that others change meanwhile, and directories that are written once.
 
-What goes away while it is looked at is passed over, where pathlib's rglob raises.
+Files deleted during a listing are skipped, where pathlib's rglob raises.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _free_used_pages(scratch: Path, size: int) -> None:
 
 
 def _writer(work: Work, number: int, pipe: Connection, begin: Event) -> None:
-    """One writer process: a target is told, what it has to do with it is answered with the time, twice."""
+    """One writer process: for each target it receives, it sends the time when it is ready and when it has written."""
     blocks = random_blocks(work.partitions, work.block_bytes)
     client: FlightClient | None = None
     while True:

@@ -10,7 +10,7 @@ PYTHON_STACKS = signal.SIGUSR1  # `bench.spark_child` answers it
 PYTHON_WITHIN_S = 1.0
 DUMP_WITHIN_S = 5.0
 SAID_BYTES = 3000
-FRAMES = 30  # of each stack; what a thread waits for is on top
+FRAMES = 30  # of each stack; the call in which a thread waits is on top
 
 # By a thread's name, and by what stands in its stack. The most telling come first: a message may be cut off.
 NAMES = ("Executor task", "dag-scheduler", "task-result-getter", "stdout writer", "barrier")

@@ -1,4 +1,4 @@
-"""What a machine is and what it can do: said beside every figure, as figures of different machines don't compare."""
+"""Facts and limits of a machine, printed beside every figure: figures of different machines don't compare."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Machine:
             raise
 
     def cut(self) -> None:
-        """Take the cable out: what is sent is lost, and nobody is told."""
+        """Take the cable out: packets are lost, and neither end gets an error."""
         _ip("link", "set", self._link, "down")
 
     def mend(self) -> None:

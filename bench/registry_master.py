@@ -1,6 +1,6 @@
 """A master and nothing else, with the log as asked for: ``python -m bench.registry_master DIRECTORY --log synced``.
 
-It prints its address and runs until its standard input ends. What serves is what a server serves with; a whole server
+It prints its address and runs until its standard input ends. The endpoint is that of a server; a whole server
 has no option to do without its log.
 """
 

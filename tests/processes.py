@@ -39,7 +39,7 @@ def _is_stopped(thread: Path) -> bool:
 
 
 def run_apart(program: str, *without: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own, which must succeed; what it has written.
+    """Run a program in a process of its own, which must succeed; returns its output.
 
     :param without: beginnings of names that its environment does not have, but for those in `variables`.
     """

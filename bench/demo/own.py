@@ -118,7 +118,7 @@ def join_partner(frame: DataFrame, key: str, others: dict[str, DataFrame]) -> tu
 
 
 def sort_columns(frame: DataFrame, key: str) -> list[str]:
-    """Up to three columns: a number first if there is one, then the key and what else can be sorted."""
+    """Up to three columns: a number first if there is one, then the key and other sortable columns."""
     numbers = [n for n in names(frame, NUMBERS) if n != key]
     return list(dict.fromkeys([*numbers[-1:], key, *names(frame, SORTABLE)]))[:3]
 

@@ -1,4 +1,4 @@
-"""One side of the comparison: a process with a Spark session that runs the queries it is told to, one at a time.
+"""One side of the comparison: a process with a Spark session that runs the requested queries, one at a time.
 
 Line by line as JSON: first the specification comes in and the list of queries goes out, then for every ``{"run": n}``
 comes a ``{"seconds": ...}`` or an ``{"error": ...}``; the result is in ``<results>/<n>`` as parquet. The end of the

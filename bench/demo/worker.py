@@ -56,7 +56,7 @@ class Side:
         return self._receive(self._timeout)
 
     def stop(self) -> None:
-        """Ends the session in order; idempotent. What has not ended within a minute is killed."""
+        """Ends the session in order; idempotent. A process that still runs after a minute is killed."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         try:

@@ -34,7 +34,7 @@ class ClusterScene:
     def run(self, group: str, fault: Fault) -> Run:
         """One job with a fault in it.
 
-        What the job has written is read once more in the end: so every map output that was lost is missed by somebody.
+        A second job reads the whole shuffle at the end, so that a reader misses every lost map output.
         """
         victim = self.cluster.workers[fault.victim % len(self.cluster.workers)]
         there = begin(self.driver, self.scratch / group, group, fault.event, fault.nth)

@@ -38,8 +38,8 @@ FAILED, LEFT, DAMAGED = 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a process is told. `checkpoint` is the one to go on from, -1 for none; a consumer stores its state at each
-    `every`-th."""
+    """The parameters of a process. `checkpoint` is the one to go on from, -1 for none; a consumer stores its state at
+    each `every`-th."""
 
     handle: ShuffleHandle
     options: dict[str, OptionValue]

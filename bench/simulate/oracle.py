@@ -49,7 +49,7 @@ class Oracle:
             self._since = 0.0
 
     def _forgiven(self, since: float, timeout: float) -> float:
-        """Seconds since then that do not count as silence: the master stood still, which counts for LOOK_SHARE each."""
+        """Seconds after `since` that do not count as silence: each stop of the master, less LOOK_SHARE of `timeout`."""
         stands = [*self._stands, (self._since, Here.scheduler.now)] if self._since else self._stands
         spans = (end - max(start, since) for start, end in stands if end > since)
         return sum(max(0.0, span - LOOK_SHARE * timeout) for span in spans)

@@ -1,4 +1,4 @@
-"""``python -m bench.streaming.changelog``: what the in-flight log on disk costs, and what it does for checkpoints.
+"""``python -m bench.streaming.changelog``: cost of the in-flight log on disk, and its effect on checkpoints.
 
 One source and one operator, a checkpoint every 0.5 s whose parts are stored in files.
 

@@ -76,7 +76,7 @@ def run(case: Case, *, buffer_timeout_ms: int | None = None) -> FlinkOutcome:
 
 
 def check(case: Case, said: dict[str, int]) -> None:
-    """:raises SystemExit: what arrived is not what was sent (of word count: what is in complete windows)."""
+    """:raises SystemExit: the records received differ from those sent (of word count: those in complete windows)."""
     sent = case.records * case.parallelism
     if case.workload == WORDCOUNT:
         if not sent - case.words * 9 <= said["records"] <= sent or said["records"] != said["windows"] * 10:

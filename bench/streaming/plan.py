@@ -18,7 +18,7 @@ class Case:
 
     `records` and `rate` are per source; a rate of 0 is as many as go. `tick_s` is how long a source with a rate gathers
     records for a block, Flink's buffer timeout. `block_records` make a block at saturation. An operator takes at most
-    `consume_rate` records a second (0: what it can). Checkpoints are stored in the directory `stored` ("": nowhere), an
+    `consume_rate` records a second (0: no limit). Checkpoints are stored in the directory `stored` ("": nowhere), an
     operator's state of `state_bytes` at each `materialize_every`-th.
     """
 

@@ -1,4 +1,4 @@
-"""A benchmark that is told to end."""
+"""A benchmark that gets SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 

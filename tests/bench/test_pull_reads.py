@@ -1,4 +1,4 @@
-"""bench.pull_reads: both ways read everything, and what is said of them is a ratio."""
+"""bench.pull_reads: both ways are measured, and the report has their ratio."""
 
 from __future__ import annotations
 

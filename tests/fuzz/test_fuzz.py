@@ -1,4 +1,4 @@
-"""The corpus is answered as it should be, seconds of fuzzing find nothing, and what is planted is found."""
+"""The corpus is answered as it should be, seconds of fuzzing find nothing, and planted faults are found."""
 
 from __future__ import annotations
 

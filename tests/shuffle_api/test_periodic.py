@@ -15,7 +15,7 @@ SOON = 10.0
 
 
 class Script:
-    """An action that does what it is told, call by call, then nothing."""
+    """An action that takes one of its steps at each call, then does nothing."""
 
     def __init__(self, *steps: object) -> None:
         self._steps = list(steps)

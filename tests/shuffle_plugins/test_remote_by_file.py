@@ -202,7 +202,7 @@ def test_a_file_that_is_gone_is_asked_for_over_the_wire_which_says_so(
 
 
 def test_another_applications_token_gets_no_file(tmp_path: Path) -> None:
-    """The files lie open to this user; what keeps a task from them is that the worker does not say where they are."""
+    """This user may read the files; a foreign task cannot, as the worker does not return their paths to it."""
     party, secret = make_party(tmp_path / "tls"), make_secret(tmp_path / "secret")
     arguments = ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--secret-file", str(secret)]
     keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret))

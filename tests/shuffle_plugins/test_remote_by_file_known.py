@@ -1,4 +1,4 @@
-"""Reading from workers' files that were read from before: nobody is asked, and what has changed is noticed."""
+"""Reading workers' files again: the reader asks no worker, and it notices changed files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_process_asks_once_where_an_output_lies(
         assert read_each(task, handle) == expected
         assert asked == ["probe", "locate"]
         assert task.statistics().located_bytes == stored
-        task.close()  # tells the last of it
+        task.close()  # reports the reads that are left
         assert asked == ["probe", "locate", "tell-reads"]
         assert Scrape(server.metrics)("handed_over_bytes_total", direction="pull") == stored
 

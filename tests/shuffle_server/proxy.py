@@ -75,4 +75,4 @@ class RecordingProxy:
                 sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # one end has gone; the other is told by `__exit__`
+            pass  # one end has gone; `__exit__` closes the other

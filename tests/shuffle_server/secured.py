@@ -156,7 +156,7 @@ DATA: dict[str, Verb] = {
     "ListFlights": _flight(lambda client, options, app: list(client.list_flights(app.encode(), options))),
     "DoExchange": _flight(_do_exchange),
 }
-# Verbs that this server does not offer: refused all the same before that is said.
+# Verbs that this server does not offer: credentials are checked first all the same.
 NOT_OFFERED: dict[str, Verb] = {
     "DoAction": _flight(lambda client, options, app: list(client.do_action(fl.Action("x", b""), options))),
     "ListActions": _flight(lambda client, options, app: list(client.list_actions(options))),

@@ -1,4 +1,4 @@
-"""A worker that joins channels: whom it lets in, what it says when an end is missing, what it gives back."""
+"""A worker that joins channels: admission, errors when an end is missing, the memory it gives back."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_who_calls_may_wait_for_a_task_to_come(relay: RelayProcess, task: Task) 
 
 
 def rename(listener: RelayListener, address: str) -> None:
-    """Listen under another task's name: what the same task does after it has lost the worker."""
+    """Listen under another task's name: as the same task does after it has lost the worker."""
     listener._name = bytes.fromhex(address.partition("/")[2])
     listener._stream.abort()
 

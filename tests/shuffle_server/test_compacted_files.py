@@ -1,5 +1,5 @@
-"""Merged compacted files: what is read out of them is what is read file by file, until anything happens to an
-output."""
+"""Merged compacted files: a read from them returns the same as a read file by file, until
+something changes an output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several data directories: who takes an output, and what happens to those that are full or fail."""
+"""Several data directories: the choice for an output, and directories that are full or fail."""
 
 from __future__ import annotations
 

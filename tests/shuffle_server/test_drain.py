@@ -105,7 +105,7 @@ def test_a_worker_is_drained_in_the_middle_of_reads_and_writes(
 
 
 def staging(cluster: ClusterProcesses) -> list[ServerProcess]:
-    """The workers at which something is being written. What they say of themselves may be some seconds old."""
+    """The workers at which something is being written. Read from disk, as their reports may be some seconds old."""
     return [worker for worker in cluster.workers if any(worker.data_dir.rglob("*.partial"))]
 
 
@@ -181,8 +181,8 @@ def test_a_drain_goes_on_when_the_master_is_started_again(cluster: ClusterProces
 
 
 class Job:
-    """A Python job that goes on until it is told to end: rounds of maps and reads, whose tasks are tried again when
-    they fail, as an engine does. What is read is what was written."""
+    """A Python job that runs until `end`: rounds of maps and reads, whose tasks are tried again when
+    they fail, as an engine does. Each read is compared with the records written."""
 
     def __init__(self, plugin: RemoteShuffle, handle: ShuffleHandle) -> None:
         self._plugin, self._handle = plugin, handle

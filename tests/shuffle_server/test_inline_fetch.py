@@ -1,4 +1,4 @@
-"""Small pulls in one answer: what it holds is what a stream serves, and for all else it names the stream."""
+"""Small pulls in one answer: it holds the same blocks as a stream, and all else is left to the stream."""
 
 from __future__ import annotations
 

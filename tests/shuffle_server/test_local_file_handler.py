@@ -175,7 +175,7 @@ def test_adopted_output_survives_kill_9_and_a_lent_file_does_not(
         again.nonce = client.nonce
         with pytest.raises(fl.FlightError) as error:
             again.finalize(command(handle, 1), blocks_of(PAYLOADS))
-        assert code_of(error) == ErrorCode.PERMISSION_DENIED  # the nonce is of the earlier run
+        assert code_of(error) == ErrorCode.PERMISSION_DENIED  # the nonce is that of the killed process
         again.probe()
         with pytest.raises(fl.FlightError) as error:
             again.finalize(command(handle, 1), blocks_of(PAYLOADS))

@@ -97,7 +97,7 @@ def test_a_restart_knows_what_is_away_and_what_came_back(tier: ObjectStore, tmp_
 def test_a_crash_at_any_step_of_moving_out_loses_nothing(
     tier: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """A crash is a step that does not return, and what the disk has then."""
+    """A crash is a step that does not return; a new store then opens the same disk."""
     store = Store(tmp_path, tier=tier)
     write(store, 0)
 

@@ -1,4 +1,4 @@
-"""Relayed shuffles through a real server process: order, credit, and what happens when one side is gone."""
+"""Relayed shuffles through a real server process: order, credit, and the errors when one side is gone."""
 
 from __future__ import annotations
 

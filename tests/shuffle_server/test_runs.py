@@ -1,4 +1,4 @@
-"""Runs and generations: what one wrote is never another's, whatever of it comes back, and however late."""
+"""Runs and generations: files of one never become another's, whatever of it comes back, and however late."""
 
 from __future__ import annotations
 

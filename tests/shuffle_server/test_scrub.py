@@ -164,7 +164,7 @@ def test_the_pace_is_kept_on_average() -> None:
 
     pace = Pace(1000, lambda: now[0], sleep)
     pace.spend(500)
-    now[0] += 2.0  # slower than it may be: what was saved may be spent
+    now[0] += 2.0  # slower than allowed: the bytes saved may be spent
     pace.spend(2000)
     pace.spend(500)
     assert waits == [0.5, 0.5]

@@ -300,7 +300,7 @@ def test_a_revoked_application_is_refused_while_it_runs_and_others_are_not(clust
 
 
 def test_the_secret_is_changed_while_a_job_runs(cluster: Cluster) -> None:
-    """Runs last in this module: what it leaves behind is the new secret."""
+    """Runs last in this module: it leaves the new secret behind."""
     master: Any = cluster.master._security.tokens
     worker: Any = cluster.worker._security.tokens
     with cluster.plugin(app_token(OLD.encode(), "long")) as running, running.master("long") as job:

@@ -85,7 +85,7 @@ def test_a_writer_whose_server_restarts_is_told_to_write_again(server: ServerPro
 
 
 def test_rounds_of_kill_9_lose_nothing_that_was_acknowledged(server: ServerProcess, plugin: RemoteShuffle) -> None:
-    """Writers commit in threads while the server is killed again and again; what they were told is committed, is."""
+    """Writers commit in threads while the server is killed again and again; each acknowledged commit is kept."""
     rounds, maps = 5, 40
     with plugin.master("app") as master:
         handle = master.register_shuffle(8, maps)

@@ -1,4 +1,4 @@
-"""`flight-shuffle status`: tables and JSON of a real server, and what is said when there is none."""
+"""`flight-shuffle status`: tables and JSON of a real server, and the error when there is none."""
 
 from __future__ import annotations
 

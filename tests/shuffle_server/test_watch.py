@@ -1,4 +1,4 @@
-"""Who watches a shuffle is told what it loses: once each, over restarts of the master, until it is over."""
+"""A watch reports the lost outputs of a shuffle: once each, over restarts of the master, until it is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's commits and losses: what the registry stands for is held, what cannot be served makes room."""
+"""The worker's commits and losses: recorded outputs are held, outputs that cannot be served make room."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
         write_map(plugin, handle, 0)
         other = start_worker(master, tmp_path / "other")
         try:
-            worker._session._task.close()  # it hears of nothing any more
+            worker._session._task.close()  # the worker gets no more replies to heartbeats
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             again = job.register_shuffle(4, 1, shuffle=0)

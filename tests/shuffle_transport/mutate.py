@@ -3,7 +3,7 @@
     python tests/shuffle_transport/mutate.py [PART-OF-A-NAME ...]
 
 Each mutation (mutations.txt) replaces one piece of source in a copy of the tree and runs the tests of that part
-there. Exits with 1 when a mutation survives, or no longer applies; with 2 when none has that name. Ten seconds each,
+there. Exits with 1 when a mutation survives or does not apply; with 2 when none has that name. Ten seconds each,
 a minute where a test hangs.
 """
 

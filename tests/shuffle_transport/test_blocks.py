@@ -1,4 +1,4 @@
-"""Block batches: what is built is what is read, and what a stranger builds is refused by name."""
+"""Block batches: a batch reads back as it was built, and a malformed one is refused by name."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_offsets_that_leave_the_buffer_are_refused(offsets: tuple[int, ...]) -> 
     buffers = [None, pa.py_buffer(held), pa.py_buffer(b"abcd")]
     payload = pa.Array.from_buffers(pa.large_binary(), 2, buffers)
     batch = pa.RecordBatch.from_arrays([*batch.columns[:-1], payload], schema=PUT_SCHEMA)
-    held[:] = offsets  # Arrow checks what it builds; what arrives nobody has checked
+    held[:] = offsets  # Arrow checks batches that it builds, not those it receives
     with pytest.raises(InvalidArgument, match="malformed"):
         parse_batch(batch, PUT_SCHEMA)
 

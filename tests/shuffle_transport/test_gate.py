@@ -1,4 +1,4 @@
-"""The gate that waits for credit: order, deadlines, failure, and what it tells the peer."""
+"""The gate that waits for credit: order, deadlines, failure, and the backlog it announces to the peer."""
 
 from __future__ import annotations
 

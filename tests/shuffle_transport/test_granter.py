@@ -128,7 +128,7 @@ def test_overspending_is_refused() -> None:
 
 
 class Stream:
-    """One stream whose wires are empty whenever nothing is held: what the sender sends is there at once."""
+    """One stream whose wires are empty whenever nothing is held: each batch arrives at once."""
 
     def __init__(self, pool: BufferPool, announced: bool) -> None:
         self.granter = Granter(pool, 0, announced=announced)

@@ -40,7 +40,7 @@ def calls_after(first: str, **variables: str) -> tuple[int, str]:
 def test_no_other_thread_takes_part(user: str) -> None:
     switches, variable = calls_after(user)
     assert switches < CALLS
-    assert variable == "None"  # child processes and grpcio do not hear of it
+    assert variable == "None"  # not set for child processes and grpcio
 
 
 def test_others_keep_the_event_engine() -> None:

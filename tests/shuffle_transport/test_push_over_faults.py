@@ -2,7 +2,7 @@
 
 A small protocol of its own, with the rules of docs/protocol.md: a data message carries one block and its table row,
 the receiver answers with `granted` and `blocks_held`, the last message states totals. The sender reconnects until
-it is told that the statement is true.
+the receiver confirms the statement.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tokens, headers and what a principal may: pure rules."""
+"""Tokens, headers and the rights of a principal: pure rules."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _run(spark: SparkSession, frame: DataFrame, settings: Mapping[str, str]) -> 
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings for a while. Afterwards those of before: what is unset has Spark's default, not the session's."""
+    """Settings for a while, then the previous values: unsetting all would leave Spark's defaults, not the session's."""
     before: dict[str, str | None] = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

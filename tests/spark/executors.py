@@ -1,4 +1,4 @@
-"""Executors in processes of their own: which there are, and how one is told to leave."""
+"""Executors in processes of their own: their pids, and the decommissioning of one."""
 
 import os
 import time

@@ -77,7 +77,7 @@ def many_partitions(spark: SparkSession) -> Any:
 
 
 def failing_attempts(spark: SparkSession) -> Any:
-    """The first attempt of every map fails after it has written: what it wrote must not be seen."""
+    """The first attempt of every map fails after it has written: readers must not see its records."""
     flaky = _pairs(spark, 4_000).mapPartitions(_fail_first_attempt)
     return _partitions(flaky.groupByKey(5).mapValues(sorted))
 

@@ -76,7 +76,7 @@ def row_checksums(spark: SparkSession) -> list[Any]:
 def indeterminate(spark: SparkSession, flags: str) -> list[tuple[int, int]]:
     """Three shuffles; the rows of the second go round robin in an order that nothing decides.
 
-    So a map of it that runs again sends most rows elsewhere, and what was read from its first output is void. The task
+    So a map of it that runs again sends most rows elsewhere, and rows read from its first output are void. The task
     for its partition 1 makes the file ``flags/reading`` and waits for ``flags/lost``.
     """
     spark.conf.set("spark.sql.adaptive.enabled", "false")

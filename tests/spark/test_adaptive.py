@@ -1,4 +1,4 @@
-"""Adaptive execution: what it does to a plan it does through the server too, with sort shuffle's rows."""
+"""Adaptive execution: Spark adapts plans through the server too, and the rows equal sort shuffle's."""
 
 from __future__ import annotations
 

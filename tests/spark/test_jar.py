@@ -1,4 +1,4 @@
-"""shuffle_plugins.spark.jar: the jar, which versions of Spark it is for, and what is said when it is not there."""
+"""shuffle_plugins.spark.jar: the jar, the versions of Spark it is for, and the error when it is missing."""
 
 import zipfile
 from pathlib import Path

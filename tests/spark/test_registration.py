@@ -1,4 +1,4 @@
-"""The driver plans on while a shuffle is registered; what goes wrong shows when its stage is submitted."""
+"""The driver plans on while a shuffle is registered; errors show when its stage is submitted."""
 
 import os
 import signal

@@ -104,7 +104,7 @@ def test_an_executor_shuffles_over_mutual_tls_with_the_token_that_the_driver_der
     token = app_token(files.secret.read_bytes().rstrip(b"\n"), name_of(app))
     shown = driver.call(environment)
     assert app in shown
-    assert "flight.token" in shown  # that there is one, Spark shows; what it is, it does not
+    assert "flight.token" in shown  # Spark shows that there is a token, and hides its value
     logs = [driver.log, *server.data_dir.parent.glob("server-*.log")]
     places = [shown, *(log.read_text(errors="replace") for log in logs)]
     assert [place for place in places if token[:16] in place or files.secret.read_text().strip() in place] == []

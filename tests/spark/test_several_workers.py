@@ -29,7 +29,7 @@ ALL_MAPS_AT_ONCE = {"spark.master": f"local[{MAPS}]"}
 def driver_of(
     cluster: ClusterProcesses, scratch: Path, conf: dict[str, str] | None = None, **options: str
 ) -> SparkDriver:
-    """A driver of its own, which has to be closed: what it has seen of lost workers is nobody else's business."""
+    """A driver of its own, which has to be closed: its list of lost workers must not reach other tests."""
     base = local_conf(scratch) | observe.WITH_UI | {"spark.master": "local[2]", "spark.jars": str(find_jar())}
     flight = spark_conf(cluster.master.control, fallback="never", options=options)
     return SparkDriver(base | flight | (conf or {}), scratch / "spark.log")

@@ -1,4 +1,4 @@
-"""bench.demo.folder: which tables a directory holds, and what is said of one that can't be used."""
+"""bench.demo.folder: the tables in a directory, and the errors for one that can't be used."""
 
 import gzip
 from pathlib import Path

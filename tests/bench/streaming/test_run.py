@@ -1,4 +1,4 @@
-"""Small cases through processes, and what is said when something is missing."""
+"""Small cases through processes, and the errors when something is missing."""
 
 from __future__ import annotations
 

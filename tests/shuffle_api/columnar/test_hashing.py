@@ -1,4 +1,4 @@
-"""The hash of rows: what must be equal is, on every machine, and Spark computes the same."""
+"""The hash of rows: equal rows have equal hashes on every machine, and Spark computes the same."""
 
 from __future__ import annotations
 

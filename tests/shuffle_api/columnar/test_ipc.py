@@ -1,4 +1,4 @@
-"""Batches as payloads of blocks: what is damaged is refused, dictionaries shrink to what a block uses."""
+"""Batches as payloads of blocks: damaged payloads are refused, dictionaries shrink to the values that a block uses."""
 
 from __future__ import annotations
 

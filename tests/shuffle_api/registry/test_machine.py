@@ -97,7 +97,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.log: list[Operation] = []
         self.shuffles: dict[ShuffleId, History] = {}
         self.expired: set[str] = set()
-        self.copies: list[tuple[Registry, Registry]] = []  # a copy, and what it has to stay equal to
+        self.copies: list[tuple[Registry, Registry]] = []  # a copy, and the state that it must keep
 
     @initialize()
     def begin(self) -> None:

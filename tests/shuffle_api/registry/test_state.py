@@ -66,7 +66,7 @@ def registry() -> Registry:
 
 
 def refused(registry: Registry, operation: Operation, error: type[ShuffleError]) -> ShuffleError:
-    """Apply what must be refused; the registry must be as before."""
+    """Apply an operation that must be refused and must leave the registry unchanged."""
     before = copy.deepcopy(registry)
     with pytest.raises(error) as raised:
         registry.apply(operation)

@@ -66,4 +66,4 @@ def test_memory_stays_with_a_few_batches_per_run() -> None:
         last = batch["k"][-1].as_py()
         most = max(most, pa.total_allocated_bytes() - before)
     assert last == rows * runs - 1
-    assert 0 < most < rows * runs  # an eighth of it all; what numpy made is not counted, what is joined and taken is
+    assert 0 < most < rows * runs  # an eighth of all bytes; Arrow counts joined and taken arrays, not numpy's

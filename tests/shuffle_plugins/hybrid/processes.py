@@ -22,7 +22,7 @@ WAIT = 240.0
 
 
 class TaskProcess:
-    """A context manager: what still runs at its end is killed."""
+    """A context manager: a process that still runs at its end is killed."""
 
     def __init__(self, task: Task) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}

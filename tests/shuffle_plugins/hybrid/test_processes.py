@@ -1,6 +1,6 @@
 """Writers, readers and the server as processes, killed with `kill -9` in the middle: readers get the winner's records.
 
-What is to run again is what `failover_scope` says of the mode: each test asks it.
+`failover_scope` names the tasks that run again in this mode: most tests compare with it.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_second_reader_of_a_partition_waits_for_the_store_and_gets_all(scene: Op
         got: list[tuple[int, bytes]] = []
         reading = threading.Thread(target=lambda: got.extend(second))
         reading.start()
-        eventually(lambda: writer.statistics().readers == 2)  # it hears of the commit at once
+        eventually(lambda: writer.statistics().readers == 2)  # attached, the second one gets the commit at once
         write(writer, 5, 9)
         assert taken(records, 4) == numbers(5, 9)
         assert not got

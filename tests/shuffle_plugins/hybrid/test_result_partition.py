@@ -174,7 +174,7 @@ def test_failed_output_tells_its_readers(offered: Offered) -> None:
     offered.result_partition.fail(StreamBroken("gone"))
     with pytest.raises(StreamBroken, match="gone"):
         take(reader)
-    offered.offer(0)  # which a writer may do that has not heard of it
+    offered.offer(0)  # a writer that has not seen the failure yet may still offer
     with pytest.raises(StreamBroken, match="gone"):
         offered.read(0, 1)
 

@@ -1,6 +1,6 @@
 """A task that ends without `close`: python -m tests.shuffle_plugins.pipelined.exit_task ROLE END HANDLE OPTIONS.
 
-It says "ready" when there is a connection on which something has passed, and ends when it is told to on standard input.
+It prints "ready" once a block has passed on its connection, and ends when a line comes on standard input.
 """
 
 from __future__ import annotations

@@ -246,7 +246,7 @@ def test_flipped_bit_is_named_and_what_it_harmed_is_not_replayed(
 
 
 def test_log_may_end_anywhere(written: Open, tmp_path: Path) -> None:
-    """As a process that was killed leaves it: what is whole is found, and all of that is right."""
+    """As a killed process leaves it: recovery finds the whole entries, and each of them is right."""
     one = written()
     for n in range(4):
         one.put(0, b"payload %d" % n)

@@ -55,7 +55,7 @@ def task(role: str, how: str, handle: Any, options: Any) -> Iterator[subprocess.
 
 
 def let_end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and standard error of a task that is told to end now."""
+    """Exit code and standard error of a task, which gets the line that ends it."""
     _, errors = process.communicate("\n", ENDS_WITHIN)
     return process.returncode, errors
 

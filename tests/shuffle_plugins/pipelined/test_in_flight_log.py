@@ -1,4 +1,4 @@
-"""Replaying from disk: more than memory holds, and what a producer had sent that is not there any more."""
+"""Replaying from disk: more than memory holds, and the blocks of a producer whose process has ended."""
 
 from __future__ import annotations
 

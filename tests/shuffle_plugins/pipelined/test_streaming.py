@@ -163,7 +163,7 @@ def test_unregistered_shuffle_ends_its_tasks(scene: Open) -> None:
         with pytest.raises(UnknownShuffle):
             rest(reader)
         deadline = time.monotonic() + WAIT
-        with pytest.raises(UnknownShuffle):  # it may hear of it later than the reader
+        with pytest.raises(UnknownShuffle):  # the writer may get the error later than the reader
             while time.monotonic() < deadline:
                 write(writer, range(2))
 

@@ -1,4 +1,4 @@
-"""What all attacks share: whom they attack, how they count, what a typed refusal is."""
+"""The common part of all attacks: their target, their counts, the check that a refusal is typed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Attack(ABC):
     def send(self, seed: int) -> int:
         """Send what `seed` says, see that each answer is typed, and return how many messages that was.
 
-        Depends on the seed alone: what fails can be sent again by itself.
+        Depends on the seed alone: a failing message can be sent again by itself.
         """
 
     @abstractmethod

@@ -156,7 +156,7 @@ class Clock:
 
 
 def living(clock: Clock) -> tuple[ServedTime, Callable[[], bool]]:
-    """The endpoint's time, and whether an application that was heard of just now is silent, after 10 s of silence."""
+    """The endpoint's time, and whether an application with a heartbeat just now is silent, after 10 s without one."""
     served = ServedTime(clock)
     liveness = AppLiveness(10.0, served)
     served.note()
@@ -185,7 +185,7 @@ def test_silence_does_not_count_while_the_endpoint_stands_still_or_refuses_signs
             served.note()
         assert not silent()
     clock.now += 1.0
-    served.note()  # it goes on; what came meanwhile is yet to be read
+    served.note()  # it goes on; requests that came meanwhile are still unread
     assert not silent()
 
 

@@ -1,4 +1,4 @@
-"""The streams on which commits travel: their beginning, their end, and what they must not hold up."""
+"""The streams on which commits travel: their beginning, their end, and the calls that they must not hold up."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_streams_of_a_server_are_counted(monkeypatch: pytest.MonkeyPatch) ->
             clients[2].commit(SHUFFLE, commit(2).output)
         clients[0].close()
         give_up = time.monotonic() + TIMEOUT
-        while True:  # the server hears of the end a little later
+        while True:  # the server sees the end a little later
             try:
                 clients[2].commit(SHUFFLE, commit(2).output)
                 break

@@ -225,6 +225,6 @@ def test_a_worker_counts_as_heard_of_by_every_second_that_passed_the_master_itse
 ) -> None:
     membership.join(worker("w"))
     assert membership.seen_recently() == {"w"}
-    clock.now += 1000  # the master was stopped: what has become of the worker is not known
+    clock.now += 1000  # the master was stopped: the state of the worker is unknown
     assert membership.seen_recently() == set()
     assert membership.expire() == []

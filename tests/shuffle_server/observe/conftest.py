@@ -28,7 +28,7 @@ WORKER = WorkerInfo("w-1", "localhost", 1)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A server's parts, and what monitoring is given of them."""
+    """A server's parts, and the sources that monitoring gets of them."""
 
     master: Master
     journal_dir: Path

@@ -1,4 +1,4 @@
-"""/health and /ready: what is not well is restarted, what is not ready gets no new work."""
+"""/health and /ready: a server that is not well is restarted, one that is not ready gets no new work."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Data:
 
 
 class Pushed:
-    """The sender's credit, and what the worker has said."""
+    """The sender's credit, and the fields of the worker's replies."""
 
     def __init__(self, replies: Iterator[bytes]) -> None:
         self._replies = replies

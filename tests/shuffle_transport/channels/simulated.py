@@ -117,7 +117,7 @@ def connect(near: End, far: End) -> None:
 
 
 def disconnect(near: End, far: End) -> None:
-    """Break the stream; what is under way is lost."""
+    """Break the stream; messages under way are lost."""
     for end in (near, far):
         end.wire.broken = True
         end.wire.messages.clear()

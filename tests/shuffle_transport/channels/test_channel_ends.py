@@ -1,4 +1,4 @@
-"""How channels end: in order, cancelled, refused, at a deadline; and what each side is told."""
+"""How channels end: in order, cancelled, refused, at a deadline; and the error at each side."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_unread_control_messages_are_limited() -> None:
 
     with connected(handler) as (client, _), client.open("flood") as channel:
         deadline = time.monotonic() + TIMEOUT
-        # Not a number of messages: who only sends reads now and then, and is told of the refusal when it does.
+        # Not a number of messages: a sender that never receives reads now and then, and gets the refusal when it does.
         with pytest.raises(Overloaded, match="control messages"):
             while time.monotonic() < deadline:
                 channel.send_control(bytes(MAX_MESSAGE), TIMEOUT)

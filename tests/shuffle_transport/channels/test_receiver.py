@@ -1,4 +1,4 @@
-"""The receiving half of a channel: what comes twice counts once, and what was taken is not kept."""
+"""The receiving half of a channel: items that come twice count once, and batches taken are not kept."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_nothing_is_sent_again_on_a_stream_whose_other_end_has_not_said_what_it_
     near.channel.send(*numbered(0, 100), TIMEOUT)
     disconnect(near, far)
     connect(near, far)
-    near.deliver()  # the other end says what it holds, and before that is acted on, the stream is another
+    near.deliver()  # the other end reports its position, and the stream changes before `near` acts on it
     disconnect(near, far)
     connect(near, far)
     near.writes.run()

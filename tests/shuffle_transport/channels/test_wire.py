@@ -1,4 +1,4 @@
-"""Batches on the wire: what is sent comes back as views, and what contradicts itself is refused."""
+"""Batches on the wire: batches come back as views, and contradictory ones are refused."""
 
 from __future__ import annotations
 

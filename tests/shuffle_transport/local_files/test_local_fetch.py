@@ -1,4 +1,4 @@
-"""A pull out of files: what is not what was asked for goes over the wire, in its place; what is damaged is said."""
+"""A pull out of files: other outputs than those wanted go over the wire, in place; damaged blocks are named."""
 
 from __future__ import annotations
 

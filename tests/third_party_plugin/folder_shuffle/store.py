@@ -6,7 +6,7 @@
             <map>.json                   the winner: its data file and its blocks; appears whole, by rename
             lock                         held while a winner is chosen
 
-What is removed is renamed first, so that nobody sees half of it.
+A directory to be removed is renamed first, so that readers never see half of it.
 """
 
 from __future__ import annotations

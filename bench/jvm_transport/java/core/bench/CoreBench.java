@@ -25,7 +25,7 @@ import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** The same blocks with Arrow's own client. {@code zero-copy} as the second argument: what it has against copying. */
+/** The same blocks with Arrow's own client. {@code zero-copy} as the second argument turns on its zero-copy mode. */
 public final class CoreBench implements Loop.Client {
   private static final int CHECKSUM = 3;
   private static final long POLL_NANOS = 20_000;
