@@ -114,8 +114,8 @@ def forget_an_output() -> None:
     """A worker that starts overlooks one of its outputs."""
     recover = recovery.recover_files
 
-    def most(*arguments: Any) -> Iterator[Any]:
-        found = list(recover(*arguments))
+    def most(directory: Any, *, sync: bool) -> Iterator[Any]:
+        found = list(recover(directory, sync=sync))
         return iter(found[:-1])
 
     vars(store)["recover_files"] = most

@@ -91,6 +91,23 @@ def test_a_crash_between_publishing_and_dropping_the_partial_name_is_harmless(st
     assert files(tmp_path) == ["0.0.out"]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_is_recovered_is_on_the_disk_before_the_registry_takes_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    commit(store, MapAttempt(0, 0), b"named, and then the process was killed")
+    commit(store, MapAttempt(1, 0), b"x")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    recovering = Store(tmp_path, sync=durable).recover()
+    synced.clear()
+    next(recovering)
+    names = [str(tmp_path / path) for path in ("apps", "apps/app", "apps/app/3.0")]
+    assert synced == (names if durable else [])
+    next(recovering)
+    assert len(synced) == len(names) * durable  # once for a shuffle
+
+
 def test_a_deleted_file_is_lost_even_when_its_index_was_cached(store: Store, tmp_path: Path) -> None:
     commit(store, MapAttempt(0, 0), b"x")
     os.close(store.open_output(SPEC.id, MapAttempt(0, 0))[1])

@@ -210,6 +210,14 @@ class DataDirectory:
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
 
+    def sync_recovered(self, shuffle: ShuffleId) -> None:
+        """Force the names of a shuffle's outputs to the disk, once. Raises StorageFailed, StorageFull."""
+        try:
+            if shuffle not in self._synced:
+                self._sync_names(shuffle)
+        except OSError as error:
+            raise self.failure(error, shuffle) from error
+
     def _sync_names(self, shuffle: ShuffleId) -> None:
         """Force an output's name to the disk, and with the first one of a shuffle those of the directories above."""
         if shuffle not in self._synced:

@@ -16,10 +16,14 @@ from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of, shuffle_o
 log = logging.getLogger(__name__)
 
 
-def recover_files(directory: DataDirectory) -> Iterator[Description]:
+def recover_files(directory: DataDirectory, *, sync: bool) -> Iterator[Description]:
     """The committed outputs of one directory. One that cannot be read is passed over, as is what cannot be deleted.
 
-    Raises StorageFailed when the directory cannot be listed, Overloaded when the process lacks descriptors or memory.
+    A process that was killed between the two calls has left an output with its name, and the name not on the disk.
+
+    :param sync: what is yielded survives the machine: the registry acknowledges it.
+    :raises StorageFailed: the directory cannot be listed, or synced.
+    :raises Overloaded: the process lacks descriptors or memory.
     """
     files = directory.files()
     directory.drop_foreign()
@@ -31,6 +35,8 @@ def recover_files(directory: DataDirectory) -> Iterator[Description]:
         if path.suffix == COMMITTED and shuffle is not None:
             description = _load(directory, path, shuffle)
             if description is not None:
+                if sync:
+                    directory.sync_recovered(shuffle)
                 yield description
 
 

@@ -325,7 +325,7 @@ class Store:
         """
         self.empty_trash()
         for directory in self._directories:
-            for description in recover_files(directory):
+            for description in recover_files(directory, sync=self._sync):
                 yield self._recovered(description, directory)
             for shuffle in directory.shuffles():
                 self.catalog.add(shuffle)  # the master may say that it is over
