@@ -31,7 +31,7 @@ LONG = 60.0
 
 
 class Scene:
-    """A port whose connections are accepted and read to their ends, as gRPC does it."""
+    """A port whose connections are accepted, read to their ends and closed, as gRPC does it."""
 
     def __init__(self, ends: ExitStack) -> None:
         self._ends = ends
@@ -53,7 +53,7 @@ class Scene:
 
 
 def _read(connection: socket.socket) -> None:
-    with suppress(OSError):
+    with suppress(OSError), connection:
         while connection.recv(1 << 16):
             pass
 
