@@ -31,13 +31,12 @@ class ObjectStore:
 
     def __init__(self, uri: str, worker: str) -> None:
         try:
-            found, root = pafs.FileSystem.from_uri(uri)
+            self._fs, root = pafs.FileSystem.from_uri(uri)
         except (pa.ArrowException, ValueError, OSError) as error:
             raise InvalidArgument(  # the URI may have credentials in it
                 f"--tier: {str(error).replace(uri, '...')}",
                 remedy="write for example s3://bucket/path?region=eu-west-1",
             ) from None
-        self._fs = _one_part_at_a_time(found)
         self._root = f"{root.rstrip('/')}/{worker}"
 
     def put(self, shuffle: ShuffleId, output: MapAttempt, path: Path) -> None:
@@ -136,18 +135,6 @@ class ObjectStore:
         return StorageFailed(
             f"object store, {path}: {error}", remedy="try again; check the object store and this worker's access to it"
         )
-
-
-def _one_part_at_a_time(found: pafs.FileSystem) -> pafs.FileSystem:
-    """The same, but each part of an upload is sent before the next is made.
-
-    Else parts pile up while the store is slower than the disk, each of them in memory. A URI
-    cannot say so; pickling names the options that a file system is made of.
-    """
-    if found.type_name != "s3":
-        return found
-    make, (options,) = found.__reduce__()
-    return make({**options, "background_writes": False})
 
 
 def _named(path: str) -> tuple[ShuffleId, MapAttempt] | None:
