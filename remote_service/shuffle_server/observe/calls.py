@@ -40,12 +40,7 @@ class CallObserver:
         self._instruments.refused("control", error)
         host = peer.rpartition(":")[0]
         with log_context(peer=peer, method=method, **fields_of_error(error)):
-            omitted = self._lines.omitted(host)
-            if omitted is None:
-                return
-            if omitted:
-                log.warning("%d more calls of %s were refused", omitted, host)
-            log.warning("call refused: %s", messages.status_text(error))
+            self._lines.warn(host, f"of {host}", error)
 
 
 class StrangersObserver:
@@ -60,13 +55,8 @@ class StrangersObserver:
     def refused(self, error: ShuffleError) -> None:
         """A call has been refused by its headers."""
         self._instruments.refused("data", error)
-        omitted = self._lines.omitted("")
-        if omitted is None:
-            return
         with log_context(**fields_of_error(error)):
-            if omitted:
-                log.warning("%d more calls to the data endpoint were refused", omitted)
-            log.warning("call refused: %s", messages.status_text(error))
+            self._lines.warn("", "to the data endpoint", error)
 
 
 class LineLimit:
@@ -75,6 +65,15 @@ class LineLimit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._hosts: OrderedDict[str, list[float]] = OrderedDict()  # since when, and how many it wanted
+
+    def warn(self, host: str, whose: str, error: ShuffleError) -> None:
+        """Log a refusal, if the host may still have a line, and how many calls before it have none."""
+        omitted = self.omitted(host)
+        if omitted is None:
+            return
+        if omitted:
+            log.warning("%d more calls %s were refused", omitted, whose)
+        log.warning("call refused: %s", messages.status_text(error))
 
     def omitted(self, host: str) -> int | None:
         """How many lines of this host were left out before the one that it may have now; None: it may have none."""

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from shuffle_api.errors import DeadlineExceeded
 from shuffle_api.periodic import TaskState, task_states
 from shuffle_server import __version__
-from shuffle_server.connection_guard import ConnectionStatistics
+from shuffle_server.connection_guard import REASONS, ConnectionStatistics
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures, MasterFigures
@@ -172,7 +172,7 @@ def _channels(channels: ChannelRelayStatistics) -> Iterator[Metric]:
 
 def _connections(connections: ConnectionStatistics, there: Family, cut: Family) -> Iterator[Metric]:
     yield _metric(there, {("known",): connections.known, ("stranger",): connections.strangers})
-    yield _metric(cut, {(reason,): connections.cut.get(reason, 0) for reason in f.CUT_REASONS})
+    yield _metric(cut, {(reason,): connections.cut.get(reason, 0) for reason in REASONS})
 
 
 def _questions(tokens: TokenStatistics) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shuffle_api.errors import ErrorCode
+from shuffle_server.connection_guard import REASONS
 from shuffle_server.token_counts import ANSWERS, CHECKS
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
@@ -220,7 +221,6 @@ RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of the
 RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
 
 CONNECTION_STATES = ("known", "stranger")
-CUT_REASONS = ("token", "unread", "connections", "silent")
 CONNECTIONS = _gauge(
     "data_connections",
     "Connections to the data endpoint: of which a call was let in (known), and of which none was yet (stranger).",
@@ -236,10 +236,10 @@ CONNECTIONS_CUT = _counter(
     "data_connections_cut",
     "Connections cut: no valid token, too much sent that no request took up (--peer-max-unread), too many connections"
     " of one host (--peer-max-connections), no answer (--peer-timeout).",
-    reason=CUT_REASONS,
+    reason=REASONS,
 )
 CONTROL_CONNECTIONS_CUT = _counter(
-    "control_connections_cut", "Connections to the control endpoint cut, likewise.", MASTER, reason=CUT_REASONS
+    "control_connections_cut", "Connections to the control endpoint cut, likewise.", MASTER, reason=REASONS
 )
 TOKEN_CHECKS = _counter(
     "token_checks",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument
-from shuffle_api.registry.state import Registry
-from shuffle_api.registry.state import RegistryFigures as RegistryFigures
+from shuffle_api.registry.state import Registry, RegistryFigures
 from shuffle_server.bounds import Bound
 from shuffle_server.connection_guard import ConnectionGuard, ConnectionStatistics
 from shuffle_server.master.master import Master
