@@ -32,7 +32,7 @@ from shuffle_server.worker.actions import act
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
 from shuffle_server.worker.local_file_handler import PREFIX, LocalFileHandler
 from shuffle_server.worker.pull_room import PullRoom
-from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions
+from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions, note_push
 from shuffle_server.worker.relay.channel_relay import ChannelRelay
 from shuffle_server.worker.relay.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
@@ -119,7 +119,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     principal_of(context).check_member("copies of map outputs")
                 else:
                     principal_of(context).check(command.shuffle.app)
-                add_log_fields(map=command.output.map, attempt=command.output.attempt, **_named(command.shuffle))
+                note_push(command)
                 pushed = put_messages(self.worker, incoming)
                 if command.relay:
                     self._pushes.stream(command, self._relayed().sink(command, context.is_cancelled), pushed, reply)
@@ -318,16 +318,11 @@ def _note_refused_call(observer: StrangersObserver, guard: ConnectionGuard, erro
     observer.refused(error)
 
 
-def _named(shuffle: pb.ShuffleKey) -> dict[str, str | int]:
-    """For the log: the shuffle that a request names, before its permission is checked."""
-    return {"app": shuffle.app, "shuffle": shuffle.shuffle}
-
-
 def _wanted(ticket: bytes, principal: Principal) -> pb.GetTicket:
     """What a pull asks for, noted for the log. Raises InvalidArgument, PermissionDenied."""
     wanted = messages.parse(pb.GetTicket, ticket)
     principal.check(wanted.shuffle.app)
-    add_log_fields(**_named(wanted.shuffle))
+    add_log_fields(app=wanted.shuffle.app, shuffle=wanted.shuffle.shuffle)
     return wanted
 
 

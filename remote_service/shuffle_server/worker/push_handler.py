@@ -186,12 +186,7 @@ class PushHandler:
         request = messages.parse(pb.WholePut, body)
         command = request.command
         principal.check(command.shuffle.app)
-        add_log_fields(
-            app=command.shuffle.app,
-            shuffle=command.shuffle.shuffle,
-            map=command.output.map,
-            attempt=command.output.attempt,
-        )
+        note_push(command)
         with self._worker.instruments.push() as push:
             try:
                 committed = self._inline(request)
@@ -210,6 +205,12 @@ class PushHandler:
             sink.append(batch)
             sink.end(pb.PutControl(end=request.end))
         return sink.commit()
+
+
+def note_push(command: pb.PutCommand) -> None:
+    """For the log: what a push says it is about."""
+    shuffle, output = command.shuffle, command.output
+    add_log_fields(app=shuffle.app, shuffle=shuffle.shuffle, map=output.map, attempt=output.attempt)
 
 
 def _take(sink: BlockSink, credit: Credit, pushed: Iterable[PushMessage]) -> pb.PutControl:
