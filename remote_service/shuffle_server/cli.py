@@ -70,15 +70,15 @@ def _add_role(
 
 
 def _serve(role: str, parsed: argparse.Namespace) -> int:
-    given = {name: value for name, value in vars(parsed).items() if name != "run"}
-    options = server_options(role, given, os.environ)
     from shuffle_transport.grpc_polling import poll_in_program
 
-    poll_in_program()  # before anything uses gRPC
+    poll_in_program()  # before anything loads gRPC
     from shuffle_server.observe.logs import set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
     from shuffle_server.store.private import keep_private
 
+    given = {name: value for name, value in vars(parsed).items() if name != "run"}
+    options = server_options(role, given, os.environ)
     set_up_logging(options.log_format, options.log_level)
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
