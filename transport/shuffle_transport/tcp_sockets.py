@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 _INFO = struct.Struct("=6B2x24I2Q2Q")
@@ -106,16 +106,21 @@ def keep_alive(accepted: Accepted, when: Keepalive) -> None:
 
 
 def cut(accepted: Accepted) -> None:
-    """Shut a connection down, unless it is closed already: who serves it finds it ended."""
+    """Shut a connection down, unless it is closed already: its server finds it ended."""
+    shut_down(accepted.fd, lambda connection: os.fstat(connection.fileno()).st_ino == accepted.inode)
+
+
+def shut_down(descriptor: int, is_wanted: Callable[[socket.socket], bool]) -> None:
+    """Shut down what a descriptor of this process is of, if that is a TCP connection that is wanted."""
     with contextlib.suppress(OSError):
-        # A descriptor of its own: the original may be closed, and its number used again, at any moment, by a file too.
-        own = os.dup(accepted.fd)
-        try:
-            if os.fstat(own).st_ino == accepted.inode:
-                with _borrowed(own) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
-        finally:
+        # A descriptor of its own: the original may be closed, and its number used again, at any moment.
+        own = os.dup(descriptor)
+        if not stat.S_ISSOCK(os.fstat(own).st_mode):
             os.close(own)
+            return
+        with socket.socket(fileno=own) as connection:
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and is_wanted(connection):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _look(fd: int, inode: int, port: int, found: Sockets) -> None:

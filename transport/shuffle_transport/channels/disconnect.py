@@ -6,15 +6,14 @@ end has stopped) waits on. In either case the connection ends, with all its call
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import stat
 from collections.abc import Callable
 from urllib.parse import unquote
 
 from shuffle_api.address import parse_address
 from shuffle_api.errors import InvalidArgument
+from shuffle_transport.tcp_sockets import shut_down
 
 Name = Callable[[socket.socket], tuple[str, int]]
 
@@ -41,7 +40,7 @@ def disconnect_served(port: int) -> None:
     """Shut down all TCP connections of this process that came to its server at `port`. Else as
     `disconnect_from_peer`."""
     for descriptor in _descriptors():
-        _shut(descriptor, lambda connection: _came_to(connection, port))
+        shut_down(descriptor, lambda connection: _came_to(connection, port))
 
 
 def _cut(address: str, name: Name) -> None:
@@ -59,7 +58,7 @@ def _cut(address: str, name: Name) -> None:
         return (host.removeprefix("::ffff:"), port) == (wanted.host, wanted.port)
 
     for descriptor in _descriptors():
-        _shut(descriptor, is_wanted)
+        shut_down(descriptor, is_wanted)
 
 
 def _came_to(connection: socket.socket, port: int) -> bool:
@@ -72,17 +71,3 @@ def _descriptors() -> list[int]:
         return [int(descriptor) for descriptor in os.listdir("/proc/self/fd")]
     except OSError:
         return []
-
-
-def _shut(descriptor: int, is_wanted: Callable[[socket.socket], bool]) -> None:
-    with contextlib.suppress(OSError):
-        # A descriptor of its own: the original may be closed, and its number used again, at any moment.
-        copy = os.dup(descriptor)
-        if not stat.S_ISSOCK(os.fstat(copy).st_mode):
-            os.close(copy)
-            return
-        with socket.socket(fileno=copy) as connection:
-            if connection.family not in (socket.AF_INET, socket.AF_INET6):
-                return
-            if is_wanted(connection):
-                connection.shutdown(socket.SHUT_RDWR)
