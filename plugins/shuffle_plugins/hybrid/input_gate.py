@@ -75,7 +75,7 @@ class HybridInputGate:
             self.changed.wait_for(lambda: not input.items or input.receiver is not receiver or self._error is not None)
 
     def broke(self, receiver: LiveReceiver, error: ShuffleError) -> None:
-        """The feed has ended early. Its blocks are dropped if none of them was handed out yet."""
+        """The receiver has ended early. Its blocks are dropped if none of them was handed out yet."""
         with self.changed:
             input = self.inputs[receiver.location.output.map]
             if input.receiver is receiver and input.totals is None:

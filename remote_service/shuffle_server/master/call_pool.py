@@ -1,6 +1,6 @@
-"""Threads for the calls of the control endpoint: each kind of call has a lane of its own, which no other one fills.
+"""Threads for the calls of the control endpoint: each kind of call has a pool of its own, which no other one fills.
 
-In a lane the callers take turns, whoever has how many calls, and none has all the threads. So a flood of one
+In a pool callers take turns, however many calls each has, and none has all the threads. So a flood of one
 application costs the others at most the time of the calls that are under way.
 """
 

@@ -4,7 +4,7 @@
 2. The message. One that does not come within MESSAGE_SECONDS ends its call; meanwhile the call costs no thread. The
    number of such calls is bounded: the one that has waited longest makes room.
 3. Bounds: calls under way, by host and by application. Heartbeats and streams have bounds of their own.
-4. A lane (`pools`): heartbeats, joins, changes and queries have threads of their own. There the message is decoded,
+4. A pool (`CallPools`): heartbeats, joins, changes and queries have threads of their own. There the message is decoded,
    checked against the token, and answered by a method of the services; which knows nothing of gRPC, returns a reply or
    raises a ShuffleError.
 
@@ -88,7 +88,7 @@ class Visit:
 
     @property
     def caller(self) -> str:
-        """Whose turn it is in a lane: an application's, a worker's, or a host's that may act for all of them."""
+        """Whose turn it is in a pool: an application's, a worker's, or a host's that may act for all of them."""
         if self.principal.app is None:
             return self.host
         return f"worker {self.principal.worker}" if self.principal.worker else self.principal.app

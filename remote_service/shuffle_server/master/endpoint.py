@@ -88,7 +88,7 @@ class CallPools:
 
     def __init__(self, threads: int, committer: Committer, served: ServedTime) -> None:
         self._served, self._probed = served, True
-        most = 1000  # jobs that wait in a lane
+        most = 1000  # calls that wait in a pool
         slow = "try again later; see whether the master's disk hangs, or raise --control-threads"
         self.life = CallPool("life", HEARTBEAT_THREADS, most, f"{most} heartbeats wait", refused=served.miss)
         self.join = CallPool("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
@@ -150,7 +150,7 @@ class ControlServer:
         self.connections = guard.statistics
 
     def calls(self) -> dict[str, int]:
-        """How many wait for their message, and how many are under way or in line in each lane."""
+        """How many wait for their message, and how many are under way or in line in each pool."""
         calls = {pool.name: pool.waiting + pool.running for pool in self._pools.all}
         return calls | {"commits": self._pools.committer.waiting, "message": len(self._door.half_open)}
 

@@ -21,16 +21,16 @@ class AttemptSink:
     """The file of one attempt, written by one push: a stream, a request, or a client on this host."""
 
     def __init__(self, worker: Worker, command: pb.PutCommand, writer: AttemptWriter) -> None:
-        self._worker, self._command, self._writers = worker, command, writer
+        self._worker, self._command, self._writer = worker, command, writer
         self._fencing_token = 0
 
     @property
     def held(self) -> int:
-        return self._writers.totals.blocks
+        return self._writer.totals.blocks
 
     @contextmanager
     def open(self, credit: object = None) -> Iterator[None]:
-        self._fencing_token = self._writers.new_fencing_token(copy=self._command.copy)
+        self._fencing_token = self._writer.new_fencing_token(copy=self._command.copy)
         self._place = HeldBlocks(self.held).open(self._command.first_block)
         yield
 
@@ -42,7 +42,7 @@ class AttemptSink:
         if len(new.rows):
             check_partitions(new.rows, self._command.partitions)
             try:
-                self._writers.append(self._fencing_token, new)
+                self._writer.append(self._fencing_token, new)
             except (StorageFull, StorageFailed, QuotaExceeded):
                 self.abort()  # its space is needed, and this attempt will not commit
                 raise
@@ -54,25 +54,25 @@ class AttemptSink:
         """Hold what a client on this host has written to the attempt's file: `rows`, dtype BLOCK_ROW."""
         held = totals_of(rows)
         self._check(messages.totals(end), held)
-        self._fencing_token = self._writers.new_fencing_token()
-        self._writers.finalize(self._fencing_token, rows)
+        self._fencing_token = self._writer.new_fencing_token()
+        self._writer.finalize(self._fencing_token, rows)
         self._worker.instruments.traffic.adopted(held.blocks, held.bytes)
 
     def alive(self) -> None: ...
 
     def end(self, control: pb.PutControl) -> None:
         try:
-            self._check(messages.totals(control.end), self._writers.totals)
+            self._check(messages.totals(control.end), self._writer.totals)
         except CommitMismatch:
             self.abort()
             raise
 
     def abort(self) -> None:
-        self._worker.abort(self._writers)
+        self._worker.abort(self._writer)
 
     def commit(self) -> pb.Committed:
         return messages.committed_message(
-            self._worker.commit(self._writers, self._fencing_token, copy=self._command.copy)
+            self._worker.commit(self._writer, self._fencing_token, copy=self._command.copy)
         )
 
     def _check(self, stated: Totals, held: Totals) -> None:
@@ -80,8 +80,8 @@ class AttemptSink:
             raise CommitMismatch(
                 f"the sender states {_show(stated)}, the worker holds {_show(held)}",
                 remedy="write this map again as a new attempt",
-                shuffle=self._writers.shuffle,
-                output=self._writers.output,
+                shuffle=self._writer.shuffle,
+                output=self._writer.output,
             )
 
 
