@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from bench.ending import starting
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
@@ -77,22 +78,25 @@ class ServerProcess:
     def _launch(self, listen: str) -> None:
         command = [*self._prefix, sys.executable, "-m", "shuffle_server", self._role]
         command += ["--listen", listen] if self._role != "worker" else []
-        with self.log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [*command, "--data-dir", str(self.data_dir), *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C goes to whoever started us, who stops us in order
-            )
+        self._owned = False
         try:
+            with starting(), self.log.open("ab") as errors:
+                self._process = subprocess.Popen(
+                    [*command, "--data-dir", str(self.data_dir), *self._arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,  # Ctrl-C goes to whoever started us, who stops us in order
+                )
+                self._owned = True
             ready = self._await_ready()
             self.control, self.data = ready.get("control", ""), ready.get("data", "")
             self.metrics, self.worker = ready.get("metrics", ""), ready.get("worker", "")
             if self.control:
                 self._client = ControlClient(self.control, client="flight-shuffle-bench", credentials=self._credentials)
         except BaseException:
-            self._kill()
+            if self._owned:
+                self._kill()
             raise
 
     @property

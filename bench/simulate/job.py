@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+from functools import partial
 
 from bench.simulate.client import FINAL, Client, Corrupt, content, patiently
 from bench.simulate.locks import Here
@@ -154,6 +156,21 @@ class Run:
     def _report(self, spec: ShuffleSpec, output: MapAttempt, why: str) -> None:
         patiently(lambda: self._client.report_lost(spec.id, output, why))
 
+    def _read_late(self, address: str, spec: ShuffleSpec, output: MapAttempt, seconds: float) -> None:
+        """A reader that has located an output, and reads it when another attempt may have won, or the shuffle ended."""
+        Here.scheduler.sleep(seconds)
+        client = Client()
+        with suppress(ShuffleError):
+            try:
+                self._compare(spec, output, client.read(address, spec, output))
+            except Corrupt as error:
+                client.report_lost(spec.id, output, str(error))
+
+    def _compare(self, spec: ShuffleSpec, output: MapAttempt, got: dict[int, list[bytes]]) -> None:
+        wanted = {partition: content(spec.id, output, partition) for partition in range(spec.partitions)}
+        if got != wanted:
+            self._oracle.blame(f"{spec.id} {output} reads {got}, not {wanted}")
+
     def _read(self, spec: ShuffleSpec) -> bool:
         """Whether all of the shuffle could be read."""
         self._write(spec)
@@ -169,8 +186,13 @@ class Run:
             acked[each.output.map] = each.output
             if each.worker not in found.addresses:
                 return False
+            address = found.addresses[each.worker]
+            if self._random.random() < 0.2:
+                late = self._random.uniform(0.3, 5.0)
+                read = partial(self._read_late, address, spec, each.output, late)
+                Here.scheduler.spawn(self._tasks, read, f"{self._tasks.name} late reader")
             try:
-                got = self._client.read(found.addresses[each.worker], spec, each.output)
+                got = self._client.read(address, spec, each.output)
             except Corrupt as error:
                 self._oracle.corrupt(each.worker, error)
                 self._report(spec, each.output, str(error))
@@ -181,7 +203,5 @@ class Run:
                 raise
             except ShuffleError:
                 return False
-            wanted = {partition: content(spec.id, each.output, partition) for partition in range(spec.partitions)}
-            if got != wanted:
-                self._oracle.blame(f"{spec.id} {each.output} reads {got}, not {wanted}")
+            self._compare(spec, each.output, got)
         return True

@@ -49,6 +49,7 @@ class Network:
     port: int = 20_000
     beat_seconds: float = 1.5  # of drivers
     handled: Callable[[str, Any], None] = lambda method, request: None
+    applied: Callable[[Any, tuple[Any, ...]], None] = lambda operation, events: None
     trace: Callable[[str], None] = lambda text: None
     join_unanswered: Callable[[str], None] = lambda worker: None
 
@@ -317,23 +318,39 @@ class DataClient:
     def close(self) -> None: ...
 
 
+def _watch_nothing(guard: object, port: int) -> None:
+    """`ConnectionGuard.start`: simulated connections have no sockets to be watched."""
+
+
 def install() -> None:
     """Have the product's modules use all of these."""
+    import shuffle_server.connection_guard
     import shuffle_server.master.cluster
     import shuffle_server.master.endpoint
     import shuffle_server.server
     import shuffle_server.worker.copier
     import shuffle_server.worker.runtime
     import shuffle_transport.control_client
+    from shuffle_api.registry.state import Registry
 
     def channel(address: str, tls: object) -> Channel:
         return Channel(address)
 
-    for module, name, value in (
+    apply = Registry.apply
+
+    def applied(registry: Registry, operation: Any) -> tuple[Any, ...]:
+        events = apply(registry, operation)
+        if events:
+            Here.network.applied(operation, events)
+        return events
+
+    for owner, name, value in (
+        (shuffle_server.connection_guard.ConnectionGuard, "start", _watch_nothing),
+        (Registry, "apply", applied),
         (shuffle_server.master.endpoint, "Wire", Server),
         (shuffle_transport.control_client, "grpc_channel", channel),
         (shuffle_server.master.cluster, "FlightClient", DataClient),
         (shuffle_server.worker.copier, "FlightClient", DataClient),
         (shuffle_server.worker.runtime, "FlightEndpoint", Endpoint),
     ):
-        setattr(module, name, value)
+        setattr(owner, name, value)

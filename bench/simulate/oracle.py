@@ -9,13 +9,44 @@ from bench.simulate.cluster import Cluster, Node
 from bench.simulate.locks import Here
 from shuffle_api.clock import LOOK_SHARE
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.registry.events import LostOutput
+from shuffle_api.registry.events import AppRemoved, Event, LostOutput, MapOutputCommitted, OutputMoved, ShuffleRemoved
+from shuffle_api.registry.operations import (
+    CommitMapOutput,
+    ExpireApps,
+    LoseMapOutput,
+    LoseWorker,
+    Operation,
+    UnregisterApp,
+    UnregisterShuffle,
+)
 from shuffle_api.registry.state import Registry
 from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.recovery import recover
 
 SILENCE = 0.8
 """The part of a timeout for which a serving master must have received no heartbeat, before a loss is excused."""
+
+
+def is_asked_for(operation: Operation, event: Event) -> bool:
+    """Whether an operation of the registry may bring this event about: it is of what the operation names."""
+    match operation, event:
+        case LoseMapOutput(), LostOutput() | OutputMoved():
+            return (event.shuffle, event.output.output) == (operation.shuffle, operation.output)
+        case CommitMapOutput(), MapOutputCommitted() | OutputMoved():
+            return (event.shuffle, event.output.output) == (operation.shuffle, operation.output.output)
+        case LoseWorker(), LostOutput():
+            return operation.worker in event.output.workers
+        case UnregisterShuffle(), ShuffleRemoved():
+            return event.id == operation.id or (not operation.id.generation and event.id.current() == operation.id)
+        case UnregisterApp(), ShuffleRemoved():
+            return event.id.app == operation.app
+        case UnregisterApp(), AppRemoved():
+            return event.app == operation.app
+        case ExpireApps(), ShuffleRemoved():
+            return event.id.app in operation.apps
+        case ExpireApps(), AppRemoved():
+            return event.app in operation.apps
+    return isinstance(operation, LoseWorker)
 
 
 class Oracle:
@@ -141,6 +172,12 @@ class Oracle:
         self._note(run, self._cluster.shape.app_timeout)
         if run not in self.excused:
             self.blame(f"live application {run} was dropped: {error}")
+
+    def applied(self, operation: Operation, events: tuple[Event, ...]) -> None:
+        """The registry has made a change."""
+        for event in events:
+            if not is_asked_for(operation, event):
+                self.blame(f"{operation} brings about {event}")
 
     # ------------------------------------------------------------------ restarts and the end
 

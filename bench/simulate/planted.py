@@ -151,8 +151,8 @@ def _seal_without_sync(self: AttemptWriter, turn: int, sync: bool) -> Any:
     return _seal(self, turn, False)
 
 
-def _give_up_quietly(self: Worker, shuffle: Any, output: Any, reason: str) -> None:
-    self._store.remove_output(shuffle, output)
+def _give_up_quietly(self: Worker, shuffle: Any, output: Any, reason: str, within: float = 0.0) -> bool:
+    return self._store.remove_output(shuffle, output, within)
 
 
 def _publish_early(self: Worker, writer: AttemptWriter, turn: int, *, copy: bool = False) -> MapOutput:

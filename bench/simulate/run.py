@@ -98,6 +98,7 @@ def _run(schedule: Schedule, scheduler: Scheduler, disks: Disks, trace: Callable
         node.when_serving = lambda node: _serving(node, cluster, oracle)
     cluster.master.when_ended = lambda node: oracle.master_stands(still=True)
     Here.network.handled = oracle.handled
+    Here.network.applied = oracle.applied
     # A worker in doubt about whether it had been given up begins anew: a commit under way may get lost.
     Here.network.join_unanswered = oracle.in_doubt
 
