@@ -22,6 +22,7 @@ from bench.explore.ledger import Finding, Ledger
 from bench.explore.records import Size
 from bench.explore.schedule import APP_TIMEOUT_S, Schedule
 from bench.explore.settings import client_options
+from bench.explore.stall import Patience, crowd
 from bench.explore.task_faults import TASK_FAULTS
 from shuffle_api.errors import AppExists, ShuffleError
 from shuffle_api.values import MapOutput
@@ -75,7 +76,7 @@ class BatchJob:
         self._asked: deque[Request] = deque()
         self.anew = ""
         self._armed = True
-        self._give_up = time.monotonic() + JOB_S
+        self._patience = Patience(JOB_S)
 
     def run(self) -> None:
         """To its end."""
@@ -202,7 +203,7 @@ class BatchJob:
         """Let the job go on until `done`."""
         while not done():
             now = time.monotonic()
-            if now > self._give_up:
+            if self._patience.is_over():
                 raise Hung(f"not finished after {JOB_S:g} s; errors: {dict(self.trouble)}")
             self.findings += self.injector.failures()
             if self.findings and self.schedule.bugs:
@@ -362,7 +363,7 @@ class BatchJob:
                 self.again(Work(work.ledger, map=work.map, partitions=work.partitions))
         if hand.ended and hand is not self.driver:
             hand.late = True
-        if hand.work and now > hand.since + CALL_S and not hand.held:
+        if hand.work and now > hand.since + CALL_S * crowd() and not hand.held:
             raise Hung(
                 f"{hand.role} does not come back from {hand.command}: {hand.actor.stacks()}{self.scene.stacks()}"
             )

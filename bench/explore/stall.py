@@ -1,7 +1,8 @@
-"""For how long a process did not get to run."""
+"""For how long a process did not get to run, and what a deadline means on a crowded machine."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -29,3 +30,27 @@ class Stall:
             while late[0][0] < now - SPAN_S:
                 late.popleft()
             self.longest = max(self.longest, sum(seconds for _, seconds in late))
+
+
+THREADS = 4.0
+"""For each processor: with more that want to run, a deadline is longer in proportion."""
+
+
+def crowd() -> float:
+    """By how much more the machine has to do than it can."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / THREADS)
+
+
+class Patience:
+    """A deadline of `seconds`, which pass more slowly while the machine has more to do than it can. For one thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._spent, self._looked = 0.0, time.monotonic()
+
+    def is_over(self) -> bool:
+        """To be asked often: what has passed since the last time counts by how crowded the machine is now."""
+        now = time.monotonic()
+        self._spent += (now - self._looked) / crowd()
+        self._looked = now
+        return self._spent > self._seconds

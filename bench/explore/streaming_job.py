@@ -28,6 +28,7 @@ from pathlib import Path
 from bench.explore.ledger import Finding
 from bench.explore.processes import CONTEXT
 from bench.explore.schedule import Fault, Schedule
+from bench.explore.stall import Patience
 from bench.explore.streaming_cases import CONSUMERS, PARTITIONS, PRODUCERS, case_of
 from bench.explore.streaming_task import DAMAGED, FAILED, RECORD, Task, run_task
 from bench.explore.strikes import flip
@@ -102,7 +103,7 @@ class Supervisor:
 
     def run(self) -> list[Finding]:
         """To its end, or its deadline."""
-        began = time.monotonic()
+        patience = Patience(DEADLINE)
         name = f"stream-{os.getpid()}-{self.schedule.seed}"
         with PipelinedShuffle(self.options) as plugin, plugin.master(name) as master:
             self.handle = master.register_shuffle(PARTITIONS, PRODUCERS)
@@ -110,7 +111,7 @@ class Supervisor:
                 self.start_all()
                 while len(self.finished) < CONSUMERS:
                     self.step()
-                    if time.monotonic() - began > DEADLINE:
+                    if patience.is_over():
                         return [Finding("hang", f"not finished within {DEADLINE:g} s; {self.restarts} restarts")]
                     time.sleep(0.01)
             finally:
