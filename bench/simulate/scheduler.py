@@ -115,6 +115,7 @@ class Scheduler:
 
     def forget(self) -> None:
         """Let go of everything, after the run."""
+        self.ending = True
         self._timers.clear()
         self.unexpected = lambda task, error: None
 
