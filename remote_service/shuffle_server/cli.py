@@ -16,6 +16,7 @@ from shuffle_api.errors import ShuffleError, ShuttingDown
 from shuffle_api.options import environment_variable, parse_options
 from shuffle_server import __version__
 from shuffle_server.drain_command import add_drain
+from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ServerOptions, options_of
 from shuffle_server.print_token import add_token
 from shuffle_server.scrub_command import add_scrub
@@ -70,6 +71,9 @@ def _add_role(
 
 
 def _serve(role: str, parsed: argparse.Namespace) -> int:
+    given = {name: value for name, value in vars(parsed).items() if name != "run"}
+    options = server_options(role, given, os.environ)
+    bound_in_program(bool(options.tier))  # before anything loads Arrow
     from shuffle_transport.grpc_polling import poll_in_program
 
     poll_in_program()  # before anything loads gRPC
@@ -77,9 +81,8 @@ def _serve(role: str, parsed: argparse.Namespace) -> int:
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
     from shuffle_server.store.private import keep_private
 
-    given = {name: value for name, value in vars(parsed).items() if name != "run"}
-    options = server_options(role, given, os.environ)
     set_up_logging(options.log_format, options.log_level)
+    keep_apart()
     keep_private()
     # The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
     # it waits for, whose lock may be held just then. The main thread waits for a byte in this pipe.

@@ -31,7 +31,6 @@ class Kind:
 VANISHED_SECONDS = 75.0  # a minute for the server to miss its peer, and then some
 BY_GRPC = "gRPC expands a message before any code of this project sees it (docs/security.md)"
 BY_FLIGHT = "Flight gives a stream its thread before any code of this project sees its token (docs/security.md)"
-BY_ARROW = "Arrow expands a batch before any code of this project sees it (docs/security.md)"
 BY_LOOKS = "more may come between two looks at a connection than the bound says (docs/security.md)"
 
 _ALL = (
@@ -68,6 +67,6 @@ _ALL = (
     Kind("tenant-reports", tenants.reports),
     Kind("tenant-lookups", tenants.lookups),
     Kind("tenant-compressed", tenants.compressed, unbounded=BY_GRPC),
-    Kind("tenant-arrow-compressed", tenants.arrow_compressed, unbounded=BY_ARROW),
+    Kind("tenant-arrow-compressed", tenants.arrow_compressed),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}

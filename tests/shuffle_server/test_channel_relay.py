@@ -34,7 +34,7 @@ from shuffle_transport.channels import (
     RelayListener,
 )
 from shuffle_transport.channels.stream import FlightStream
-from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA, MAX_MESSAGE
 from shuffle_transport.checksum import BLOCK_ROW, crc32c
 from shuffle_transport.connect import flight_connection, flight_options
 from shuffle_transport.credential_files import load_keyring
@@ -133,6 +133,17 @@ def test_blocks_and_messages_pass_both_ways_in_order(relay: RelayProcess, task: 
         channel.half_close(WAIT)
         hearing.join(WAIT)
         assert got == sent
+
+
+def test_the_largest_message_passes(relay: RelayProcess, task: Task) -> None:
+    """Its header is the largest object that Flight takes from the allocator that `shuffle_server.expansion` bounds."""
+    with client(task(relay).address) as caller, caller.open("hello") as channel:
+        assert isinstance(channel.receive(WAIT), Control)
+        for _ in range(3):
+            channel.send_control(bytes(MAX_MESSAGE), WAIT)
+            assert channel.receive(WAIT) == Control(bytes(MAX_MESSAGE))
+        channel.half_close(WAIT)
+        assert channel.receive(WAIT) is None
 
 
 def test_nobody_under_that_name_is_an_error_that_names_it(relay: RelayProcess) -> None:

@@ -19,6 +19,7 @@ from shuffle_api.errors import DeadlineExceeded
 from shuffle_api.periodic import TaskState, task_states
 from shuffle_server import __version__
 from shuffle_server.connection_guard import REASONS, ConnectionStatistics
+from shuffle_server.expansion import is_bounded
 from shuffle_server.observe import families as f
 from shuffle_server.observe.families import Family
 from shuffle_server.observe.figures import Figures, MasterFigures
@@ -78,6 +79,7 @@ class ServerCollector(Collector):
             yield from _store(figures.worker.store)
             yield from _relay(figures.worker.relay)
             yield from _channels(figures.worker.channels)
+            yield _metric(f.EXPANSION_BOUNDED, is_bounded())
             yield _metric(f.CALLS, figures.worker.calls)
             yield _metric(f.MOST_CALLS, figures.worker.most_calls)
             yield _metric(f.CONNECTIONS_UNREAD, figures.worker.connections.unread)

@@ -254,4 +254,8 @@ TOKEN_QUESTIONS = _counter(
 )
 TOKENS_KNOWN = _gauge("tokens_known", "Tokens that such a worker takes without asking again.")
 BODIES_REFUSED = _counter("compressed_bodies_refused", "Batches refused since their body was compressed by Arrow.")
+EXPANSION_BOUNDED = _gauge(
+    "expansion_bounded", "1 if Arrow refuses a large body before it is expanded, 0 if it would expand it first."
+)
+
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

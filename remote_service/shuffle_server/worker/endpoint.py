@@ -37,8 +37,9 @@ from shuffle_server.worker.relay.channel_relay import ChannelRelay
 from shuffle_server.worker.relay.relay import RelayStreams
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
-from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA, check_schema
+from shuffle_transport.blocks import GET_SCHEMA, PUT_SCHEMA
 from shuffle_transport.channels.disconnect import disconnect_from_peer
+from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
 from shuffle_transport.flight_auth import MIDDLEWARE, TokenMiddlewareFactory, principal_of
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -105,15 +106,13 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             writer.write(message.SerializeToString())
 
         peer = context.peer()
-        incoming = Incoming(reader, self._guard.called(peer), self._instruments.body_refused)
+        incoming = Incoming(reader, PUT_SCHEMA, self._guard.called(peer), self._instruments.body_refused)
         with log_context(peer=peer), self._instruments.push() as push:
             try:
                 if descriptor.descriptor_type != fl.DescriptorType.CMD:
                     raise InvalidArgument(
                         "a push whose descriptor is a path", remedy="send a PutCommand (docs/protocol.md)"
                     )
-                # Before the first batch: with columns of its own, a peer could have dictionaries pile up in here.
-                check_schema(reader.schema, PUT_SCHEMA)
                 command = messages.parse(pb.PutCommand, descriptor.command)
                 if command.copy:
                     principal_of(context).check_member("copies of map outputs")
@@ -128,6 +127,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 push.completed()
             except ShuffleError as error:
                 push.refused()
+                if not incoming.has_columns:  # a reply reaches a sender only while its messages are read
+                    raise self._failed("push", error) from error
                 self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))
                 drain(incoming, self._options.window)  # the sender may be writing: let it reach the reply
@@ -157,7 +158,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     ) -> None:
         """A channel between two other processes."""
         peer = context.peer()
-        incoming = Incoming(reader, self._guard.called(peer), self._instruments.body_refused)
+        incoming = Incoming(reader, EXCHANGE_SCHEMA, self._guard.called(peer), self._instruments.body_refused)
         with log_context(peer=peer):
             if self._channels is None:
                 raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))

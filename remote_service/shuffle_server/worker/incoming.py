@@ -12,7 +12,7 @@ from shuffle_api.errors import InvalidArgument, ShuttingDown
 from shuffle_server.connection_guard import Peer
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
-from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, parse_batch
+from shuffle_transport.blocks import PUT_SCHEMA, BlockBatch, check_schema, parse_batch
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 PushMessage = tuple[pb.PutControl, BlockBatch | None]
@@ -28,15 +28,23 @@ class Incoming:
     """The messages until the sender half-closes, noted as taken up.
 
     A stream that breaks ends with a Flight or Arrow error. A batch whose body is compressed by Arrow ends it as well,
-    whether Arrow found room to expand it or not. Blocks are compressed one by one instead, and say how
+    whether Arrow found room to expand it (`expansion`) or not. Blocks are compressed one by one instead, and say how
     long they are.
 
-    :param refused: called for such a batch.
+    Columns are checked before the first batch: with columns of its own, a peer could have dictionaries pile up in here,
+    or a batch expand into any number of buffers.
+
+    :param columns: of the batches.
+    :param refused: called for a batch that Arrow has compressed.
+    :ivar has_columns: False once they were found to be others. Nothing is read of such a stream.
     """
 
-    def __init__(self, reader: fl.MetadataRecordBatchReader, peer: Peer, refused: Callable[[], None]) -> None:
-        self._reader, self._peer, self._refused = reader, peer, refused
-        self._over = False
+    def __init__(
+        self, reader: fl.MetadataRecordBatchReader, columns: pa.Schema, peer: Peer, refused: Callable[[], None]
+    ) -> None:
+        self._reader, self._columns, self._peer, self._refused = reader, columns, peer, refused
+        self._begun = self._over = False
+        self.has_columns = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -46,6 +54,11 @@ class Incoming:
         """Raises StopIteration at the end, InvalidArgument."""
         if self._over:
             raise StopIteration
+        if not self._begun:
+            self._begun = self._over = True
+            self.has_columns = False
+            check_schema(self._reader.schema, self._columns)
+            self._over, self.has_columns = False, True
         try:
             chunk = self._reader.read_chunk()
         except pa.ArrowMemoryError as error:  # the buffers of other batches lie in the message itself
