@@ -103,7 +103,7 @@ def _bytes(count: int) -> bytes:
 
 
 def _ignore(raised: Any) -> None:
-    """Generators of processes that were killed are closed at some time, and then find themselves dead. What is collected
-    after a schedule finds locks that belong to nobody."""
+    """Generators of processes that were killed are closed at some time, and then find themselves dead. Objects
+    collected after a schedule find locks that belong to nobody."""
     if not (issubclass(raised.exc_type, Crash) or Here.scheduler.ending):
         sys.__unraisablehook__(raised)
