@@ -1,7 +1,7 @@
 """What a frame of an in-flight log holds: a block, a marker, or (first in a log) what the log goes on from.
 
 block  = 0x04, uint32 partition, uint64 number, uint64 records, uint32 crc32c of the payload; the payload
-marker = 0x02; JSON as on the wire (docs/pipelined.md), an end without its numbers
+marker = 0x02; JSON as on the wire (wire.py), an end without its numbers
 base   = 0x03; JSON {"parent": directory, "begin": POSITION}
 """
 

@@ -1,4 +1,23 @@
-"""Control messages of the plugin's channels: JSON, checked where they arrive. docs/pipelined.md lists them."""
+"""Control messages of the plugin's channels: JSON objects, checked where they arrive.
+
+Blocks are numbered per map and partition, markers per map. A POSITION is how many of each a reader has:
+`[[[partition, block], ...], marker]`. A reader opens a channel `output` with the metadata `{"shuffle": [app, number],
+"output": [map, attempt], "partitions": [start, stop], "reader": name, "epoch": attempt, "position": POSITION or null}`.
+
+From the producer:
+* `{"hello": POSITION}`: what comes first.
+* `{"marks": [MARK, ...]}`: markers behind the blocks before it. A MARK is `[number, "barrier", checkpoint, unaligned]`,
+  `[number, "watermark", time]`, `[number, "idle"]`, or `[number, "end", map, [[partition, blocks], ...]]`, with the
+  number of blocks.
+
+From the reader:
+* `{"ack": POSITION}`: earlier items may be dropped.
+* `{"window": bytes}`: the bytes worth having under way.
+
+A task opens a channel `directory` to its driver: `{"id": n, "call": "terms" | "watch" | "bind" | "fail" | "commit",
+"shuffle": [app, number], ...}`, answered by `{"id": n, "answer": ...}` or `{"id": n, "error": base64 of an Error}`;
+changes of a watched shuffle come as `{"news": [app, number], "event": [...]}`.
+"""
 
 from __future__ import annotations
 
