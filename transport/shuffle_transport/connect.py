@@ -15,11 +15,13 @@ from shuffle_transport.grpc_polling import poll_directly
 from shuffle_transport.security import Credentials, TlsFiles
 
 _OPTIONS: list[tuple[str, int]] = [
+    ("grpc.enable_http_proxy", 0),  # addresses are those of the cluster: http_proxy is for what lies outside
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 # A master that was stopped keeps its connections: pings find it out. Connecting to it takes as long at most.
 _CONTROL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.enable_http_proxy", 0),  # addresses are those of the cluster: http_proxy is for what lies outside
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),  # else 60 s, whatever the line before says
