@@ -11,14 +11,16 @@ _END = 2**63 - 1
 class Watermarks:
     """Inputs and their watermarks. Never falls; idle inputs and those that have ended hold nothing back.
 
-    When all inputs are idle the watermark stays; when all have ended it is the largest there is (2**63 - 1).
+    When no input is left that is neither idle nor ended, the watermark is the highest that any of them has reached,
+    whichever fell idle first; when all have ended it is the largest there is (2**63 - 1).
 
-    :ivar current: what was reached; None before every input has said something.
+    :ivar current: what was reached; None before every input that counts has said something.
     """
 
     def __init__(self, inputs: Iterable[Hashable]) -> None:
         self._times = dict.fromkeys(inputs, _NONE)
         self._idle: set[Hashable] = set()
+        self._over: set[Hashable] = set()
         self.current: int | None = None
 
     def advance(self, source: Hashable, time: int) -> int | None:
@@ -38,12 +40,18 @@ class Watermarks:
 
     def ended(self, source: Hashable) -> int | None:
         """Nothing more comes from `source`. The operator's new watermark, if it rose."""
-        return self.advance(source, _END)
+        self._over.add(source)
+        return self._risen()
 
     def _risen(self) -> int | None:
-        times = [time for source, time in self._times.items() if source not in self._idle]
-        low = min(times, default=_NONE)
-        if low == _NONE or (self.current is not None and low <= self.current):
+        counting = [time for source, time in self._times.items() if source not in self._idle | self._over]
+        if counting:
+            time = min(counting)
+        elif len(self._over) == len(self._times):
+            time = _END
+        else:
+            time = max(self._times.values())
+        if time == _NONE or (self.current is not None and time <= self.current):
             return None
-        self.current = low
-        return low
+        self.current = time
+        return time

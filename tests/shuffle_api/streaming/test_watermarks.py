@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,13 +33,29 @@ def test_idle_input_holds_nothing_back_until_it_is_active_again() -> None:
     assert marks.advance("b", 15) == 15
 
 
-def test_watermark_stays_when_all_are_idle() -> None:
-    marks = Watermarks(["a", "b"])
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_when_all_are_idle_it_is_the_highest_whichever_fell_idle_first(order: str) -> None:
+    marks = Watermarks("ab")
     marks.advance("a", 1)
     marks.advance("b", 2)
-    assert marks.idle("a") == 2
-    assert marks.idle("b") is None
+    for source in order:
+        marks.idle(source)
     assert marks.current == 2
+    marks.active("a")
+    assert marks.advance("a", 3) == 3
+
+
+def test_an_idle_input_beside_one_that_has_ended_is_not_the_end() -> None:
+    marks = Watermarks(["a", "b", "c"])
+    marks.advance("a", 1)
+    marks.advance("b", 5)
+    marks.idle("c")
+    assert marks.current == 1
+    marks.ended("b")
+    assert marks.idle("a") == 5
+    assert marks.advance("a", 7) == 7
+    marks.ended("c")
+    assert marks.ended("a") == 2**63 - 1
 
 
 def test_inputs_that_have_ended_hold_nothing_back() -> None:
