@@ -56,6 +56,11 @@ def bits(column: Any) -> npt.NDArray[np.bool_]:
     return all_bits[column.offset :].astype(np.bool_)
 
 
+def decoded(column: Any) -> Any:
+    """The values of a dictionary column."""
+    return pc.take(column.dictionary, column.indices)
+
+
 def data_bytes(batch: Any) -> int:
     """Bytes of a batch's rows, without the dictionaries, which its slices share."""
     size = 0
@@ -143,6 +148,8 @@ def check_movable(schema: Any) -> None:
 
 
 def _immovable(kind: Any) -> str:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _immovable(kind.storage_type)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_run_end_encoded(kind):
         return str(kind)
     inner = [kind.value_type] if pa.types.is_dictionary(kind) else [kind.field(i).type for i in range(kind.num_fields)]

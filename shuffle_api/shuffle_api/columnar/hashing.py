@@ -4,8 +4,9 @@ It is what Spark SQL's `xxhash64(columns)` computes (org.apache.spark.sql.cataly
 has the type: so `pmod(xxhash64(k), n)` in Spark names the partition that `HashPartitioner` chooses. The rules:
 
 - Each column's hash is seeded with the hash of the columns before; a null leaves that as it is.
-- Booleans and integers of up to 32 bits are hashed as int32, all other integers as int64; so are dates, times,
-  timestamps and durations (as they are stored: in their unit) and decimals of up to 18 digits. Wider ones are bytes.
+- Booleans and integers of up to 32 bits are hashed as int32, all other integers as int64, and so is what of uint32
+  exceeds int32. Likewise dates, times, timestamps and durations (as they are stored: in their unit) and decimals of up
+  to 18 digits. Wider ones are bytes.
 - Floats are hashed by their bits, with -0.0 as 0.0 and every NaN as one: keys that are equal meet.
 - Texts and bytes are hashed as they are; those above 1024 bytes by their BLAKE2b digest (Spark differs there).
 - A struct is hashed field by field. A dictionary's values count, not its indices.
@@ -22,11 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shuffle_api.columnar.arrays import bits, fixed_width, nulls, spans
+from shuffle_api.columnar.arrays import bits, decoded, fixed_width, nulls, spans
 from shuffle_api.columnar.xxh64 import U64, hash_bytes, hash_half_words, hash_words
 from shuffle_api.errors import InvalidArgument
 
 SEED = 42
+_MOST_INT32 = np.uint32(2**31 - 1)
+
 LONG_DIGITS = 18
 """Decimals of up to so many digits fit into int64."""
 
@@ -63,7 +66,7 @@ def _column(column: Any, seeds: U64, name: str) -> U64:
     if pa.types.is_struct(kind):
         return _kept(column, _fields(column, seeds, name), seeds)
     if pa.types.is_dictionary(kind):
-        return _column(_decoded(column), seeds, name)
+        return _column(decoded(column), seeds, name)
     if isinstance(kind, pa.BaseExtensionType):
         return _column(column.storage, seeds, name)
     return _kept(column, _values(column, seeds, name), seeds)
@@ -79,10 +82,6 @@ def _kept(column: Any, hashes: U64, seeds: U64) -> U64:
     """The hashes, and the seeds where the column is null."""
     absent = nulls(column)
     return hashes if absent is None else np.where(absent, seeds, hashes)
-
-
-def _decoded(column: Any) -> Any:
-    return column.cast(column.type.value_type)
 
 
 def _values(column: Any, seeds: U64, name: str) -> U64:
@@ -120,9 +119,12 @@ def _integers(column: Any, seeds: U64) -> U64:
     sign = "u" if pa.types.is_unsigned_integer(column.type) else "i"
     width = column.type.bit_width // 8
     values = fixed_width(column, f"<{sign}{width}")
-    if width == 8 or (sign, width) == ("u", 4):
-        return hash_words(values.astype(np.int64, copy=False).view(np.uint64), seeds)
-    return hash_half_words(values.astype(np.int32).view(np.uint32), seeds)
+    if width == 8:
+        return hash_words(values.view(np.uint64), seeds)
+    hashes = hash_half_words(values.astype(np.int32).view(np.uint32), seeds)
+    if (sign, width) == ("u", 4) and (large := values > _MOST_INT32).any():
+        hashes[large] = hash_words(values[large].astype(np.uint64), seeds[large])
+    return hashes
 
 
 def _floats(column: Any, seeds: U64) -> U64:

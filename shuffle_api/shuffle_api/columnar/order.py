@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shuffle_api.columnar.arrays import fixed_width, with_columns
+from shuffle_api.columnar.arrays import decoded, fixed_width, with_columns
 from shuffle_api.columnar.hashing import key_column
 from shuffle_api.errors import InvalidArgument
 
@@ -53,13 +53,7 @@ class Order:
 
         :raises InvalidArgument: one is missing, there more than once, or of a type without an order.
         """
-        columns = [key_column(batch, name) for name in self.columns]
-        for name, column in zip(self.columns, columns, strict=True):
-            if pa.types.is_nested(column.type):
-                raise InvalidArgument(
-                    f"column {name!r} of type {column.type} has no order", remedy="order by its fields, as columns"
-                )
-        plain = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in columns]
+        plain = [_plain(key_column(batch, name), name) for name in self.columns]
         fields = [pa.field(name, column.type) for name, column in zip(self.columns, plain, strict=True)]
         return with_columns(plain, pa.schema(fields), batch.num_rows)
 
@@ -74,3 +68,18 @@ class Order:
             types = ", ".join(f"{field.name}: {field.type}" for field in keys.schema)
             raise InvalidArgument(f"no order by ({types}): {error}", remedy="order by other columns") from None
         return fixed_width(order, "<i8")
+
+
+def _plain(column: Any, name: str) -> Any:
+    """The values of a key column, of a type that Arrow sorts if it can be sorted at all."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _plain(column.storage, name)
+    if pa.types.is_dictionary(column.type):
+        return _plain(decoded(column), name)
+    if pa.types.is_float16(column.type):
+        return column.cast(pa.float32())
+    if pa.types.is_nested(column.type):
+        raise InvalidArgument(
+            f"column {name!r} of type {column.type} has no order", remedy="order by its fields, as columns"
+        )
+    return column

@@ -20,6 +20,20 @@ from shuffle_api.values import ShuffleSpec
 from tests.shuffle_api.columnar.strategies import assigned, batches, rows_of
 
 
+class Named(pa.ExtensionType):
+    """An extension type over any other."""
+
+    def __init__(self, storage: Any) -> None:
+        super().__init__(storage, "flight_shuffle.tests.named")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: Any, serialized: bytes) -> Any:
+        return cls(storage)
+
+
 class Given:
     """A partitioner that says what it was told to say."""
 
@@ -155,6 +169,7 @@ def test_a_partitioner_that_is_wrong_is_refused_and_nothing_is_taken(answer: Any
         pa.array([b"a"], pa.binary_view()),
         pa.RunEndEncodedArray.from_arrays([1], ["a"]),
         pa.array([["a"]], pa.list_(pa.string_view())),
+        pa.ExtensionArray.from_storage(Named(pa.string_view()), pa.array(["a"], pa.string_view())),
     ],
     ids=str,
 )

@@ -88,7 +88,8 @@ def test_a_null_leaves_the_hash_of_the_columns_before() -> None:
         ([b"a", None, b"bcd"], pa.binary(), pa.large_binary()),
         ([1, None, 3], pa.int32(), pa.int8()),
         ([1, None, 3], pa.int32(), pa.uint16()),
-        ([1, None, 3], pa.int64(), pa.uint32()),
+        ([1, None, 3, 2**31 - 1], pa.int32(), pa.uint32()),
+        ([2**31, None, 2**32 - 1], pa.int64(), pa.uint32()),
         ([1, None, 3], pa.int32(), pa.date32()),
         ([1, None, 3], pa.int64(), pa.duration("s")),
         ([Decimal("1.5"), None, Decimal("-7")], pa.decimal128(9, 1), pa.decimal32(9, 1)),
@@ -124,6 +125,14 @@ def test_a_row_hashes_the_same_wherever_its_slice_begins(values: list[Any], kind
         assert hash_rows(whole.slice(start), ["k"]).tolist() == expected[start:]
     assert [hashed([value], kind)[0] for value in values] == expected
     assert len(set(expected)) == len({repr(value) for value in values})
+
+
+def test_a_dictionary_of_structs_hashes_as_the_structs() -> None:
+    structs = pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int8()), structs)
+    plain = pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}, None, {"a": 1, "b": "x"}])
+    found, expected = (hash_rows(pa.record_batch({"k": keys}), ["k"]).tolist() for keys in (column, plain))
+    assert found == expected
 
 
 def test_a_struct_is_hashed_field_by_field() -> None:

@@ -157,3 +157,19 @@ def test_orders_that_are_none_are_refused() -> None:
     nested = pa.record_batch({"k": [[1]]})
     with pytest.raises(InvalidArgument, match="has no order"):
         Order.by("k").keys_of(nested)
+
+
+@pytest.mark.parametrize("direction", ["ascending", "descending"])
+def test_half_floats_and_dictionaries_are_ordered_by_their_values(direction: Direction) -> None:
+    half = pa.array(np.array([2.5, -1, np.nan, 0], np.float16))
+    words = pa.array(["c", "a", None, "b"]).dictionary_encode()
+    expected = [1, 3, 0, 2] if direction == "ascending" else [0, 3, 1, 2]
+    for column in (half, words):
+        order = Order.by(("k", direction))
+        assert order.sorted_rows(order.keys_of(pa.record_batch({"k": column}))).tolist() == expected
+
+
+def test_a_dictionary_of_structs_has_no_order_and_the_error_names_the_column() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([{"a": 1}]))
+    with pytest.raises(InvalidArgument, match="column 'k' of type struct<a: int64> has no order"):
+        Order.by("k").keys_of(pa.record_batch({"k": column}))
