@@ -13,7 +13,7 @@ from shuffle_transport.connect import flight_connection, flight_options, grpc_ch
 from shuffle_transport.security import Credentials
 
 
-class _Actions(fl.FlightServerBase):
+class _Actions(fl.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: object) -> list[tuple[str, str]]:
         return [("one", "the only one")]
 

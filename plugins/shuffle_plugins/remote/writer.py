@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.gather import SliceGatherer
 from shuffle_api.columnar.partitioners import Partitioner
-from shuffle_api.columnar.pieces import PieceEncoder
+from shuffle_api.columnar.pieces import PieceEncoder, Pieces
 from shuffle_api.columnar.reading import check_arrow, check_records
 from shuffle_api.columnar.slices import Slice
 from shuffle_api.errors import InvalidArgument
@@ -177,8 +177,12 @@ class RemoteWriter(ShuffleWriter):
 
     def _add_slices(self, partition: int, slices: list[Slice]) -> None:
         if self._encoder is None:
-            self._encoder = PieceEncoder(slices[0].chunk.batch.schema)
-        pieces, records = self._encoder.encode(slices), sum(part.rows for part in slices)
+            assert self._batches is not None
+            self._encoder = PieceEncoder(self._batches.schema)
+        for pieces, records in self._encoder.encode(slices):
+            self._add_pieces(partition, pieces, records)
+
+    def _add_pieces(self, partition: int, pieces: Pieces, records: int) -> None:
         size = sum(map(len, pieces))
         as_they_are = self._out.by_file and self._options.hand_over_codec == "none" and self._on_block is None
         if as_they_are and self._push_batches and size >= AT_ONCE_BYTES:

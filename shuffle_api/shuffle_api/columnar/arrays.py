@@ -76,24 +76,6 @@ def with_columns(columns: list[Any], schema: Any, rows: int) -> Any:
     return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([]))).replace_schema_metadata(schema.metadata)
 
 
-def joined(batches: list[Any]) -> Any:
-    """Batches of one schema as one.
-
-    :raises InvalidArgument: they cannot be one: their dictionaries together have more values than an index can number.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    if not batches[0].num_columns:
-        return with_columns([], batches[0].schema, sum(batch.num_rows for batch in batches))
-    try:
-        return pa.concat_batches(batches)
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(
-            f"{len(batches)} batches cannot be joined: {error}",
-            remedy="cast dictionary columns to plain ones, or to wider indexes, before the batches are written",
-        ) from error
-
-
 def taken(batch: Any, order: npt.NDArray[np.int64]) -> Any:
     """The rows of a batch in another order, or some of them: `order` has their numbers, which must all be there."""
     if not batch.num_columns:

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shuffle_api.columnar.arrays import check_movable, data_bytes, joined, taken, with_columns
+from shuffle_api.columnar.arrays import check_movable, data_bytes, taken, with_columns
+from shuffle_api.columnar.ipc import owned
+from shuffle_api.columnar.joining import copied, fitted, holds_dictionary, joined
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.slices import Chunk, Slice
 from shuffle_api.errors import InvalidArgument
@@ -30,10 +32,13 @@ Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 class SliceGatherer:
     """Takes batches, hands out slices that make a block of one partition: `emit(partition, slices)`.
 
-    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first.
+    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first. Nothing of
+    a batch is referred to when `add` returns.
 
     Memory: about `buffer_bytes` in all, of which batches that were given and not yet copied are part. A quarter of it
     is sorted at once at most; a batch that is larger is cut. That holds if `emit` leaves no reference to the slices.
+
+    :ivar schema: that of the batches; None before the first one.
     """
 
     def __init__(self, spec: ShuffleSpec, emit: EmitSlices, *, block_bytes: int, buffer_bytes: int) -> None:
@@ -42,9 +47,10 @@ class SliceGatherer:
         self._most = max(1, buffer_bytes - 3 * self._chunk_bytes)  # beside a chunk, its copy, and that in order
         # Narrow numbers are sorted by radix, a pass for each byte.
         self._kind = np.uint8 if spec.partitions <= 1 << 8 else np.uint16 if spec.partitions <= 1 << 16 else np.int32
-        self._schema: Any = None
+        self.schema: Any = None
         self._chunk: list[tuple[Any, Numbers]] = []
-        self._chunk_size = 0
+        self._chunk_size = self._owned = 0  # `_owned` of the batches in `_chunk` are copies already
+        self._dictionaries = False
         self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, float] = {}
         self._held = 0
@@ -70,11 +76,14 @@ class SliceGatherer:
             self._failed = True  # until it has gone well
             if self._chunk_size + size > self._chunk_bytes:
                 self._distribute()
+            if self._dictionaries:
+                part = owned(part)  # rows that are brought into order are copies, their dictionaries are not
             self._chunk.append((part, partitions[at : at + rows]))
             self._chunk_size += size
             if self._chunk_size >= self._chunk_bytes // 2:
                 self._distribute()
             self._failed = False
+        self._own()
 
     def flush(self) -> None:
         """Hand out everything.
@@ -94,6 +103,13 @@ class SliceGatherer:
         self._chunk.clear()
         self._slices.clear()
 
+    def _own(self) -> None:
+        """What waits is a copy: the caller may change what it gave."""
+        waiting = self._chunk[self._owned :]
+        if waiting and not self._dictionaries:
+            self._chunk[self._owned :] = [(copied(part), numbers) for part, numbers in waiting]
+        self._owned = len(self._chunk)
+
     def _check_whole(self) -> None:
         if self._failed:
             raise InvalidArgument(
@@ -104,13 +120,14 @@ class SliceGatherer:
 
     def _conformed(self, batch: Any) -> Any:
         """The batch with the schema of the first one."""
-        if self._schema is None:
+        if self.schema is None:
             check_movable(batch.schema)
-            self._schema = batch.schema
-        if batch.schema.equals(self._schema, check_metadata=True):
+            self.schema = batch.schema
+            self._dictionaries = any(map(holds_dictionary, batch.schema.types))
+        if batch.schema.equals(self.schema, check_metadata=True):
             return batch
-        check_same_schema(self._schema, batch.schema, self._spec)
-        return with_columns(batch.columns, self._schema, batch.num_rows)
+        check_same_schema(self.schema, batch.schema, self._spec)
+        return with_columns(batch.columns, self.schema, batch.num_rows)
 
     def _checked(self, partitions: npt.NDArray[Any], batch: Any) -> Numbers:
         if partitions.shape != (batch.num_rows,) or not np.issubdtype(partitions.dtype, np.integer):
@@ -128,7 +145,7 @@ class SliceGatherer:
             return
         batches = [batch for batch, _ in self._chunk]
         partitions = np.concatenate([numbers for _, numbers in self._chunk])
-        self._chunk, size, self._chunk_size = [], self._chunk_size, 0
+        self._chunk, size, self._chunk_size, self._owned = [], self._chunk_size, 0, 0
         whole = joined(batches)
         ordered = Chunk(taken(whole, np.argsort(partitions, kind="stable")))
         counts = np.bincount(partitions)
@@ -157,12 +174,11 @@ class BatchGatherer(SliceGatherer):
     """The same, but the slices are joined: `emit(partition, batch)`."""
 
     def __init__(self, spec: ShuffleSpec, emit: Emit, *, block_bytes: int, buffer_bytes: int) -> None:
-        super().__init__(
-            spec,
-            lambda partition, slices: emit(partition, joined([part.batch for part in slices])),
-            block_bytes=block_bytes,
-            buffer_bytes=buffer_bytes,
-        )
+        def emit_joined(partition: int, slices: list[Slice]) -> None:
+            for batch in fitted(joined([part.batch for part in slices]), self.schema):
+                emit(partition, batch)
+
+        super().__init__(spec, emit_joined, block_bytes=block_bytes, buffer_bytes=buffer_bytes)
 
 
 def check_same_schema(first: Any, later: Any, spec: ShuffleSpec) -> None:

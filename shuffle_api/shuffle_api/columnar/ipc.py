@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.arrays import fixed_width, nulls, taken, with_columns
+from shuffle_api.columnar.arrays import with_columns
+from shuffle_api.columnar.joining import copied, holds_dictionary, used
 from shuffle_api.errors import BlockCorrupt
 
 _OPTIONS = pa.ipc.IpcWriteOptions()
@@ -51,6 +51,21 @@ def decode(payload: Buffer, records: int) -> Any:
     return batches[0]
 
 
+def owned(batch: Any) -> Any:
+    """A batch of which nothing lies in memory that the caller may change: all of it is a copy."""
+    if not any(map(holds_dictionary, batch.schema.types)):
+        return copied(batch)
+    with pa.ipc.open_stream(encode(batch)) as stream:
+        copy = stream.read_next_batch()
+    columns = [_typed(column, kind) for column, kind in zip(copy.columns, batch.schema.types, strict=True)]
+    return with_columns(columns, batch.schema, batch.num_rows)
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    """A column of an extension type that is not registered has come as its storage."""
+    return column if column.type == kind else pa.ExtensionArray.from_storage(kind, column)
+
+
 def _written(batch: Any, size: int) -> pa.Buffer:
     """The stream, in a buffer of `size` bytes. Raises what Arrow raises when that is too small."""
     payload = pa.allocate_buffer(size)
@@ -68,27 +83,9 @@ def _compacted(batch: Any) -> Any:
     """The batch with dictionaries that have no more values than it has rows: a slice still has the whole one."""
     if not any(map(pa.types.is_dictionary, batch.schema.types)) or not any(map(_wasteful, batch.columns)):
         return batch
-    columns = [_used(column) if _wasteful(column) else column for column in batch.columns]
+    columns = [used(column) if _wasteful(column) else column for column in batch.columns]
     return with_columns(columns, batch.schema, batch.num_rows)
 
 
 def _wasteful(column: Any) -> bool:
     return pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column)
-
-
-def _used(column: Any) -> Any:
-    """A dictionary column with the values it uses, in the order they had."""
-    kind = column.type.index_type
-    sign = "u" if pa.types.is_unsigned_integer(kind) else "i"
-    dtype = np.dtype(f"<{sign}{kind.bit_width // 8}")
-    valid = column.indices.drop_null()
-    used = np.unique(fixed_width(valid, dtype.str))
-    values = taken(
-        with_columns([column.dictionary], pa.schema([("v", column.type.value_type)]), 0), used.astype(np.int64)
-    )
-    old = fixed_width(column.indices, dtype.str)
-    new = np.minimum(np.searchsorted(used, old), max(0, len(used) - 1)).astype(dtype)
-    absent = nulls(column.indices)
-    validity = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    indices = pa.Array.from_buffers(kind, len(column), [validity, pa.py_buffer(new)])
-    return pa.DictionaryArray.from_arrays(indices, values.column(0), ordered=column.type.ordered)

@@ -12,14 +12,15 @@ texts or bytes go the other way.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from shuffle_api.columnar.arrays import MOST_TEXT, joined
+from shuffle_api.columnar.arrays import MOST_TEXT
 from shuffle_api.columnar.ipc import encode
+from shuffle_api.columnar.joining import fitted, joined
 from shuffle_api.columnar.slices import Column, Slice, simple
 from shuffle_api.errors import InvalidArgument
 
@@ -36,13 +37,22 @@ class PieceEncoder:
     """Payloads in pieces, of batches of one schema. The pieces are views of what they were made of."""
 
     def __init__(self, schema: Any) -> None:
+        self._schema = schema
         self._simple = len(schema) > 0 and all(map(simple, schema.types))
         self._head: _StreamHead | None = None
 
-    def encode(self, slices: Sequence[Slice]) -> Pieces:
-        """The payload of a block that holds the rows of `slices`, of which there are some, none empty."""
-        if not self._simple:
-            return (memoryview(encode(joined([part.batch for part in slices]))),)
+    def encode(self, slices: Sequence[Slice]) -> Iterator[tuple[Pieces, int]]:
+        """Payloads and numbers of rows of the blocks that hold `slices`, of which there are some, none empty.
+
+        It is one block, unless dictionaries together have more values than their indexes can number.
+        """
+        if self._simple:
+            yield self._encoded(slices), sum([part.rows for part in slices])
+            return
+        for batch in fitted(joined([part.batch for part in slices]), self._schema):
+            yield (memoryview(encode(batch)),), batch.num_rows
+
+    def _encoded(self, slices: Sequence[Slice]) -> Pieces:
         if self._head is None:
             self._head = _StreamHead(memoryview(encode(slices[0]._replace(rows=1).batch)))
         rows = sum([part.rows for part in slices])

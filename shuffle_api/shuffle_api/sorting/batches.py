@@ -9,9 +9,10 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from shuffle_api.columnar.arrays import check_movable, data_bytes, joined, taken
+from shuffle_api.columnar.arrays import check_movable, data_bytes, taken
 from shuffle_api.columnar.gather import check_same_schema
-from shuffle_api.columnar.ipc import decode, encode
+from shuffle_api.columnar.ipc import decode, encode, owned
+from shuffle_api.columnar.joining import fitted, joined
 from shuffle_api.columnar.order import Order
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow
@@ -91,8 +92,8 @@ class SortedBatchWriter:
         self._spec.check_partition(int(numbers.max()))
         rows = max(1, int(self._memory * batch.num_rows / max(1, data_bytes(batch))))
         for at in range(0, batch.num_rows, rows):
-            part = batch.slice(at, rows)
-            self._held.append((part, numbers[at : at + rows]))
+            part = owned(batch.slice(at, rows))
+            self._held.append((part, numbers[at : at + rows].astype(np.int32)))
             self._held_bytes += data_bytes(part)
             if self._held_bytes >= self._memory:
                 self._make_room()
@@ -127,7 +128,8 @@ class SortedBatchWriter:
             if partition in rest:
                 runs.append(iter([rest.pop(partition)]))
             for piece in merged(runs, self._order, self._combine):
-                self._blocks.write_block(partition, encode(piece), piece.num_rows)
+                for block in fitted(piece, self._schema):
+                    self._blocks.write_block(partition, encode(block), block.num_rows)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -227,33 +229,38 @@ def merged_batches(
                 groups = [runs[at : at + FAN_IN] for at in range(0, len(runs), FAN_IN)]
                 runs = [read_run(spill, write_run(spill, merged(group, order, combine))) for group in groups]
             for batch in merged(runs, order, combine):
-                yield partition, batch
+                for piece in fitted(batch, check.schema):
+                    yield partition, piece
 
 
 class _Check:
-    """Of the batches that come from maps: one schema, in order."""
+    """Of the batches that come from maps: one schema, in order.
+
+    :ivar schema: that of the first one.
+    """
 
     def __init__(self, spec: ShuffleSpec, order: Order, combine: Combiner | None) -> None:
         self._spec, self._order, self._combine = spec, order, combine
-        self._schema: Any = None
+        self.schema: Any = None
 
     def checked(self, run: Iterator[Any], partition: int, map: int) -> Iterator[Any]:
         """The batches of one map and partition."""
-        before: list[Any] = []  # the last row
+        before: list[Any] = []  # the keys of the last row
         for batch in run:
-            if self._schema is None:
-                self._schema = batch.schema
+            if self.schema is None:
+                self.schema = batch.schema
                 if self._combine is not None:
                     self._combine.check(batch.schema, self._order)
-            check_same_schema(self._schema, batch.schema, self._spec)
-            rows = self._order.sorted_rows(self._order.keys_of(joined([*before, batch])))
+            check_same_schema(self.schema, batch.schema, self._spec)
+            keys = self._order.keys_of(batch)
+            rows = self._order.sorted_rows(joined([*before, keys]))
             if (np.diff(rows) < 0).any():
                 raise InvalidArgument(
                     f"partition {partition} of map {map} is not in the order of {', '.join(self._order.columns)}",
                     remedy="write with a SortedBatchWriter of the same order",
                     shuffle=self._spec.id,
                 )
-            before = [batch.slice(batch.num_rows - 1)]
+            before = [keys.slice(keys.num_rows - 1)]
             yield batch
 
 

@@ -20,7 +20,7 @@ from shuffle_api.values import ShuffleSpec
 from tests.shuffle_api.columnar.strategies import assigned, batches, rows_of
 
 
-class Named(pa.ExtensionType):
+class Named(pa.ExtensionType):  # type: ignore[misc]
     """An extension type over any other."""
 
     def __init__(self, storage: Any) -> None:

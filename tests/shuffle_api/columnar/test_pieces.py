@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shuffle_api.columnar.arrays import MOST_TEXT, joined
+from shuffle_api.columnar.arrays import MOST_TEXT
 from shuffle_api.columnar.ipc import decode, encode
-from shuffle_api.columnar.pieces import PieceEncoder
+from shuffle_api.columnar.joining import joined
+from shuffle_api.columnar.pieces import PieceEncoder, Pieces
 from shuffle_api.columnar.slices import Chunk, Slice, simple
 from shuffle_api.errors import InvalidArgument
 from tests.shuffle_api.columnar.strategies import PLAIN, batches, rows_of
@@ -21,6 +22,12 @@ from tests.shuffle_api.columnar.strategies import PLAIN, batches, rows_of
 def sliced(batch: Any, *bounds: tuple[int, int]) -> list[Slice]:
     chunk = Chunk(batch)
     return [Slice(chunk, start, rows) for start, rows in bounds]
+
+
+def one_block(encoder: PieceEncoder, slices: list[Slice]) -> Pieces:
+    [(pieces, rows)] = encoder.encode(slices)
+    assert rows == sum(part.rows for part in slices)
+    return pieces
 
 
 @settings(max_examples=500, deadline=None)
@@ -36,7 +43,7 @@ def test_the_rows_of_the_slices_in_their_order(many: list[Any], data: st.DataObj
     encoder = PieceEncoder(many[0].schema)
     for part in (slices, slices[-1:]):  # the second with the head of the first
         expected = joined([one.batch for one in part])
-        back = decode(b"".join(encoder.encode(part)), expected.num_rows)
+        back = decode(b"".join(one_block(encoder, part)), expected.num_rows)
         back.validate(full=True)
         assert back.schema.equals(expected.schema, check_metadata=True)
         assert rows_of(back) == rows_of(expected)
@@ -49,13 +56,13 @@ def test_without_nulls_it_is_what_arrow_writes_byte_by_byte(kind: Any, data: st.
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("c", kind, metadata={"a": "b"})])
     slices = sliced(pa.record_batch([pa.array(range(20)), column], schema=schema), (3, 11), (0, 3), (19, 1))
     expected = encode(joined([part.batch for part in slices])).to_pybytes()
-    assert b"".join(PieceEncoder(schema).encode(slices)) == expected
+    assert b"".join(one_block(PieceEncoder(schema), slices)) == expected
 
 
 def test_values_are_not_copied() -> None:
     batch = pa.record_batch({"n": np.arange(1000), "s": [f"{n:08}" for n in range(1000)]})
     addresses = [buffer.address for column in batch.columns for buffer in column.buffers() if buffer is not None]
-    made = PieceEncoder(batch.schema).encode(sliced(batch, (0, 1000)))
+    made = one_block(PieceEncoder(batch.schema), sliced(batch, (0, 1000)))
     lie = [pa.py_buffer(piece).address for piece in made]
     assert addresses[0] in lie
     assert addresses[-1] in lie
@@ -64,6 +71,6 @@ def test_values_are_not_copied() -> None:
 def test_texts_that_offsets_cannot_reach_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"s": ["x" * 100] * 10})
     monkeypatch.setitem(MOST_TEXT, 4, 1500)
-    assert PieceEncoder(batch.schema).encode(sliced(batch, (0, 10), (0, 5)))
+    assert one_block(PieceEncoder(batch.schema), sliced(batch, (0, 10), (0, 5)))
     with pytest.raises(InvalidArgument, match="cast the column to large_string"):
-        PieceEncoder(batch.schema).encode(sliced(batch, (0, 10), (0, 10)))
+        one_block(PieceEncoder(batch.schema), sliced(batch, (0, 10), (0, 10)))
