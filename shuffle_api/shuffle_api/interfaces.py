@@ -30,7 +30,8 @@ from types import MappingProxyType, TracebackType
 from typing import ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.ids import MapAttempt
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import BLOCKING, MapOutput, PartitionMode, ShuffleHandle
 
 OptionValue: TypeAlias = str | int | float | bool
@@ -130,11 +131,28 @@ class ShuffleWriter(ABC):
 
 
 class ShuffleReader(_Closing):
-    """The records of a range of partitions, out of a range of maps. A context manager."""
+    """The records of a range of partitions, out of a range of maps. A context manager.
+
+    It is read once, in one way. An iterator that was left in the middle goes on; to iterate the reader again is
+    refused, also after the end. Another reader begins at the beginning.
+    """
+
+    _begun = False
+
+    def _begin_reading(self, shuffle: ShuffleId) -> None:
+        """For plugins: to be called by whatever iterates, before it yields anything.
+
+        :raises InvalidArgument: that was before.
+        """
+        if self._begun:
+            raise InvalidArgument(
+                "the reader was read already", remedy="go on with its iterator, or open a new reader", shuffle=shuffle
+            )
+        self._begun = True
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Yield `(partition, record)`, each record once; consume it once.
+        """Yield `(partition, record)`, each record once.
 
         Records of one map and one partition come in the order written; nothing is promised between maps
         or between partitions. An iterator that ends has yielded everything: it raises rather than end early.
@@ -145,7 +163,7 @@ class ShuffleReader(_Closing):
         :raises UnknownShuffle: the shuffle is not registered.
         :raises AppExpired: its application fell silent, the data was dropped.
         :raises StreamBroken: the peer stopped before its end message.
-        :raises InvalidArgument: the reader is closed.
+        :raises InvalidArgument: the reader is closed, or was read already.
         """
 
     @abstractmethod

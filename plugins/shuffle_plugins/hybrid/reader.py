@@ -69,7 +69,7 @@ class HybridReader(BlocksReader):
         whole = partitions == range(spec.partitions)
         self._gate = HybridInputGate(spec.id, maps if len(partitions) else range(0), whole=whole)
         self._receivers: list[LiveReceiver] = []
-        self._watching = self._begun = False
+        self._watching = False
         self._look_at, self._pause = 0.0, FIRST_LOOK
         self._clock = ServingClock(max(LONGEST_LOOK, LOOK_SHARE * timeout))  # of the time in which a writer may come
         self._live, self._stored = [0, 0], [0, 0]  # blocks and bytes
@@ -83,9 +83,7 @@ class HybridReader(BlocksReader):
         :raises ShuffleError: as `ShuffleReader.__iter__`.
         """
         self._check_open()
-        if self._begun:
-            raise InvalidArgument("the reader was read already", remedy="open a new one", shuffle=self._spec.id)
-        self._begun = True
+        self._begin_reading(self._spec.id)
         self._look_up([])
         self._look_at = time.monotonic() + self._pause
         while True:

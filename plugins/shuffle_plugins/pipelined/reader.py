@@ -71,16 +71,18 @@ class PipelinedReader(ShuffleReader):
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
         self._captured: dict[int, dict[int, Position]] = {}
+        self._divided = False  # an iterator has handed out a part of a block
         self._ended = self._closed = False
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         check_records(self._spec, "read_batches() or read_blocks()")
         for block in self._data():
-            partition = block.partition
+            partition, self._divided = block.partition, True
             for record in unpack_records(block.payload):
                 if self._closed:
                     self._check_open()
                 yield partition, record
+            self._divided = False
 
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
         """See `SupportsReadBlocks`."""
@@ -106,12 +108,14 @@ class PipelinedReader(ShuffleReader):
             yield event
 
     def stream(self) -> Iterator[tuple[int, bytes] | Barrier | Captured | Watermark | EndOfPartition]:
-        """As `events`, records one by one as `(partition, record)`."""
+        """As `events`, records one by one as `(partition, record)`. To begin again within a block is refused."""
         check_records(self._spec, "events()")
         for event in self.events():
             if isinstance(event, DataBlock):
+                self._divided = True
                 for record in unpack_records(event.payload):
                     yield event.partition, record
+                self._divided = False
             else:
                 yield event
 
@@ -121,8 +125,14 @@ class PipelinedReader(ShuffleReader):
         :raises DeadlineExceeded: nothing came in time.
         :raises ShuffleError: as `events`.
         """
-        self._release()
         self._check_open()
+        if self._divided:
+            raise InvalidArgument(
+                "a block was left in the middle",
+                remedy="go on with the iterator that it came from",
+                shuffle=self._spec.id,
+            )
+        self._release()
         if self._window.target and time.monotonic() - self._measured_at >= MEASURE_EVERY:
             self._measure()
         found = self._gate.take(timeout)
@@ -196,6 +206,7 @@ class PipelinedReader(ShuffleReader):
             raise self._gate.lost(self._timeout) or error from None
 
     def _data(self) -> Iterator[DataBlock]:
+        self._begin_reading(self._spec.id)
         while (event := self._await()) is not None:
             for map in [map for map, size in self._unacknowledged.items() if size >= ACK_BYTES]:
                 self._unacknowledged[map] = 0

@@ -59,6 +59,7 @@ class RemoteReader(BlocksReader):
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
         """Whole blocks, decompressed: (partition, map output, payload, records)."""
         self._check_open()
+        self._begin_reading(self._spec.id)
         yield from self.blocks_of(
             self._connection.retrying(lambda: locate_all(self._connection, self._spec, self._maps))
         )

@@ -207,6 +207,7 @@ class MemoryReader(ShuffleReader):
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, bytes, int]]:
         """See `SupportsReadBlocks`."""
         self._check_open()
+        self._begin_reading(self._spec.id)
         for attempt, blocks in self._exchange.read(self._spec.id, self._partitions, self._maps):
             for partition, payload, records in blocks:
                 self._check_open()

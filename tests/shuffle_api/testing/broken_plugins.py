@@ -95,6 +95,14 @@ class EndsEarlyInSilence(Broken):
     reader_class = Reader
 
 
+class BeginsAgain(Broken):
+    class Reader(MemoryReader):
+        def _begin_reading(self, shuffle: ShuffleId) -> None:
+            pass
+
+    reader_class = Reader
+
+
 class ForgetsTheEnd(Broken):
     class Reader(MemoryReader):
         def __iter__(self) -> Iterator[tuple[int, bytes]]:
@@ -259,6 +267,7 @@ FOUND_BY: Mapping[type[Broken], str] = {
     ReversesRecords: "test_order_within_map_and_partition_is_kept",
     KeepsTheCallersBuffer: "test_a_record_may_be_any_buffer_and_be_reused_after_the_call",
     EndsEarlyInSilence: "test_reader_closed_in_the_middle_does_not_seem_to_end",
+    BeginsAgain: "test_iterator_left_in_the_middle_goes_on_and_no_second_one_begins",
     ForgetsTheEnd: "test_many_small_records",
     IgnoresTheMapRange: "test_a_range_of_maps",
     CanBeReadOnce: "test_reading_again_gives_the_same_records",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -238,3 +240,24 @@ def test_bad_markers_and_blocks_are_refused(scene: Open) -> None:
             writer.state(7, 0.1)
         with pytest.raises(InvalidArgument):
             writer.write(1, b"x")
+
+
+def test_a_stream_left_in_the_middle_of_a_block_goes_on_and_nothing_else_begins_there(scene: Open) -> None:
+    there = scene(flush_timeout=60)
+    with there.reader() as reader, there.writer() as writer:
+        for number in range(20):
+            writer.write(0, b"%d" % number)
+        writer.commit()
+        events = reader.stream()
+        got = list(itertools.islice(events, 5))
+        begins: list[Callable[[], object]] = [
+            lambda: reader.poll(WAIT),
+            lambda: next(reader.stream()),
+            lambda: next(reader.events()),
+            lambda: next(iter(reader)),
+        ]
+        for begin in begins:
+            with pytest.raises(InvalidArgument, match="a block was left in the middle"):
+                begin()
+        got += events
+    assert [event for event in got if type(event) is tuple] == [(0, b"%d" % number) for number in range(20)]

@@ -96,6 +96,7 @@ class FolderReader(ShuffleReader):
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, bytes, int]]:
         """See `shuffle_api.SupportsReadBlocks`."""
         self._check_open()
+        self._begin_reading(self._spec.id)
         for winner in self._files.winners(self._maps):
             for block, payload in self._files.payloads(winner, self._partitions):
                 self._check_open()

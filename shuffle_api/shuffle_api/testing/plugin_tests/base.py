@@ -76,12 +76,16 @@ class PluginTestBase:
         def read() -> None:
             records.extend(oracle.read(plugin, handle))
 
+        self.both(plugin, write, read)
+        return records
+
+    def both(self, plugin: ShufflePlugin, write: Callable[[], None], read: Callable[[], None]) -> None:
+        """Write, then read; meanwhile if the writer would wait for a reader."""
         if plugin.mode.bounded:
             in_threads(write, read)
         else:
             write()
             read()
-        return records
 
     def stored(self, plugin: ShufflePlugin, master: ShuffleMaster, workload: oracle.Workload) -> ShuffleHandle:
         """A shuffle in which attempt 0 of each map has committed. Needs a mode that is not bounded."""

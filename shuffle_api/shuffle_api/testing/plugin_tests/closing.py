@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
@@ -39,6 +41,29 @@ class ClosingTests(PluginTestBase):
         handle = self.stored(plugin, master, WORKLOAD)
         plugin.reader(handle, range(2)).close()
         oracle.verify(WORKLOAD.expected(WORKLOAD.attempts(), range(2)), oracle.read(plugin, handle))
+
+    def test_iterator_left_in_the_middle_goes_on_and_no_second_one_begins(
+        self, plugin: ShufflePlugin, master: ShuffleMaster
+    ) -> None:
+        workload = oracle.Workload(seed=52, partitions=1, maps=1, records=30, size=10)
+        handle = master.register_shuffle(1, 1)
+        got: list[tuple[int, bytes]] = []
+
+        def write() -> None:
+            oracle.write(plugin, handle, workload, MapAttempt(0, 0))
+
+        def read() -> None:
+            with plugin.reader(handle, range(1)) as reader:
+                records = iter(reader)
+                got.extend(itertools.islice(records, 10))
+                with pytest.raises(InvalidArgument):
+                    next(iter(reader))
+                got.extend(records)
+                with pytest.raises(InvalidArgument):
+                    list(reader)
+
+        self.both(plugin, write, read)
+        oracle.verify(workload.expected(workload.attempts(), range(1)), got)
 
     def test_closed_reader_refuses_to_read(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
         handle = self.stored(plugin, master, WORKLOAD)
