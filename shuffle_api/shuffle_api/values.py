@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument, MapOutputNotWritten
@@ -153,6 +153,16 @@ class ShuffleSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredShuffleSpec(ShuffleSpec):
+    """A shuffle whose driver declared the schema of its batches: `schema`, serialized.
+
+    It goes with the handle from task to task; services have the rest only.
+    """
+
+    schema: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ShuffleHandle:
     """What a driver hands to its tasks, by pickling: enough to open a writer or a reader anywhere.
 
@@ -162,6 +172,23 @@ class ShuffleHandle:
     plugin: str
     spec: ShuffleSpec
     endpoint: str
+
+    def with_schema(self, schema: Any) -> ShuffleHandle:
+        """The handle of the same shuffle, all of whose batches have this `pyarrow.Schema`.
+
+        Writers and readers that are opened with it refuse others, and a partition without rows has it.
+
+        :raises InvalidArgument: the shuffle's content is not `arrow`.
+        """
+        if self.spec.content != "arrow":
+            raise InvalidArgument(
+                f"a shuffle of content {self.spec.content!r} has no schema",
+                remedy="open the driver's plugin with the option content=arrow",
+                shuffle=self.spec.id,
+            )
+        spec = {each.name: getattr(self.spec, each.name) for each in fields(ShuffleSpec)}
+        declared = DeclaredShuffleSpec(**spec, schema=bytes(memoryview(schema.serialize())))
+        return replace(self, spec=declared)
 
 
 @dataclass(frozen=True, slots=True)

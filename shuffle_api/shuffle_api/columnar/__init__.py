@@ -16,6 +16,7 @@ from shuffle_api.columnar.partitioners import (
     RoundRobinPartitioner,
     sample_bounds,
 )
+from shuffle_api.columnar.reading import read_table
 
 __all__ = [
     "HashPartitioner",
@@ -26,5 +27,6 @@ __all__ = [
     "SupportsReadBatches",
     "SupportsWriteBatch",
     "hash_rows",
+    "read_table",
     "sample_bounds",
 ]

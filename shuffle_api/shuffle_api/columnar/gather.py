@@ -17,6 +17,7 @@ from shuffle_api.columnar.arrays import check_movable, data_bytes, taken, with_c
 from shuffle_api.columnar.ipc import owned
 from shuffle_api.columnar.joining import copied, fitted, holds_dictionary, joined
 from shuffle_api.columnar.partitioners import Partitioner
+from shuffle_api.columnar.schemas import check_same_schema, declared_schema
 from shuffle_api.columnar.slices import Chunk, Slice
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.values import ShuffleSpec
@@ -32,13 +33,14 @@ Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 class SliceGatherer:
     """Takes batches, hands out slices that make a block of one partition: `emit(partition, slices)`.
 
-    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first. Nothing of
+    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first, or of
+    the one that the driver declared. Nothing of
     a batch is referred to when `add` returns.
 
     Memory: about `buffer_bytes` in all, of which batches that were given and not yet copied are part. A quarter of it
     is sorted at once at most; a batch that is larger is cut. That holds if `emit` leaves no reference to the slices.
 
-    :ivar schema: that of the batches; None before the first one.
+    :ivar schema: that of the batches; None before the first one, unless it was declared.
     """
 
     def __init__(self, spec: ShuffleSpec, emit: EmitSlices, *, block_bytes: int, buffer_bytes: int) -> None:
@@ -47,10 +49,10 @@ class SliceGatherer:
         self._most = max(1, buffer_bytes - 3 * self._chunk_bytes)  # beside a chunk, its copy, and that in order
         # Narrow numbers are sorted by radix, a pass for each byte.
         self._kind = np.uint8 if spec.partitions <= 1 << 8 else np.uint16 if spec.partitions <= 1 << 16 else np.int32
-        self.schema: Any = None
+        self.schema = declared_schema(spec)
         self._chunk: list[tuple[Any, Numbers]] = []
         self._chunk_size = self._owned = 0  # `_owned` of the batches in `_chunk` are copies already
-        self._dictionaries = False
+        self._dictionaries = self._checked_types = False
         self._slices: dict[int, list[Slice]] = {}
         self._sizes: dict[int, float] = {}
         self._held = 0
@@ -120,10 +122,11 @@ class SliceGatherer:
 
     def _conformed(self, batch: Any) -> Any:
         """The batch with the schema of the first one."""
-        if self.schema is None:
+        if not self._checked_types:
             check_movable(batch.schema)
-            self.schema = batch.schema
+            self.schema = batch.schema if self.schema is None else self.schema
             self._dictionaries = any(map(holds_dictionary, batch.schema.types))
+            self._checked_types = True
         if batch.schema.equals(self.schema, check_metadata=True):
             return batch
         check_same_schema(self.schema, batch.schema, self._spec)
@@ -179,23 +182,3 @@ class BatchGatherer(SliceGatherer):
                 emit(partition, batch)
 
         super().__init__(spec, emit_joined, block_bytes=block_bytes, buffer_bytes=buffer_bytes)
-
-
-def check_same_schema(first: Any, later: Any, spec: ShuffleSpec) -> None:
-    """:raises InvalidArgument: the schemas differ (metadata aside); the message says in what."""
-    if first.equals(later):
-        return
-    had, has = (_fields(schema) for schema in (first, later))
-    gone, new = ([name for name in one if name not in other] for one, other in ((had, has), (has, had)))
-    what = "the same columns in another order"
-    if gone or new:
-        what = f"gone: {', '.join(gone) or 'nothing'}; new: {', '.join(new) or 'nothing'}"
-    raise InvalidArgument(
-        f"the schema changes from one batch to the next ({what})",
-        remedy="cast all batches of a shuffle to one schema",
-        shuffle=spec.id,
-    )
-
-
-def _fields(schema: Any) -> list[str]:
-    return [f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shuffle_api.columnar.gather import check_same_schema
+import pyarrow as pa
+
+from shuffle_api.columnar.interfaces import SupportsReadBatches
 from shuffle_api.columnar.ipc import decode
+from shuffle_api.columnar.schemas import check_same_schema, declared_schema
 from shuffle_api.errors import BlockCorrupt, InvalidArgument
 from shuffle_api.interfaces import SupportsReadBlocks
-from shuffle_api.values import ShuffleSpec
+from shuffle_api.values import ShuffleHandle, ShuffleSpec
 
 
 def batches_of(reader: SupportsReadBlocks, spec: ShuffleSpec) -> Iterator[tuple[int, Any]]:
     """The batches of a reader's blocks: (partition, batch). Raises as `SupportsReadBatches.read_batches`."""
     check_arrow(spec, "iterate over the reader, or use read_blocks()")
-    schema: Any = None
+    schema = declared_schema(spec)
     for partition, output, payload, records in reader.read_blocks():
         try:
             batch = decode(payload, records)
@@ -25,6 +28,22 @@ def batches_of(reader: SupportsReadBlocks, spec: ShuffleSpec) -> Iterator[tuple[
             schema = batch.schema
         check_same_schema(schema, batch.schema, spec)
         yield partition, batch
+
+
+def read_table(reader: SupportsReadBatches, handle: ShuffleHandle) -> Any:
+    """All rows of a reader as a `pyarrow.Table`. Raises what `read_batches` raises, and:
+
+    :raises InvalidArgument: there are no rows, and the driver did not declare the schema that a table without rows has.
+    """
+    batches = [batch for _, batch in reader.read_batches()]
+    schema = declared_schema(handle.spec)
+    if schema is None and not batches:
+        raise InvalidArgument(
+            "partitions without rows, of a shuffle whose schema was not declared",
+            remedy="give the tasks handle.with_schema(schema)",
+            shuffle=handle.spec.id,
+        )
+    return pa.Table.from_batches(batches, batches[0].schema if schema is None else schema)
 
 
 def check_arrow(spec: ShuffleSpec, instead: str) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shuffle_api.columnar.arrays import check_movable, data_bytes, taken
-from shuffle_api.columnar.gather import check_same_schema
 from shuffle_api.columnar.ipc import decode, encode, owned
 from shuffle_api.columnar.joining import fitted, joined
 from shuffle_api.columnar.order import Order
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow
+from shuffle_api.columnar.schemas import check_same_schema, declared_schema
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.interfaces import ShuffleReader, ShuffleWriter, SupportsReadBlocks, SupportsWriteBlock
 from shuffle_api.sorting.combining import Combiner, last_group
@@ -65,7 +65,8 @@ class SortedBatchWriter:
         self._order, self._combine, self._spill_dir = order, combine, spill_dir
         self._memory = memory // 4  # beside what is held: its copy in one piece, that in order, what is encoded
         self._spill = Spill(memory=0, directory=spill_dir)
-        self._schema: Any = None
+        self._schema = declared_schema(handle.spec)
+        self._checked_types = False
         self._held: list[tuple[Any, Numbers]] = []
         self._held_bytes = 0
         self._runs: list[Run] = []
@@ -138,12 +139,13 @@ class SortedBatchWriter:
             )
 
     def _check_schema(self, batch: Any) -> None:
-        if self._schema is None:
+        if not self._checked_types:
             check_movable(batch.schema)
             self._order.sorted_rows(self._order.keys_of(batch.slice(0, 0)))
             if self._combine is not None:
                 self._combine.check(batch.schema, self._order)
-            self._schema = batch.schema
+            self._schema = batch.schema if self._schema is None else self._schema
+            self._checked_types = True
         check_same_schema(self._schema, batch.schema, self._spec)
 
     def _release(self) -> None:
@@ -236,21 +238,22 @@ def merged_batches(
 class _Check:
     """Of the batches that come from maps: one schema, in order.
 
-    :ivar schema: that of the first one.
+    :ivar schema: the declared one, or that of the first batch.
     """
 
     def __init__(self, spec: ShuffleSpec, order: Order, combine: Combiner | None) -> None:
         self._spec, self._order, self._combine = spec, order, combine
-        self.schema: Any = None
+        self.schema = declared_schema(spec)
+        self._combinable = combine is None
 
     def checked(self, run: Iterator[Any], partition: int, map: int) -> Iterator[Any]:
         """The batches of one map and partition."""
         before: list[Any] = []  # the keys of the last row
         for batch in run:
-            if self.schema is None:
-                self.schema = batch.schema
-                if self._combine is not None:
-                    self._combine.check(batch.schema, self._order)
+            self.schema = batch.schema if self.schema is None else self.schema
+            if not self._combinable and self._combine is not None:
+                self._combine.check(batch.schema, self._order)
+                self._combinable = True
             check_same_schema(self.schema, batch.schema, self._spec)
             keys = self._order.keys_of(batch)
             rows = self._order.sorted_rows(joined([*before, keys]))

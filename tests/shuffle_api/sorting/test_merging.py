@@ -67,3 +67,26 @@ def test_memory_stays_with_a_few_batches_per_run() -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert last == rows * runs - 1
     assert 0 < most < rows * runs  # an eighth of all bytes; Arrow counts joined and taken arrays, not numpy's
+
+
+def test_rows_that_are_large_are_held_by_their_bytes_and_copied_a_few_times() -> None:
+    rows, size = 300, 256 << 10
+    blob = pa.array([b"x" * size])
+    allocated = 0
+
+    def run(number: int) -> Iterator[Any]:
+        return (pa.record_batch({"k": pa.array([2 * row + number]), "v": blob}) for row in range(rows))
+
+    class Counting(Order):
+        def sorted_rows(self, keys: Any) -> Any:
+            nonlocal allocated
+            allocated += keys.num_rows
+            return super().sorted_rows(keys)
+
+    before, most, keys = pa.total_allocated_bytes(), 0, []
+    for batch in merge_batches([run(0), run(1)], Counting.by("k")):
+        keys += batch["k"].to_pylist()
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert keys == list(range(2 * rows))
+    assert most < 16 * size  # two heads of two rows, joined and taken
+    assert allocated < 10 * len(keys)  # rows sorted, fences included: in proportion to those there are

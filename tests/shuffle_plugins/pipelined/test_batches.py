@@ -192,3 +192,18 @@ def test_batch_without_rows_leaves_no_trace_and_a_closed_writer_takes_none(scene
         with pytest.raises(InvalidArgument, match="committed"):
             writer.write_batch(numbers(1), ALL)
         assert values_of(rest(reader)) == []
+
+
+def test_categories_that_together_outgrow_their_index_type_spoil_nothing(scene: Open) -> None:
+    def words(start: int) -> Any:
+        values = pa.array([f"w{number}" for number in range(start, start + 100)])
+        return pa.record_batch({"k": pa.DictionaryArray.from_arrays(pa.array(range(100), pa.int8()), values)})
+
+    there = scene(flush_timeout=0.02, **ARROW)
+    with there.reader() as reader, there.writer() as writer:
+        for start in (0, 100):
+            writer.write_batch(words(start), HashPartitioner("k"))
+        writer.commit()
+        got = [batch for _, batch in reader.read_batches()]
+    assert all(batch.schema == words(0).schema for batch in got)
+    assert [word for batch in got for word in batch["k"].to_pylist()] == [f"w{number}" for number in range(200)]

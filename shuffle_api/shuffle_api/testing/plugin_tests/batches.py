@@ -17,6 +17,7 @@ from shuffle_api.columnar import (
     RoundRobinPartitioner,
     SupportsReadBatches,
     SupportsWriteBatch,
+    read_table,
 )
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
@@ -173,6 +174,30 @@ class BatchTests(PluginTestBase):
         self.write_batches(arrow, arrow_handle, MapAttempt(1, 0), [first.drop_columns(["k"])], to)
         with pytest.raises(InvalidArgument, match="schema changes"):
             self.read_rows(arrow, arrow_handle)
+
+    def test_declared_schema_holds_for_all_partitions_and_for_those_without_rows(
+        self, arrow: ShufflePlugin, arrow_handle: ShuffleHandle
+    ) -> None:
+        batch = table(MapAttempt(0, 0), rows=20)
+        declared = arrow_handle.with_schema(batch.schema)
+        with arrow.writer(declared, MapAttempt(0, 0)) as writer:
+            assert isinstance(writer, SupportsWriteBatch)
+            with pytest.raises(InvalidArgument, match="has not the schema that the shuffle's driver declared"):
+                writer.write_batch(
+                    batch.rename_columns(["n", "k", "text", "kind", "list", "other"]), HashPartitioner("n")
+                )
+            writer.write_batch(batch, RangePartitioner(Order.by("n"), batch.select(["n"]).slice(19)))
+            writer.commit()
+        other = batch.select(["n"])
+        self.write_batches(arrow, arrow_handle, MapAttempt(1, 0), [other], RoundRobinPartitioner(1))
+        for partition, maps, rows in ((0, range(1), 20), (2, range(1), 0)):
+            with arrow.reader(declared, range(partition, partition + 1), maps) as reader:
+                assert isinstance(reader, SupportsReadBatches)
+                found = read_table(reader, declared)
+            assert (found.num_rows, found.schema) == (rows, batch.schema)
+        with arrow.reader(declared, range(1, 2)) as reader, pytest.raises(InvalidArgument, match="driver declared"):
+            assert isinstance(reader, SupportsReadBatches)
+            read_table(reader, declared)
 
     def test_what_is_not_committed_is_not_there(self, arrow: ShufflePlugin, arrow_handle: ShuffleHandle) -> None:
         with arrow.writer(arrow_handle, MapAttempt(0, 0)) as writer:
