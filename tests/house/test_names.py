@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
+    "facade/flight_shuffle",
     "shuffle_api/shuffle_api",
     "transport/shuffle_transport",
     "plugins/shuffle_plugins",

@@ -14,7 +14,7 @@ from bench.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:9110"
-ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
+ROOTS = (".", "facade", "shuffle_api", "transport", "plugins", "remote_service")
 
 
 def program(containing: str) -> str:

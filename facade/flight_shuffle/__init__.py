@@ -1,0 +1,36 @@
+"""Flight Shuffle under one name: what programs use of its packages. docs/api.md has the guide.
+
+    from flight_shuffle import MapAttempt, open_plugin
+    from flight_shuffle.columnar import HashPartitioner
+
+`flight_shuffle.columnar`, `flight_shuffle.sorting` and `flight_shuffle.streaming` are those of `shuffle_api`;
+`flight_shuffle.dask` needs the extra `dask`. The classes of the plugins are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import shuffle_api
+from shuffle_api import *  # noqa: F403
+from shuffle_server import __version__
+
+if TYPE_CHECKING:
+    from shuffle_plugins.hybrid import HybridShuffle
+    from shuffle_plugins.pipelined import PipelinedShuffle
+    from shuffle_plugins.remote import RemoteShuffle
+
+_PLUGINS = {
+    "HybridShuffle": "shuffle_plugins.hybrid",
+    "PipelinedShuffle": "shuffle_plugins.pipelined",
+    "RemoteShuffle": "shuffle_plugins.remote",
+}
+
+__all__ = [*shuffle_api.__all__, "HybridShuffle", "PipelinedShuffle", "RemoteShuffle", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLUGINS:
+        return getattr(import_module(_PLUGINS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

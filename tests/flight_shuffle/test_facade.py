@@ -1,0 +1,35 @@
+"""The package `flight_shuffle`: the public names of the others, under that of the distribution."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import pytest
+
+import flight_shuffle
+import shuffle_api
+
+
+def test_it_has_the_public_names_and_the_version() -> None:
+    assert set(shuffle_api.__all__) < set(flight_shuffle.__all__)
+    assert all(hasattr(flight_shuffle, name) for name in flight_shuffle.__all__)
+    assert flight_shuffle.open_plugin is shuffle_api.open_plugin
+    assert flight_shuffle.RemoteShuffle is shuffle_api.load_plugin("remote")
+    assert flight_shuffle.__version__ == version("flight-shuffle")
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        _ = flight_shuffle.other
+
+
+@pytest.mark.parametrize("name", ["columnar", "sorting", "streaming"])
+def test_its_modules_are_those_of_the_api(name: str) -> None:
+    module, own = import_module(f"flight_shuffle.{name}"), import_module(f"shuffle_api.{name}")
+    assert set(own.__all__) <= set(module.__all__)
+    assert all(getattr(module, each) is getattr(own, each) for each in own.__all__)
+
+
+def test_plugins_are_loaded_when_they_are_asked_for() -> None:
+    program = "import sys, flight_shuffle; assert not {'grpc', 'dask', 'pandas'} & set(sys.modules), 'loaded'"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, env={"PYTHONPATH": ":".join(sys.path)})
