@@ -36,7 +36,8 @@ ACK_BYTES = 1 << 20
 class DataBlock(NamedTuple):
     """Records of one partition that came together, framed as `shuffle_api.records` says.
 
-    In a shuffle of content `arrow` the payload is a batch: `shuffle_api.columnar.ipc.decode(payload, records)`.
+    In a shuffle of content `arrow` the payload is a batch: `BlockCodec(handle.spec).decode(payload, records)` of
+    `shuffle_api.columnar.blocks`.
     """
 
     partition: int

@@ -8,8 +8,8 @@ from typing import Any
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.arrays import data_bytes
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.gather import BatchGatherer
-from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow, check_records
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
@@ -48,6 +48,7 @@ class PipelinedWriter(ShuffleWriter):
         self._timeout, self._block_bytes = options.timeout, options.block_bytes
         self._piece_bytes = max(1, min(MOST_PIECE, options.queue_bytes // 2))
         self._batches: BatchGatherer | None = None
+        self._batch_codec = BlockCodec(output.spec)
         self._at_once = options.flush_timeout == 0
         self._partitions = output.spec.partitions
         self._buffers = [bytearray() for _ in range(self._partitions)]
@@ -282,7 +283,7 @@ class PipelinedWriter(ShuffleWriter):
             self.dirty_since = time.monotonic()
 
     def _put_batch(self, partition: int, batch: Any) -> None:
-        self._output.locked_put(partition, encode(batch), batch.num_rows)
+        self._output.locked_put(partition, self._batch_codec.encode(batch), batch.num_rows)
 
     def _finish_block(self, partition: int) -> None:
         if partition == BATCHES:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from shuffle_api.buffer import Buffer
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.gather import SliceGatherer
 from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.pieces import PieceEncoder, Pieces
@@ -178,7 +179,7 @@ class RemoteWriter(ShuffleWriter):
     def _add_slices(self, partition: int, slices: list[Slice]) -> None:
         if self._encoder is None:
             assert self._batches is not None
-            self._encoder = PieceEncoder(self._batches.schema)
+            self._encoder = PieceEncoder(self._batches.schema, BlockCodec(self._spec))
         for pieces, records in self._encoder.encode(slices):
             self._add_pieces(partition, pieces, records)
 

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from shuffle_api.columnar.arrays import MOST_TEXT
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.joining import fitted, joined
 from shuffle_api.columnar.slices import Column, Slice, simple
@@ -34,10 +35,13 @@ _LONG = struct.Struct("<q")
 
 
 class PieceEncoder:
-    """Payloads in pieces, of batches of one schema. The pieces are views of what they were made of."""
+    """Payloads in pieces, of batches of one schema. The pieces are views of what they were made of.
 
-    def __init__(self, schema: Any) -> None:
-        self._schema = schema
+    :param codec: of the shuffle: whether blocks have their schema.
+    """
+
+    def __init__(self, schema: Any, codec: BlockCodec) -> None:
+        self._schema, self._codec = schema, codec
         self._simple = len(schema) > 0 and all(map(simple, schema.types))
         self._head: _StreamHead | None = None
 
@@ -50,11 +54,11 @@ class PieceEncoder:
             yield self._encoded(slices), sum([part.rows for part in slices])
             return
         for batch in fitted(joined([part.batch for part in slices]), self._schema):
-            yield (memoryview(encode(batch)),), batch.num_rows
+            yield (memoryview(self._codec.encode(batch)),), batch.num_rows
 
     def _encoded(self, slices: Sequence[Slice]) -> Pieces:
         if self._head is None:
-            self._head = _StreamHead(memoryview(encode(slices[0]._replace(rows=1).batch)))
+            self._head = _StreamHead(memoryview(encode(slices[0]._replace(rows=1).batch)), self._codec.bare)
         rows = sum([part.rows for part in slices])
         body = _Body()
         for number in range(len(slices[0].chunk.columns)):
@@ -64,7 +68,8 @@ class PieceEncoder:
                 body.add_nullable(pa.concat_arrays([*arrays, arrays[0].slice(0, 0)]))
             else:
                 body.add(parts, rows)
-        return (self._head.stating(rows, body), *body.pieces, _END)
+        end = () if self._codec.bare else (_END,)
+        return (self._head.stating(rows, body), *body.pieces, *end)
 
 
 class _Body:
@@ -128,10 +133,11 @@ class _Body:
 class _StreamHead:
     """The beginning of a stream, up to the body of its batch, in which the numbers can be changed."""
 
-    def __init__(self, stream: memoryview) -> None:
-        """`stream` is one that Arrow wrote, of one batch that is not empty."""
+    def __init__(self, stream: memoryview, bare: bool) -> None:
+        """`stream` is one that Arrow wrote, of one batch that is not empty; `bare`: its schema is left out."""
         start = 8 + _number("<i", stream, 4) + 8  # behind the schema, which has no body, and the next one's prefix
         self._bytes = bytes(stream[: start + _number("<i", stream, start - 4)])
+        self._begin = start - 8 if bare else 0
         message = _Table(self._bytes, start)
         batch = _Table(self._bytes, message.field(2))
         self._body_length = message.field(3)
@@ -145,7 +151,7 @@ class _StreamHead:
         _LONG.pack_into(head, self._rows, rows)
         struct.pack_into(f"<{len(body.nodes)}q", head, self._nodes, *body.nodes)
         struct.pack_into(f"<{len(body.buffers)}q", head, self._buffers, *body.buffers)
-        return memoryview(head)
+        return memoryview(head)[self._begin :]
 
 
 class _Table:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.interfaces import SupportsReadBatches
-from shuffle_api.columnar.ipc import decode
 from shuffle_api.columnar.schemas import check_same_schema, declared_schema
 from shuffle_api.errors import BlockCorrupt, InvalidArgument
 from shuffle_api.interfaces import SupportsReadBlocks
@@ -18,10 +18,10 @@ from shuffle_api.values import ShuffleHandle, ShuffleSpec
 def batches_of(reader: SupportsReadBlocks, spec: ShuffleSpec) -> Iterator[tuple[int, Any]]:
     """The batches of a reader's blocks: (partition, batch). Raises as `SupportsReadBatches.read_batches`."""
     check_arrow(spec, "iterate over the reader, or use read_blocks()")
-    schema = declared_schema(spec)
+    schema, codec = declared_schema(spec), BlockCodec(spec)
     for partition, output, payload, records in reader.read_blocks():
         try:
-            batch = decode(payload, records)
+            batch = codec.decode(payload, records)
         except BlockCorrupt as error:
             raise BlockCorrupt(error.message, remedy=error.remedy, shuffle=spec.id, output=output) from None
         if schema is None:

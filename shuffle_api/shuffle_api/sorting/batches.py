@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.arrays import check_movable, data_bytes, taken
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.ipc import decode, encode, owned
 from shuffle_api.columnar.joining import fitted, joined
 from shuffle_api.columnar.order import Order
@@ -123,14 +125,14 @@ class SortedBatchWriter:
         self.abort()
 
     def _write_all(self) -> None:
-        rest = dict(self._sorted())
+        rest, codec = dict(self._sorted()), BlockCodec(self._spec)
         for partition in sorted({*rest, *(p for run in self._runs for p in run)}):
             runs = [read_run(self._spill, run.pop(partition)) for run in self._runs if partition in run]
             if partition in rest:
                 runs.append(iter([rest.pop(partition)]))
             for piece in merged(runs, self._order, self._combine):
                 for block in fitted(piece, self._schema):
-                    self._blocks.write_block(partition, encode(block), block.num_rows)
+                    self._blocks.write_block(partition, codec.encode(block), block.num_rows)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -223,10 +225,10 @@ def merged_batches(
         fetched: Arrivals = defaultdict(lambda: defaultdict(deque))
         for partition, output, payload, records in reader.read_blocks():
             fetched[partition][output.map].append((spill.put(payload), records))
-        check = _Check(handle.spec, order, combine)
+        check, codec = _Check(handle.spec, order, combine), BlockCodec(handle.spec)
         for partition in sorted(fetched):
             maps = fetched.pop(partition)
-            runs = [check.checked(read_run(spill, maps[m]), partition, m) for m in sorted(maps)]
+            runs = [check.checked(read_run(spill, maps[m], codec.decode), partition, m) for m in sorted(maps)]
             while len(runs) > FAN_IN:
                 groups = [runs[at : at + FAN_IN] for at in range(0, len(runs), FAN_IN)]
                 runs = [read_run(spill, write_run(spill, merged(group, order, combine))) for group in groups]
@@ -298,8 +300,8 @@ def write_run(spill: Spill, batches: Iterable[Any]) -> deque[Piece]:
     return deque((spill.put(encode(batch)), batch.num_rows) for batch in batches)
 
 
-def read_run(spill: Spill, pieces: deque[Piece]) -> Iterator[Any]:
-    """The batches of a run; one is in memory at a time, and each is read once."""
+def read_run(spill: Spill, pieces: deque[Piece], decode: Callable[[Buffer, int], Any] = decode) -> Iterator[Any]:
+    """The batches of a run, of what `encode` or a writer made; one is in memory at a time, and each is read once."""
     while pieces:
         blob, rows = pieces.popleft()
         yield decode(spill.get(blob), rows)

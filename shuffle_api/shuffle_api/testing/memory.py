@@ -161,9 +161,9 @@ class MemoryWriter(ShuffleWriter):
         self._gatherer.add(batch, partitioner)
 
     def _add_batch(self, partition: int, batch: Any) -> None:
-        from shuffle_api.columnar.ipc import encode
+        from shuffle_api.columnar.blocks import BlockCodec
 
-        self.write_block(partition, encode(batch), batch.num_rows)
+        self.write_block(partition, BlockCodec(self._spec).encode(batch), batch.num_rows)
 
     def commit(self) -> MapOutput:
         if self._committed is None:

@@ -11,12 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shuffle_api.columnar.arrays import MOST_TEXT
+from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.ipc import decode, encode
 from shuffle_api.columnar.joining import joined
 from shuffle_api.columnar.pieces import PieceEncoder, Pieces
 from shuffle_api.columnar.slices import Chunk, Slice, simple
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import ShuffleHandle, ShuffleSpec
 from tests.shuffle_api.columnar.strategies import PLAIN, batches, rows_of
+
+SPEC = ShuffleSpec(ShuffleId("app", 0), 1, 1, content="arrow")
+COMPLETE = BlockCodec(SPEC)
+
+
+def declared(schema: Any) -> BlockCodec:
+    return BlockCodec(ShuffleHandle("memory", SPEC, "").with_schema(schema).spec)
 
 
 def sliced(batch: Any, *bounds: tuple[int, int]) -> list[Slice]:
@@ -40,7 +50,7 @@ def test_the_rows_of_the_slices_in_their_order(many: list[Any], data: st.DataObj
             slices.append(Slice(Chunk(batch), start, data.draw(st.integers(1, batch.num_rows - start))))
     if not slices:
         return
-    encoder = PieceEncoder(many[0].schema)
+    encoder = PieceEncoder(many[0].schema, COMPLETE)
     for part in (slices, slices[-1:]):  # the second with the head of the first
         expected = joined([one.batch for one in part])
         back = decode(b"".join(one_block(encoder, part)), expected.num_rows)
@@ -56,13 +66,17 @@ def test_without_nulls_it_is_what_arrow_writes_byte_by_byte(kind: Any, data: st.
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("c", kind, metadata={"a": "b"})])
     slices = sliced(pa.record_batch([pa.array(range(20)), column], schema=schema), (3, 11), (0, 3), (19, 1))
     expected = encode(joined([part.batch for part in slices])).to_pybytes()
-    assert b"".join(one_block(PieceEncoder(schema), slices)) == expected
+    assert b"".join(one_block(PieceEncoder(schema, COMPLETE), slices)) == expected
+    bare = declared(schema)
+    assert bare.bare
+    expected = bare.encode(joined([part.batch for part in slices])).to_pybytes()
+    assert b"".join(one_block(PieceEncoder(schema, bare), slices)) == expected
 
 
 def test_values_are_not_copied() -> None:
     batch = pa.record_batch({"n": np.arange(1000), "s": [f"{n:08}" for n in range(1000)]})
     addresses = [buffer.address for column in batch.columns for buffer in column.buffers() if buffer is not None]
-    made = one_block(PieceEncoder(batch.schema), sliced(batch, (0, 1000)))
+    made = one_block(PieceEncoder(batch.schema, COMPLETE), sliced(batch, (0, 1000)))
     lie = [pa.py_buffer(piece).address for piece in made]
     assert addresses[0] in lie
     assert addresses[-1] in lie
@@ -71,6 +85,6 @@ def test_values_are_not_copied() -> None:
 def test_texts_that_offsets_cannot_reach_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"s": ["x" * 100] * 10})
     monkeypatch.setitem(MOST_TEXT, 4, 1500)
-    assert one_block(PieceEncoder(batch.schema), sliced(batch, (0, 10), (0, 5)))
+    assert one_block(PieceEncoder(batch.schema, COMPLETE), sliced(batch, (0, 10), (0, 5)))
     with pytest.raises(InvalidArgument, match="cast the column to large_string"):
-        one_block(PieceEncoder(batch.schema), sliced(batch, (0, 10), (0, 10)))
+        one_block(PieceEncoder(batch.schema, COMPLETE), sliced(batch, (0, 10), (0, 10)))
