@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.reading import batches_of, check_records
@@ -15,6 +15,7 @@ from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
 from shuffle_api.values import ShuffleSpec
+from shuffle_plugins.pipelined.async_iteration import AsyncIteration
 from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock
@@ -46,6 +47,7 @@ class DataBlock(NamedTuple):
     records: int
 
 
+T = TypeVar("T")
 Event: TypeAlias = DataBlock | Barrier | Captured | Watermark | EndOfPartition
 
 
@@ -73,17 +75,13 @@ class PipelinedReader(ShuffleReader):
         self._unacknowledged: dict[int, int] = {}
         self._captured: dict[int, dict[int, Position]] = {}
         self._divided = False  # an iterator has handed out a part of a block
+        self._asynchronous_ones: list[AsyncIteration[Any]] = []
         self._ended = self._closed = False
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         check_records(self._spec, "read_batches() or read_blocks()")
         for block in self._data():
-            partition, self._divided = block.partition, True
-            for record in unpack_records(block.payload):
-                if self._closed:
-                    self._check_open()
-                yield partition, record
-            self._divided = False
+            yield from self._records_of(block)
 
     def read_blocks(self) -> Iterator[tuple[int, MapAttempt, Buffer, int]]:
         """See `SupportsReadBlocks`."""
@@ -113,12 +111,29 @@ class PipelinedReader(ShuffleReader):
         check_records(self._spec, "events()")
         for event in self.events():
             if isinstance(event, DataBlock):
-                self._divided = True
-                for record in unpack_records(event.payload):
-                    yield event.partition, record
-                self._divided = False
+                yield from self._records_of(event)
             else:
                 yield event
+
+    def __aiter__(self) -> AsyncIteration[tuple[int, bytes]]:
+        """As iterating, with `async for`: `(partition, record)`."""
+        check_records(self._spec, "async_events()")
+        blocks = self._data()
+
+        def step() -> Iterator[tuple[int, bytes]] | None:
+            block = next(blocks, None)
+            return None if block is None else self._records_of(block)
+
+        return self._asynchronous(step)
+
+    def async_events(self) -> AsyncIteration[Event]:
+        """As `events`, with `async for`."""
+
+        def step() -> Iterator[Event] | None:
+            event = self._await()
+            return None if event is None else iter((event,))
+
+        return self._asynchronous(step)
 
     def poll(self, timeout: float) -> Event | None:
         """The next event; None when every map has ended. What was returned before counts as processed.
@@ -193,6 +208,8 @@ class PipelinedReader(ShuffleReader):
             return
         self._closed = True
         self._handed = None
+        for iteration in self._asynchronous_ones:
+            iteration.close()
         if self._ended:
             self._finish()
         self._gate.fail(InvalidArgument("the reader is closed", shuffle=self._spec.id))
@@ -205,6 +222,19 @@ class PipelinedReader(ShuffleReader):
             return self.poll(self._timeout)
         except DeadlineExceeded as error:
             raise self._gate.lost(self._timeout) or error from None
+
+    def _records_of(self, block: DataBlock) -> Iterator[tuple[int, bytes]]:
+        """The records of a block. While an iterator is in the middle of it, no other one begins."""
+        partition, self._divided = block.partition, True
+        for record in unpack_records(block.payload):
+            if self._closed:
+                self._check_open()
+            yield partition, record
+        self._divided = False
+
+    def _asynchronous(self, step: Callable[[], Iterator[T] | None]) -> AsyncIteration[T]:
+        self._asynchronous_ones.append(found := AsyncIteration(step))
+        return found
 
     def _data(self) -> Iterator[DataBlock]:
         self._begin_reading(self._spec.id)
