@@ -20,6 +20,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.output_file import OutputFile
+from shuffle_server.store.page_cache import read_exactly
 
 KEPT_SECONDS = 1.0  # after which a file is opened, and with that checked, again
 MOST_KEPT = 256  # descriptors
@@ -33,6 +34,7 @@ class OpenOutput:
     def __init__(self, held: CatalogEntry, file: OutputFile, fd: int) -> None:
         self.held, self.file, self.fd = held, file, fd
         self.since = time.monotonic()
+        read_exactly(fd)
 
     @property
     def home(self) -> DataDirectory:
