@@ -24,7 +24,6 @@ from functools import partial
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.values import Totals
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedFile, CompactionInput, build
 from shuffle_server.store.compaction_model import (
@@ -37,9 +36,9 @@ from shuffle_server.store.compaction_model import (
 )
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
-from shuffle_server.store.format import TornFile
+from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import OutputFile
-from shuffle_server.store.pending_outputs import LEAST_MERGED, PendingOutputs
+from shuffle_server.store.pending_outputs import PendingOutputs
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.statistics import CompactionStatistics
@@ -47,6 +46,7 @@ from shuffle_server.store.statistics import CompactionStatistics
 log = logging.getLogger(__name__)
 
 LEAST_OUTPUTS = 32  # read file by file in a pull, after which they are merged
+LEAST_MERGED = 8  # in a compacted file, of those that are merged for being small
 MOST_MERGED = 512  # in a compacted file: their files are open while it is made
 MOST_ROWS = 512 << 10  # in a compacted file: they are in memory several times while it is made
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
@@ -168,12 +168,11 @@ class CompactedFiles:
 
     # ------------------------------------------------------------------ merge
 
-    def committed(
-        self, shuffle: ShuffleId, home: DataDirectory, output: MapAttempt, totals: Totals, *, fresh: bool = True
-    ) -> None:
+    def committed(self, description: Description, home: DataDirectory, *, fresh: bool = True) -> None:
         """An output can be read from now on; not `fresh`: since a process before this one."""
+        totals = description.totals
         if self._below and totals.bytes < totals.blocks * home.device.seek_bytes:
-            self._pending.add(shuffle, home, output, totals.bytes, fresh=fresh)
+            self._pending.add(description, home, fresh=fresh)
 
     @property
     def reads_ahead(self) -> bool:
@@ -205,7 +204,7 @@ class CompactedFiles:
             self.wanted.clear()
         if not self._model.disk_bound or time.monotonic() < self._not_before:
             return None
-        taken = self._pending.take(self._model.group_bytes, self._model.cache_bytes // 4)
+        taken = self._pending.take(self._model.group_bytes)
         return None if taken is None else (*taken, True)
 
     def _merge(
@@ -216,7 +215,7 @@ class CompactedFiles:
         while left and not stopping():
             with ExitStack() as files:
                 sources, left = self._sources(shuffle, left, by_disk, files)
-                if len(sources) < LEAST_MERGED:
+                if len(sources) < (2 if by_disk else LEAST_MERGED):
                     continue
                 home = sources[0].held.home
                 if by_disk and not self._model.pays(home.device, [source.file.index for source in sources]):

@@ -60,14 +60,13 @@ class CompactionModel:
         self._decisions = Counter[str]()
         self.disk_bound = False
         """Whether reads go to the disk, as of the last look."""
-        self.cache_bytes = self.group_bytes = 0
+        self.group_bytes = 0
         self.look()
 
     def look(self) -> None:
         """See how much memory there is."""
         available = page_cache.available()
-        self.cache_bytes = self._cache or available
-        self.disk_bound = self._committed() > self.cache_bytes // 2
+        self.disk_bound = self._committed() > (self._cache or available) // 2
         self.group_bytes = min(COMPACTED_BYTES, max(LEAST_BYTES, available // 4))
 
     def pays(self, device: Device, indexes: Sequence[np.ndarray]) -> bool:

@@ -1,7 +1,8 @@
 """Committed outputs whose blocks are small for their disk, until there are enough of them to be compacted together.
 
-They wait for each other while they are in the page cache, by shuffle and data directory: until a group is full; until
-the shuffle is read, or nothing was added for a while; or until more wait than the page cache is likely to keep.
+They wait for each other by shuffle and data directory, mostly while they are in the page cache: until their group is
+full, the shuffle is read, or nothing was added for a while. A group is full when what it has of a partition, on
+average, is read in twice the time of a seek: smaller ones would cost more seeks than to read a larger one back.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, field
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.format import Description
 
-LEAST_MERGED = 8  # in a compacted file
+LEAST_OUTPUTS = 2  # in a group
+SEEKS = 2  # what a full group has of a partition takes as long to read
 READ_SECONDS = 1.0  # without another commit, after which a shuffle that is read is compacted
 QUIET_SECONDS = 10.0  # without another commit, after which one is compacted that is not read yet
 
@@ -23,6 +26,7 @@ QUIET_SECONDS = 10.0  # without another commit, after which one is compacted tha
 class _Group:
     """Of one shuffle in one directory."""
 
+    enough: int  # bytes with which it is full
     outputs: list[tuple[MapAttempt, int]] = field(default_factory=list)
     bytes: int = 0
     since: float = 0.0  # the last one was added
@@ -39,10 +43,12 @@ class PendingOutputs:
         self.bytes = 0
         """Payload of all of them."""
 
-    def add(self, shuffle: ShuffleId, home: DataDirectory, output: MapAttempt, size: int, *, fresh: bool) -> None:
+    def add(self, description: Description, home: DataDirectory, *, fresh: bool) -> None:
         """An output was committed; not `fresh`: by a process before this one."""
+        shuffle, output, size = description.shuffle_id, description.output, description.totals.bytes
+        enough = SEEKS * home.device.seek_bytes * description.partitions
         with self._lock:
-            group = self._groups.setdefault(shuffle, {}).setdefault(home, _Group())
+            group = self._groups.setdefault(shuffle, {}).setdefault(home, _Group(enough))
             group.outputs.append((output, size))
             group.bytes += size
             group.since, group.fresh = time.monotonic(), fresh
@@ -55,29 +61,20 @@ class PendingOutputs:
                 for group in self._groups.get(shuffle, {}).values():
                     group.read = True
 
-    def take(self, most: int, cache: int) -> tuple[ShuffleId, list[MapAttempt]] | None:
-        """Outputs to be compacted now, about `most` bytes of them, of one directory; None when all have to wait.
-
-        :param cache: bytes that are likely to stay in the page cache.
-        """
+    def take(self, most: int) -> tuple[ShuffleId, list[MapAttempt]] | None:
+        """Outputs to be compacted now, about `most` bytes of them at most, of one directory; None when all wait."""
         now = time.monotonic()
         with self._lock:
-            found = max(
-                ((_urgency(group, now, most), shuffle, home) for shuffle, home, group in self._all()),
-                key=lambda item: item[0],
-                default=None,
-            )
-            if found is None or not found[0] or (found[0] < 1 and self.bytes <= cache):
-                return None
-            return found[1], self._take(found[1], found[2], most)
-
-    def _all(self) -> Iterable[tuple[ShuffleId, DataDirectory, _Group]]:
-        return ((shuffle, home, group) for shuffle, groups in self._groups.items() for home, group in groups.items())
+            for shuffle, groups in self._groups.items():
+                for home, group in groups.items():
+                    if _due(group, now, most):
+                        return shuffle, self._take(shuffle, home, min(most, group.enough))
+        return None
 
     def _take(self, shuffle: ShuffleId, home: DataDirectory, most: int) -> list[MapAttempt]:
         group = self._groups[shuffle][home]
         taken, size = 0, 0
-        while taken < len(group.outputs) and (size < most or taken < LEAST_MERGED):
+        while taken < len(group.outputs) and (size < most or taken < LEAST_OUTPUTS):
             size += group.outputs[taken][1]
             taken += 1
         outputs = [output for output, _ in group.outputs[:taken]]
@@ -106,11 +103,10 @@ class PendingOutputs:
         self.forget(list(self._groups))
 
 
-def _urgency(group: _Group, now: float, most: int) -> float:
-    """From 1 on it is time, below it is not; 0: it cannot be."""
-    if len(group.outputs) < LEAST_MERGED:
-        return 0.0
+def _due(group: _Group, now: float, most: int) -> bool:
     age = now - group.since
-    if group.bytes >= most or (group.read and age >= READ_SECONDS) or (group.fresh and age >= QUIET_SECONDS):
-        return 1.0
-    return group.bytes / (most + 1) if group.fresh else 0.0
+    return len(group.outputs) >= LEAST_OUTPUTS and (
+        group.bytes >= min(most, group.enough)
+        or (group.read and age >= READ_SECONDS)
+        or (group.fresh and age >= QUIET_SECONDS)
+    )

@@ -144,7 +144,7 @@ class Store:
         with self._lock:
             if self._writers.get((shuffle, output)) is writer:
                 del self._writers[shuffle, output]
-        self.compaction.committed(shuffle, writer.home, output, description.totals)
+        self.compaction.committed(description, writer.home)
         return description
 
     def _publish_claimed(self, writer: AttemptWriter, size: int) -> None:
@@ -341,7 +341,7 @@ class Store:
         held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
         if self.catalog.put(description.shuffle_id, held):
             self._quota.enter(description.app, held.bytes)
-            self.compaction.committed(description.shuffle_id, home, held.output, description.totals, fresh=False)
+            self.compaction.committed(description, home, fresh=False)
         return description
 
     def shuffles(self) -> list[ShuffleId]:
