@@ -2,8 +2,8 @@
 
     partition by partition, of those that have blocks: [rows: one COMPACTED_ROW per block][payloads]
 
-Inside a partition both are ordered by output, and as they were written. So what a reduce task wants of all these
-outputs is one run of bytes, its table included, and what it wants of some neighbours among them is two.
+Inside a partition both are ordered by output, and as they were written. So a reduce task reads its part of all these
+outputs, table included, as one run of bytes, and that of some neighbours among them as two.
 
 The file has no name: it is deleted as soon as it is open, and gone with whoever has it open last. The map outputs
 themselves stay as they are, so nothing depends on a compacted file: it is made anew when it is missed.

@@ -52,7 +52,7 @@ class CompactionModel:
     """Decides for one store.
 
     :param committed: the payload bytes that it holds.
-    :param cache: bytes of the page cache that map outputs may count on; 0: what there is.
+    :param cache: bytes of the page cache that map outputs may count on; 0: all of it.
     """
 
     def __init__(self, committed: Callable[[], int], cache: int = 0) -> None:

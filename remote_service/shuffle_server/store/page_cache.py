@@ -1,4 +1,4 @@
-"""The kernel's page cache: how much of it there can be, and what it is to read ahead."""
+"""The kernel's page cache: its size, and reading ahead."""
 
 from __future__ import annotations
 
