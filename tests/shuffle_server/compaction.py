@@ -1,4 +1,4 @@
-"""Stores whose outputs are compacted because of their disk, and what a pull of them has."""
+"""Stores whose outputs are compacted because of their disk, and their pulls."""
 
 from __future__ import annotations
 
