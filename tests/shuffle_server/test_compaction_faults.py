@@ -63,6 +63,16 @@ def test_an_attempt_that_lost_is_in_no_file(tmp_path: Path) -> None:
     assert isinstance(error, MapOutputLost)
 
 
+def test_an_output_that_is_committed_when_its_shuffle_is_over_waits_for_nothing(tmp_path: Path) -> None:
+    store, _ = written(tmp_path, some_outputs())
+    description = store.describe(SPEC.id, 0)
+    store.remove_shuffle(SPEC.id)
+    assert store.statistics().compaction.pending == 0
+    store.compaction.committed(description, next(iter(store._directories)))  # its commit was under way
+    assert store.compaction.merge() == 0
+    assert store.statistics().compaction.pending == 0
+
+
 def test_an_output_that_is_lost_before_its_group_is_compacted_costs_its_group_nothing(tmp_path: Path) -> None:
     pushed = some_outputs()
     store, outputs = written(tmp_path, pushed)
@@ -149,6 +159,8 @@ def test_copies_leave_as_much_room_as_they_take_and_go_when_outputs_need_it(tmp_
         assert compacted(store, outputs) == 1
         copies = store.statistics().compaction.bytes
         assert copies > 6 * PARTITIONS << 16
+        (directory,) = store.statistics().disks
+        assert store.free_bytes() > directory.free + copies - (1 << 20)  # they count as room, as outputs can have it
         outputs += [write(store, map_id, pushed[map_id]) for map_id in range(6, 14)]
         assert compacted(store, outputs) == 0  # as much again would not be left
         assert store.statistics().compaction.bytes == copies

@@ -69,6 +69,7 @@ class CompactedFile:
         self.attempts = np.array([each.output.attempt for each in held], np.int64)
         self._layout = layout
         self.bytes = int(layout.starts[-1])
+        home.copies.add(self)
 
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Where in the file partitions [first, end) lie: the first byte, and the one behind the last."""

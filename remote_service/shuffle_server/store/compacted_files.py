@@ -97,7 +97,7 @@ class CompactedFiles:
         self.wanted = threading.Event()
         """Set while there is something to merge."""
         for home in directories:
-            home.copies = partial(self._drop_copies, home)
+            home.drop_copies = partial(self._drop_copies, home)
 
     # ------------------------------------------------------------------ read
 
@@ -184,6 +184,7 @@ class CompactedFiles:
         made = 0
         if self._below:
             self._model.look()
+            self._pending.keep(self._catalog.__contains__)
         while not stopping() and (due := self._next()) is not None:
             shuffle, outputs, by_disk = due
             try:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
 
 from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -29,6 +31,12 @@ from shuffle_transport.private_directory import make_private
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
 log = logging.getLogger(__name__)
+
+
+class Copy(Protocol):
+    """A file with copies of outputs, which can go."""
+
+    bytes: int
 
 
 class DataDirectory:
@@ -58,8 +66,10 @@ class DataDirectory:
         self.numbers = itertools.count()  # for the names of partial files
         self.file_pool = FilePool(self.paths.file_pool, recycle, self.unlink)
         self.device = device
-        self.copies: Callable[[], int] = lambda: 0
-        """Delete the copies of outputs that lie here; the bytes that this gives back."""
+        self.copies = WeakSet[Copy]()
+        """Of outputs that lie here."""
+        self.drop_copies: Callable[[], int] = lambda: 0
+        """Delete them; the bytes that this gives back."""
         self._out = ""
         self._undeleted: set[str] = set()  # files; of a directory it is known only that there is one
         self._unswept = False
@@ -105,12 +115,13 @@ class DataDirectory:
             self.measure()
 
     def room(self) -> int:
-        """Bytes that may still be written here: what is free above the floor, and what pooled files give back. As it
-        was at the last look."""
+        """Bytes that may still be written here: what is free above the floor, and what pooled files and copies give
+        back. As it was at the last look."""
         if self.out:
             return 0
         space = self._space
-        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes)
+        copies = sum(copy.bytes for copy in list(self.copies))
+        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes + copies)
 
     def preference(self) -> float:
         """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
@@ -153,7 +164,7 @@ class DataDirectory:
 
     def reclaim(self) -> int:
         """Give back what nobody needs: pooled files, then copies of outputs. Bytes, 0 when there is none."""
-        return self.file_pool.drop() or self.copies()
+        return self.file_pool.drop() or self.drop_copies()
 
     def _kept_free(self, space: DiskSpace) -> int:
         return int(space.size * self._floor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shuffle_api.ids import MapAttempt, ShuffleId
@@ -90,6 +90,10 @@ class PendingOutputs:
         self.bytes -= groups.pop(home).bytes
         if not groups:
             del self._groups[shuffle]
+
+    def keep(self, there: Callable[[ShuffleId], bool]) -> None:
+        """Forget the shuffles that are not there any more."""
+        self.forget([shuffle for shuffle in list(self._groups) if not there(shuffle)])
 
     def forget(self, shuffles: Iterable[ShuffleId]) -> None:
         """They are over, or not to be compacted."""
