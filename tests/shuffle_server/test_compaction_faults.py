@@ -18,6 +18,7 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import compacted_file as file_module
 from shuffle_server.store import compacted_files as files_module
 from shuffle_server.store import pending_outputs as pending_module
+from shuffle_server.store.compacted_files import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import Device
 from shuffle_server.store.store import Store
@@ -169,6 +170,19 @@ def test_copies_leave_as_much_room_as_they_take_and_go_when_outputs_need_it(tmp_
         for output in outputs:
             assert pull(store, wanted([output]))[0] == expected(pushed, wanted([output]))
         store.close()
+
+
+def test_a_damaged_table_of_a_compacted_file_is_not_believed(tmp_path: Path) -> None:
+    pushed = some_outputs()
+    store, outputs = written(tmp_path, pushed)
+    compacted(store, outputs)
+    (run,) = store.merged(SPEC.id, wanted(outputs, 2, 3))
+    assert isinstance(run, CompactedRun)
+    file = run.places[0][0]
+    at = file.span(2, 3)[0] + file_module.COMPACTED_ROW.itemsize - 4  # which output the first block is of
+    os.pwrite(file.fd, bytes([os.pread(file.fd, 1, at)[0] ^ 1]), at)
+    assert pull(store, wanted(outputs, 2, 3))[:2] == (expected(pushed, wanted(outputs, 2, 3)), [])
+    assert in_files(store, wanted(outputs, 2, 3)) == 0
 
 
 class Crash(BaseException):

@@ -11,6 +11,7 @@ themselves stay as they are, so nothing depends on a compacted file: it is made 
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 import weakref
@@ -23,8 +24,9 @@ import numpy as np
 from shuffle_server.store import page_cache
 from shuffle_server.store.catalog import CatalogEntry
 from shuffle_server.store.directory import DataDirectory
-from shuffle_server.store.format import INDEX_ROW, TABLE_FIELDS
+from shuffle_server.store.format import INDEX_ROW, TABLE_FIELDS, TornFile
 from shuffle_server.store.output_file import OutputFile, read_ranges
+from shuffle_transport.checksum import crc32c
 
 COMPACTED_ROW = np.dtype([*((name, INDEX_ROW[name]) for name in INDEX_ROW.names or ()), ("output", "<i4")])
 SLICE_BYTES = 8 << 20  # that are read, ordered, and written at a time
@@ -44,12 +46,13 @@ class CompactionInput:
 class _Layout:
     """Of the partitions that have blocks, ascending: where their rows begin in the file, and how many they are.
 
-    `starts` and `firsts` (the number of a partition's first row) have one more, the end.
+    `starts` and `firsts` (the number of a partition's first row) have one more, the end. `checksums` are of their rows.
     """
 
     partitions: np.ndarray
     starts: np.ndarray
     firsts: np.ndarray
+    checksums: np.ndarray
 
 
 class CompactedFile:
@@ -85,6 +88,11 @@ class CompactedFile:
         lengths = (np.diff(self._layout.firsts[low : high + 1]) * COMPACTED_ROW.itemsize).tolist()
         rows = bytearray(sum(lengths))
         read_ranges([self.fd] * (high - low), self._layout.starts[low:high].tolist(), lengths, memoryview(rows))
+        at = 0
+        for length, checksum in zip(lengths, self._layout.checksums[low:high].tolist(), strict=True):
+            if crc32c(memoryview(rows)[at : at + length]) != checksum:
+                raise TornFile("the checksum of rows of a compacted file does not match")
+            at += length
         return np.frombuffer(rows, COMPACTED_ROW)
 
 
@@ -138,7 +146,11 @@ def _layout(rows: np.ndarray) -> _Layout:
     partitions, firsts = np.unique(rows["partition"], return_index=True)
     firsts = np.append(firsts, len(rows))
     ends = np.concatenate(([0], np.cumsum(rows["length"])))
-    return _Layout(partitions, ends[firsts] + firsts * COMPACTED_ROW.itemsize, firsts)
+    starts = ends[firsts] + firsts * COMPACTED_ROW.itemsize
+    table = memoryview(rows.view(np.uint8))
+    bounds = (firsts * COMPACTED_ROW.itemsize).tolist()
+    checksums = [crc32c(table[begin:end]) for begin, end in itertools.pairwise(bounds)]
+    return _Layout(partitions, starts, firsts, np.array(checksums, np.uint32))
 
 
 def _slices(layout: _Layout) -> Iterator[tuple[int, int]]:
