@@ -147,7 +147,7 @@ def _layout(rows: np.ndarray) -> _Layout:
     firsts = np.append(firsts, len(rows))
     ends = np.concatenate(([0], np.cumsum(rows["length"])))
     starts = ends[firsts] + firsts * COMPACTED_ROW.itemsize
-    table = memoryview(rows.view(np.uint8))
+    table = rows.view(np.uint8).data
     bounds = (firsts * COMPACTED_ROW.itemsize).tolist()
     checksums = [crc32c(table[begin:end]) for begin, end in itertools.pairwise(bounds)]
     return _Layout(partitions, starts, firsts, np.array(checksums, np.uint32))
