@@ -168,7 +168,8 @@ class Cluster:
             snapshot_every=shape.snapshot_every,
             staged_timeout=60.0,
             recycle=0,
-            merge_below=0,
+            device="1000:150",  # with a page cache that holds nothing: outputs are compacted
+            page_cache=1,
             overload_timeout=5.0,
             **more,
         )

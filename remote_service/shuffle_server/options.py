@@ -97,7 +97,20 @@ class ServerOptions:
         unit="bytes",
         minimum=0,
         help="where pulls take little of many map outputs that are no larger than this, these are copied into larger"
-        " files ordered by partition; 0: never",
+        " files ordered by partition; 0: no outputs are, whatever the disk",
+    )
+    device: str = option(
+        "auto",
+        help="what the disks of --data-dir are: rotational, network, solid, memory, or READS_PER_SECOND:MIB_PER_SECOND;"
+        " auto: as the system says. Map outputs with blocks that are small for the disk are copied into files ordered"
+        " by partition, unless memory holds them",
+    )
+    page_cache: int = option(
+        0,
+        unit="bytes",
+        minimum=0,
+        help="the page cache that map outputs can count on; where they are more than half of it, they are read from the"
+        " disk; 0: what the system and the limits of its container leave",
     )
     tier: str = option(
         "",
@@ -227,6 +240,8 @@ FOR_WORKERS = frozenset(
         "tier_file",
         "tier_after",
         "merge_below",
+        "device",
+        "page_cache",
         "recycle",
         "window",
         "peer_max_unread",

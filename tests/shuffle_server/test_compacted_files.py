@@ -21,7 +21,9 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import compacted_file as region_module
 from shuffle_server.store import compacted_files as regions_module
+from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
@@ -62,7 +64,7 @@ def in_regions(store: Store, ranges: list[OutputRange]) -> int:
 
 def written(root: Path, maps: int = 6) -> tuple[Store, list[MapAttempt]]:
     rng = random.Random(7)
-    store = Store(root, merge_below=BELOW)
+    store = Store(root, compaction=CompactionOptions(BELOW))
     blocks = [[(rng.randrange(PARTITIONS), rng.randbytes(rng.randrange(90))) for _ in range(20)] for _ in range(maps)]
     return store, [write(store, map_id, each) for map_id, each in enumerate(blocks)]
 
@@ -73,8 +75,8 @@ def test_a_pull_is_the_same_whatever_of_it_is_merged(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, pushed: list[list[tuple[int, bytes]]], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(regions_module, "COMPACTED_BYTES", most)
-        store = Store(tmp_path_factory.mktemp("store"), merge_below=BELOW)
+        patch.setattr(model_module, "COMPACTED_BYTES", most)
+        store = Store(tmp_path_factory.mktemp("store"), compaction=CompactionOptions(BELOW))
         outputs = [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
         some = data.draw(st.lists(st.sampled_from(outputs), unique=True, min_size=2))
         bounds = st.integers(0, PARTITIONS)
@@ -90,7 +92,7 @@ def test_a_pull_is_the_same_whatever_of_it_is_merged(
 
 
 def test_empty_blocks_between_others_are_merged(tmp_path: Path) -> None:
-    store = Store(tmp_path, merge_below=BELOW)
+    store = Store(tmp_path, compaction=CompactionOptions(BELOW))
     blocks = [(3, b""), (1, b"a"), (2, b""), (0, b""), (1, b"b"), (0, b"")]
     outputs = [write(store, map_id, blocks) for map_id in range(3)]
     before = pull(store, wanted(outputs))[0]
@@ -127,17 +129,17 @@ def test_the_first_pull_merges_nothing_nor_do_few_or_large_outputs(tmp_path: Pat
 def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regions_module, "COMPACTED_BYTES", 3000)
+    monkeypatch.setattr(model_module, "COMPACTED_BYTES", 3000)
     store, outputs = written(tmp_path, maps=9)
     before = pull(store, wanted(outputs))[0]
     assert merged(store, outputs) > 1
     assert pull(store, wanted(outputs))[0] == before
     payloads = [payload for map_id, _, payload in before if map_id < 8]  # one more does not fill a compacted file
     size = sum(map(len, payloads))
-    assert store.statistics().merged_bytes == size + len(payloads) * region_module.COMPACTED_ROW.itemsize
-    assert store.statistics().rewritten_bytes == size
+    assert store.compaction.statistics().bytes == size + len(payloads) * region_module.COMPACTED_ROW.itemsize
+    assert store.compaction.statistics().rewritten == size
     store.compaction.close()
-    assert (store.statistics().merged_bytes, store.statistics().rewritten_bytes) == (0, size)
+    assert (store.compaction.statistics().bytes, store.compaction.statistics().rewritten) == (0, size)
 
 
 def test_what_could_not_be_merged_is_tried_again_when_there_is_more(
@@ -189,12 +191,12 @@ def test_a_region_that_cannot_be_read_is_given_up_in_the_middle_of_a_pull(
     merged(store, outputs)
     (run,) = store.merged(SPEC.id, wanted(outputs))
     assert isinstance(run, CompactedRun)
-    for kept in (run.compacted.bytes - 1, None):
+    for kept in (run.places[0][0].bytes - 1, None):
         if kept is None:  # rows, and a part of the payloads
             hole = len(before) // 2 * region_module.COMPACTED_ROW.itemsize
             monkeypatch.setattr(region_module.CompactedFile, "rows", _with_a_last_row_beyond_the_end(hole))
         else:
-            os.truncate(run.compacted.fd, kept)
+            os.truncate(run.places[0][0].fd, kept)
         blocks, errors, _ = pull(store, wanted(outputs))
         assert (blocks, errors) == (before, [])
         assert in_regions(store, wanted(outputs)) == 0
@@ -206,7 +208,7 @@ def _with_a_last_row_beyond_the_end(beyond: int) -> Callable[..., object]:
     read = region_module.CompactedFile.rows
 
     def rows(self: region_module.CompactedFile, *arguments: int) -> object:
-        found = read(self, *arguments).copy()  # type: ignore[arg-type]
+        found = read(self, *arguments).copy()
         found["offset"][-7:] += self.bytes + beyond
         return found
 
@@ -233,7 +235,7 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
 
 def test_a_region_takes_memory_for_its_blocks_however_many_partitions_are_declared(tmp_path: Path) -> None:
     spec = ShuffleSpec(ShuffleId("wide", 0), 1 << 26, 6)
-    store = Store(tmp_path, merge_below=BELOW)
+    store = Store(tmp_path, compaction=CompactionOptions(BELOW))
     last = spec.partitions - 1
     outputs = [write(store, map_id, [(0, b"a"), (last, b"b")], spec) for map_id in range(spec.maps)]
     ranges = [OutputRange(output, last, spec.partitions) for output in outputs]
@@ -271,7 +273,7 @@ def test_a_shuffle_that_is_removed_while_it_is_merged_leaves_nothing(
 
     monkeypatch.setattr(regions_module, "build", build)
     assert merged(store, outputs) == 0
-    assert store.compaction.bytes() == deleted_files(tmp_path) == 0
+    assert store.compaction.statistics().bytes == deleted_files(tmp_path) == 0
 
 
 def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +283,7 @@ def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch:
     def full(self: DataDirectory, needed: int) -> None:
         raise StorageFull("full")
 
-    monkeypatch.setattr(DataDirectory, "check_room", full)
+    monkeypatch.setattr(DataDirectory, "check_spare", full)
     assert merged(store, outputs) == 0
     assert pull(store, wanted(outputs))[0] == before
     assert not store.compaction.wanted.is_set()  # not again at once

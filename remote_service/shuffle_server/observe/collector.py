@@ -146,8 +146,13 @@ def _registry(figures: MasterFigures) -> Iterator[Metric]:
 def _store(store: StoreStatistics) -> Iterator[Metric]:
     stored = {"committed": store.committed_bytes, "staged": store.staged_bytes, "spare": store.spare_bytes}
     yield _metric(f.STORED_BYTES, {(state,): count for state, count in stored.items()})
-    yield _metric(f.MERGED_BYTES, store.merged_bytes)
-    yield _metric(f.REWRITTEN_BYTES, store.rewritten_bytes)
+    compaction = store.compaction
+    yield _metric(f.MERGED_BYTES, compaction.bytes)
+    yield _metric(f.REWRITTEN_BYTES, compaction.rewritten)
+    yield _metric(f.COMPACTION, {(decision,): count for decision, count in compaction.decisions.items()})
+    yield _metric(f.COMPACTION_PENDING, compaction.pending)
+    yield _metric(f.DISK_BOUND, compaction.disk_bound)
+    yield _metric(f.DISK_SEEK, {(disk.path,): disk.seek_bytes for disk in store.disks})
     yield _metric(f.STAGED_OUTPUTS, store.staged_outputs)
     yield _metric(f.LARGEST_STAGED, store.largest_staged)
     yield _metric(f.INDEX_CACHE, store.index_bytes)

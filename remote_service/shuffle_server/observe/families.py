@@ -12,6 +12,7 @@ from typing import Literal
 
 from shuffle_api.errors import ErrorCode
 from shuffle_server.connection_guard import REASONS
+from shuffle_server.store.compaction_model import DECISIONS
 from shuffle_server.token_counts import ANSWERS, CHECKS
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
@@ -192,11 +193,25 @@ STORED_BYTES = _gauge(
     " over (spare).",
     state=STORED_STATES,
 )
-MERGED_BYTES = _gauge("merged_bytes", "Copies of small map outputs in merged regions, out of which pulls read them.")
+MERGED_BYTES = _gauge("merged_bytes", "Copies of map outputs in compacted files, out of which pulls read them.")
 REWRITTEN_BYTES = _counter(
     "rewritten_bytes",
-    "Payload of small map outputs that was read and written again, sorted by partition, into merged regions. All else"
-    " is served as it was taken in.",
+    "Payload of map outputs that was read and written again, sorted by partition, into compacted files. All else is"
+    " served as it was taken in.",
+)
+COMPACTION = _counter(
+    "compaction_outputs",
+    "Map outputs with blocks small for the disk, by what was decided: compacted, left alone because what lies together"
+    " in them is large_blocks for the disk, or failed for want of room or because of the disk.",
+    decision=DECISIONS,
+)
+COMPACTION_PENDING = _gauge(
+    "compaction_pending_bytes",
+    "Payload of map outputs with blocks small for the disk, which wait for others, or for the day on which memory does"
+    " not hold them (flight_shuffle_disk_bound).",
+)
+DISK_BOUND = _gauge(
+    "disk_bound", "1 while the page cache is too small for what this worker holds, so that reads go to the disks."
 )
 STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
 LARGEST_STAGED = _gauge("largest_staged_outputs", "The most of them that one application has (--app-max-attempts).")
@@ -205,6 +220,11 @@ DISK_SIZE = _gauge(
     "data_dir_size_bytes", "Size of the file system of a data directory; 0 when it does not answer.", path=()
 )
 DISK_USED = _gauge("data_dir_used_bytes", "Of it, what is used, by whomever.", path=())
+DISK_SEEK = _gauge(
+    "data_dir_seek_bytes",
+    "What the disk of a data directory reads in the time of a seek (--device): smaller blocks are compacted. 0: never.",
+    path=(),
+)
 DISK_OUT = _gauge("data_dir_out", "1 while a data directory is failing and takes nothing new.", path=())
 DISK_FREE = _gauge("data_dir_free_bytes", "Of it, what this server may still use.", path=())
 

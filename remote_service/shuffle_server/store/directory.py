@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import logging
 import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
+from weakref import WeakSet
 
 from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store import trash
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
 from shuffle_server.store.caretaker import Caretaker
-from shuffle_server.store.failures import BUSY, gone, in_doubt
+from shuffle_server.store.device import MEMORY, Device
+from shuffle_server.store.failures import BUSY, FAILING, FULL, gone, in_doubt
 from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.shared_sync import SharedSync
@@ -28,26 +30,13 @@ from shuffle_transport.private_directory import make_private
 
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# What a disk says that is failing, read-only or gone. Others (too many open files, no memory) are not its fault.
-_FAILING = frozenset(
-    {
-        errno.EIO,
-        errno.EROFS,
-        errno.ENXIO,
-        errno.ENODEV,
-        errno.ESTALE,
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOTDIR,
-        errno.EUCLEAN,
-        errno.ETIMEDOUT,
-    }
-)
-
-# What says that this process, or the machine, is short of something: the same file can be read a little later.
-
 log = logging.getLogger(__name__)
+
+
+class Copy(Protocol):
+    """A file with copies of outputs, which can go."""
+
+    bytes: int
 
 
 class DataDirectory:
@@ -56,17 +45,31 @@ class DataDirectory:
     Requests use it inside `calls.request()`; work that no request waits for is given to its `caretaker`.
     """
 
-    def __init__(self, root: Path, *, recycle: int = 0, floor: float = 0.0, disk_timeout: float = DISK_SECONDS) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        recycle: int = 0,
+        floor: float = 0.0,
+        disk_timeout: float = DISK_SECONDS,
+        device: Device = MEMORY,
+    ) -> None:
         """
         :param recycle: bytes of removed outputs whose files are kept for the next ones.
         :param floor: the part of the file system, 0 to 1, that stays free.
         :param disk_timeout: seconds after which a call to the file system hangs.
+        :param device: the disk below it.
         """
         self.paths = StorePaths(root.absolute())  # clients on this host receive them
         self.calls = DiskCalls(root, disk_timeout)
         self.caretaker = Caretaker(f"disk {root}", self.calls.own)
         self.numbers = itertools.count()  # for the names of partial files
         self.file_pool = FilePool(self.paths.file_pool, recycle, self.unlink)
+        self.device = device
+        self.copies = WeakSet[Copy]()
+        """Of outputs that lie here."""
+        self.drop_copies: Callable[[], int] = lambda: 0
+        """Delete them; the bytes that this gives back."""
         self._out = ""
         self._undeleted: set[str] = set()  # files; of a directory it is known only that there is one
         self._unswept = False
@@ -98,7 +101,7 @@ class DataDirectory:
 
     def space(self) -> DiskSpace:
         """As it was at the last look: this asks no disk."""
-        return replace(self._space, out=self.out)
+        return replace(self._space, out=self.out, seek_bytes=self.device.seek_bytes)
 
     def measure(self) -> DiskSpace:
         """The space there is now. Raises StorageFailed: the directory hangs."""
@@ -112,12 +115,13 @@ class DataDirectory:
             self.measure()
 
     def room(self) -> int:
-        """Bytes that may still be written here: what is free above the floor, and what pooled files give back. As it
-        was at the last look."""
+        """Bytes that may still be written here: what is free above the floor, and what pooled files and copies give
+        back. As it was at the last look."""
         if self.out:
             return 0
         space = self._space
-        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes)
+        copies = sum(copy.bytes for copy in list(self.copies))
+        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes + copies)
 
     def preference(self) -> float:
         """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
@@ -128,14 +132,11 @@ class DataDirectory:
         if not self._floor:
             return  # the file system says itself when it is full
         space = self.measure()
-        if space.size and space.free - needed < (kept := self._kept_free(space)):
-            if self.file_pool.drop():
+        if space.size and space.free - needed < self._kept_free(space):
+            if self.reclaim():
                 self.check_room(needed)
                 return
-            raise StorageFull(
-                f"{self.root}: {space.free} bytes are free, of which {kept} stay free",
-                remedy="free space or add a data directory; committed data is unharmed",
-            )
+            raise self._below_floor(space)
 
     def make_room(self, needed: int) -> None:
         """As `check_room`, where another process is about to write: the file system has to have that room now."""
@@ -144,16 +145,34 @@ class DataDirectory:
         space = self.measure()
         if not space.size or space.free - needed >= self._kept_free(space):
             return
-        if self.file_pool.drop():
+        if self.reclaim():
             self.make_room(needed)
             return
-        raise StorageFull(
+        raise self._below_floor(space)
+
+    def check_spare(self, needed: int) -> None:
+        """As `check_room`, for what can be done without: as much again has to be left. Pooled files stay."""
+        space = self.measure()
+        if space.size and space.free - 2 * needed < self._kept_free(space):
+            raise self._below_floor(space)
+
+    def _below_floor(self, space: DiskSpace) -> StorageFull:
+        return StorageFull(
             f"{self.root}: {space.free} bytes are free, of which {self._kept_free(space)} stay free",
             remedy="free space or add a data directory; committed data is unharmed",
         )
 
+    def reclaim(self) -> int:
+        """Give back what nobody needs: pooled files, then copies of outputs. Bytes, 0 when there is none."""
+        return self.file_pool.drop() or self.drop_copies()
+
     def _kept_free(self, space: DiskSpace) -> int:
         return int(space.size * self._floor)
+
+    @property
+    def writing(self) -> bool:
+        """Whether an output is being written here."""
+        return self._writers > 0
 
     def writer(self, change: int) -> None:
         """An output begins (1) or ends (-1) to be written here."""
@@ -246,7 +265,7 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 shutil.rmtree(path, ignore_errors=True)
             self._unswept = True  # it is removed with the next look, or with the next start
             self._notice(error)
@@ -315,7 +334,7 @@ class DataDirectory:
         except OSError as error:
             if error.errno in BUSY:
                 return False  # this process lacks descriptors or memory, which says nothing about the disk
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 self._take_out(error)
                 return False
         self._space = disk_space(self.root)
@@ -332,7 +351,7 @@ class DataDirectory:
         self, error: OSError, shuffle: ShuffleId | None = None, output: MapAttempt | None = None
     ) -> StorageFull | StorageFailed | UnknownShuffle:
         """What it means that the file system refused something; it is taken out when that was its fault."""
-        if error.errno in _FULL:
+        if error.errno in FULL:
             self._space = disk_space(self.root)
             return StorageFull(
                 f"{self.root}: {error.strerror}",
@@ -354,7 +373,7 @@ class DataDirectory:
         )
 
     def _notice(self, error: OSError) -> None:
-        if error.errno in _FAILING or isinstance(error, FileNotFoundError):
+        if error.errno in FAILING or isinstance(error, FileNotFoundError):
             self._take_out(error)
 
     def _take_out(self, error: OSError) -> None:

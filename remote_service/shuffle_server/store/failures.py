@@ -9,6 +9,22 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 
 BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.EINTR})
 """What says nothing about a disk: the process or the machine has too little of something."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# What a disk says that is failing, read-only or gone. Others (too many open files, no memory) are not its fault.
+FAILING = frozenset(
+    {
+        errno.EIO,
+        errno.EROFS,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.ESTALE,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.EUCLEAN,
+        errno.ETIMEDOUT,
+    }
+)
 
 
 def busy(error: Exception, shuffle: ShuffleId | None = None, output: MapAttempt | None = None) -> Overloaded | None:

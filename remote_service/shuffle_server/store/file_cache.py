@@ -18,8 +18,8 @@ from collections.abc import Mapping
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
-from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.output_file import OutputFile
+from shuffle_server.store.page_cache import read_exactly
 
 KEPT_SECONDS = 1.0  # after which a file is opened, and with that checked, again
 MOST_KEPT = 256  # descriptors
@@ -28,15 +28,13 @@ MOST_KEPT = 256  # descriptors
 class OpenOutput:
     """The committed file of an output, open for reading. The descriptor is closed with the last reference."""
 
-    __slots__ = ("fd", "file", "held", "since")
+    __slots__ = ("fd", "file", "held", "home", "since")
 
     def __init__(self, held: CatalogEntry, file: OutputFile, fd: int) -> None:
         self.held, self.file, self.fd = held, file, fd
+        self.home = held.home
         self.since = time.monotonic()
-
-    @property
-    def home(self) -> DataDirectory:
-        return self.held.home
+        read_exactly(fd)
 
     def __del__(self) -> None:
         os.close(self.fd)

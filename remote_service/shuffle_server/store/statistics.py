@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,18 @@ class DiskSpace:
     used: int  # by whomever
     free: int  # for this process: without what is kept back for root
     out: str = ""  # why nothing new is put there, empty while it is in use
+    seek_bytes: int = 0  # what the disk reads in the time of a seek
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStatistics:
+    """Of the compacted files of a store, and of what may become one. Sizes in bytes."""
+
+    bytes: int  # copies of outputs in compacted files
+    rewritten: int  # payload written into compacted files since the start
+    pending: int  # payload with blocks small for its disk, which is not compacted yet
+    disk_bound: bool  # whether the page cache cannot hold what is held here
+    decisions: Mapping[str, int]  # outputs by what was decided about them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +39,7 @@ class StoreStatistics:
     staged_bytes: int  # payload they hold
     largest_staged: int  # the most attempts that one application writes
     committed_bytes: int  # payload of committed outputs
-    merged_bytes: int  # copies of small outputs in compacted files
-    rewritten_bytes: int  # payload written into compacted files since the start
+    compaction: CompactionStatistics
     spare_bytes: int  # files of removed outputs, kept to be written over
     index_bytes: int  # indexes of committed outputs in memory
     room_bytes: int  # what new outputs may take, in all directories together

@@ -16,6 +16,7 @@ from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_files import CompactedFiles, CompactedRun
+from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionOptions
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
@@ -54,7 +55,7 @@ class Store:
         app_max_bytes: int = 0,
         app_max_attempts: int = MOST_ATTEMPTS,
         tier: ObjectStore | None = None,
-        merge_below: int = 0,
+        compaction: CompactionOptions = NO_COMPACTION,
         disk_timeout: float = DISK_SECONDS,
     ) -> None:
         """
@@ -63,19 +64,18 @@ class Store:
         :param floor: the part of each file system, 0 to 1, that stays free.
         :param app_max_bytes, app_max_attempts: see `AppQuota`.
         :param tier: where cold outputs go, None: nowhere.
-        :param merge_below: many outputs with no more payload than this are merged when they are read; 0: none are.
         :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
         """
         self._sync = sync
         directory = partial(DataDirectory, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
-        self._directories = Directories([directory(root) for root in roots])
+        self._directories = Directories([directory(root, device=compaction.device_of(root)) for root in roots])
         self.catalog = Catalog()
         self._quota = AppQuota(app_max_bytes, app_max_attempts)
         self._tiering = None if tier is None else Tiering(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._file_cache = FileCache(self.catalog)
-        self.compaction = CompactedFiles(self.catalog, self._directories, self.open_output, merge_below)
+        self.compaction = CompactedFiles(self.catalog, self._directories, self.open_output, self._quota, compaction)
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
         self._writers: dict[tuple[ShuffleId, MapAttempt], AttemptWriter] = {}
@@ -144,6 +144,7 @@ class Store:
         with self._lock:
             if self._writers.get((shuffle, output)) is writer:
                 del self._writers[shuffle, output]
+        self.compaction.committed(description, writer.home)
         return description
 
     def _publish_claimed(self, writer: AttemptWriter, size: int) -> None:
@@ -340,6 +341,7 @@ class Store:
         held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
         if self.catalog.put(description.shuffle_id, held):
             self._quota.enter(description.app, held.bytes)
+            self.compaction.committed(description, home, fresh=False)
         return description
 
     def shuffles(self) -> list[ShuffleId]:
@@ -372,8 +374,7 @@ class Store:
             staged_bytes=staged_bytes,
             largest_staged=self._quota.largest_attempts(),
             committed_bytes=max(0, self._quota.total() - staged_bytes),
-            merged_bytes=self.compaction.bytes(),
-            rewritten_bytes=self.compaction.rewritten,
+            compaction=self.compaction.statistics(),
             spare_bytes=sum(directory.file_pool.bytes for directory in self._directories),
             index_bytes=self._indexes.bytes,
             room_bytes=self.free_bytes(),

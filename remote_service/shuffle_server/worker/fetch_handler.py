@@ -43,8 +43,8 @@ class _FetchBatch(ChunkBatch):
         fds: list[int] = []
         offsets: list[int] = []
         lengths: list[int] = []
-        for part, _, _, blocks, _ in chunks:
-            fds += [part.source.fd] * len(blocks.offsets)
+        for _, _, _, blocks, _ in chunks:
+            fds += blocks.fds
             offsets += blocks.offsets
             lengths += blocks.lengths
         read_ranges(fds, offsets, lengths, memoryview(self._buffer).cast("B")[self.bytes : self.bytes + size])

@@ -53,9 +53,9 @@ class _InlineChunks(ChunkBatch):
         elif self._room is not None:
             self._room.begin(size)
         self.payloads += [
-            read_range(part.source.fd, offset, length)
-            for part, _, _, blocks, _ in chunks
-            for offset, length in zip(blocks.offsets, blocks.lengths, strict=True)
+            read_range(fd, offset, length)
+            for _, _, _, blocks, _ in chunks
+            for fd, offset, length in zip(blocks.fds, blocks.offsets, blocks.lengths, strict=True)
         ]
 
 

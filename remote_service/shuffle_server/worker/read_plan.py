@@ -15,12 +15,13 @@ import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_server.store.compacted_file import COMPACTED_ROW, CompactedFile
+from shuffle_server.store.compacted_file import CompactedFile
 from shuffle_server.store.compacted_files import LITTLE_BYTES, CompactedRun
 from shuffle_server.store.failures import busy
 from shuffle_server.store.file_cache import OpenOutput
 from shuffle_server.store.format import PACKED_ROW, TornFile
 from shuffle_server.store.output_file import OutputFile, encoded_table
+from shuffle_server.store.page_cache import read_ahead
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_transport.blocks import BATCH_BYTES
@@ -28,31 +29,32 @@ from shuffle_transport.checksum import BLOCK_ROW
 
 MAX_BATCH_ROWS = 4096
 MOST_CHUNKS = 64  # that are read at once: their files are open until then
+CLOSE = 2  # times the bytes that are wanted: stretches so close together are read at once
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
 UNREADABLE = (TornFile, OSError, StorageFailed)  # the last: the directory hangs
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
 
-OpenFile = OpenOutput | CompactedFile  # whose descriptor is open as long as there is a reference
-
 
 class ChunkBlocks(NamedTuple):
-    """Blocks of one file: how many, their payload bytes, their block table rows, and offsets and lengths of the
-    stretches of the file in which the payloads lie, neighbours joined."""
+    """Blocks: how many, their payload bytes, their block table rows, and the stretches of files in which the payloads
+    lie, neighbours joined: each one's file (a descriptor), offset and length."""
 
     number: int
     size: int
     table: bytes | memoryview
+    fds: list[int]
     offsets: list[int]
     lengths: list[int]
 
 
 @dataclass(slots=True, eq=False)
 class ReadSource:
-    """What is read of one file for one range of a ticket, or for one run of ranges; `failed` ends it."""
+    """What is read for one range of a ticket, or for one run of ranges, and out of which files: their descriptors are
+    open as long as there is a reference. `failed` ends it."""
 
-    source: OpenFile
+    files: Sequence[OpenOutput | CompactedFile]
     failed: bool = False
 
 
@@ -98,7 +100,7 @@ class ChunkBatch(ABC):
         """Read chunks. Raises UNREADABLE; then what was gathered is as it was."""
         size = sum([chunk.blocks.size for chunk in chunks])
         with ExitStack() as calls:
-            for home in {chunk.part.source.home for chunk in chunks}:
+            for home in {file.home for chunk in chunks for file in chunk.part.files}:
                 calls.enter_context(home.calls.request())
             self._read(chunks, size)
         for _, maps, attempts, blocks, _ in chunks:  # which are not kept: their files may be closed
@@ -137,6 +139,7 @@ class ReadPlan(Generic[G]):
     def __init__(self, store: Store, shuffle: ShuffleId, new: Callable[[], G]) -> None:
         self._store, self._shuffle, self._new = store, shuffle, new
         self._cached = store.cached_files(shuffle)
+        self._ahead = store.compaction.reads_ahead
         self._batch = new()
         self._noted: list[FetchChunk] = []
         self._blocks = self._bytes = 0  # of what is noted
@@ -152,29 +155,60 @@ class ReadPlan(Generic[G]):
         yield from self._sent()
 
     def _of_compacted(self, run: CompactedRun) -> Iterator[G | ShuffleError]:
-        compacted, wanted = run.compacted, run.ranges[0]
+        files = list({id(file): file for file, _ in run.places}.values())
         try:
-            with compacted.home.calls.request():
-                rows = compacted.rows(wanted.first, wanted.end, run.places)
+            rows, maps, attempts, sources = self._rows(run, files)
         except UNREADABLE as error:
-            yield from self._without(run, np.empty(0, COMPACTED_ROW), error)
+            yield from self._without(run, np.empty(0, np.int64), error)
             return
-        part, served = ReadSource(compacted), 0
+        part, at = ReadSource(files), 0
         for entries, size in _slices(rows):
-            places = entries["output"]
-            maps, attempts = compacted.maps[places].tobytes(), compacted.attempts[places].tobytes()
-            instead = partial(self._without, run, rows[:served])
-            yield from self._note(FetchChunk(part, maps, attempts, _blocks(entries, size), instead))
+            end = at + len(entries)
+            blocks = _blocks(entries, size, sources[at:end])
+            ids = maps[at:end]
+            instead = partial(self._without, run, maps[:at])
+            yield from self._note(FetchChunk(part, ids.tobytes(), attempts[at:end].tobytes(), blocks, instead))
             if part.failed:
                 return
-            served += len(entries)
+            at = end
+
+    def _rows(
+        self, run: CompactedRun, files: Sequence[CompactedFile]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The rows of a run, in its order; and for each its map, its attempt, and the descriptor of its file.
+
+        Raises UNREADABLE.
+        """
+        first, end = run.ranges[0].first, run.ranges[0].end
+        rows, maps, attempts, fds, order = [], [], [], [], []
+        if self._ahead:
+            for file in files:
+                low, high = file.span(first, end)
+                read_ahead(file.fd, low, min(high - low, BATCH_BYTES))
+        for file in files:
+            with file.home.calls.request():
+                found = file.rows(first, end)
+            asked = np.full(len(file.held), -1, np.int64)  # where in the run an output of the file is
+            at, places = zip(*((at, place) for at, (of, place) in enumerate(run.places) if of is file), strict=True)
+            asked[list(places)] = at
+            positions = asked[found["output"]]
+            if len(places) < len(file.held):
+                found, positions = found[positions >= 0], positions[positions >= 0]
+            rows.append(found)
+            maps.append(file.maps[found["output"]])
+            attempts.append(file.attempts[found["output"]])
+            fds.append(np.full(len(found), file.fd, np.int64))
+            order.append(positions)
+        sort = np.argsort(np.concatenate(order), kind="stable")  # inside an output by partition, as it was written
+        return tuple(np.concatenate(each)[sort] for each in (rows, maps, attempts, fds))  # type: ignore[return-value]
 
     def _without(self, run: CompactedRun, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
-        """The outputs of a compacted file that cannot be read, but for the rows of it that have been `served`."""
-        log.warning("a merged region of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
+        """The outputs of compacted files that cannot be read, but for the blocks that have been `served`: of these
+        maps."""
+        log.warning("compacted files of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
         self._store.compaction.forget([self._shuffle])
-        for place, each in zip(run.places.tolist(), run.ranges, strict=True):
-            yield from self._of_file(each, int(np.count_nonzero(served["output"] == place)))
+        for each in run.ranges:
+            yield from self._of_file(each, int(np.count_nonzero(served == each.output.map)))
 
     def _of_file(self, wanted: OutputRange, skip: int = 0) -> Iterator[G | ShuffleError]:
         """The blocks of a range but for the first `skip`."""
@@ -185,11 +219,11 @@ class ReadPlan(Generic[G]):
             yield from self._sent()
             yield error
             return
-        part, total = ReadSource(opened), 0
+        part, total = ReadSource((opened,)), 0
         map_id, attempt = _INT64.pack(wanted.output.map), _INT64.pack(wanted.output.attempt)
         instead = partial(self._lost, wanted.output, opened.file)
         low, high = opened.file.span(wanted.first, wanted.end)
-        for blocks in _chunks(opened.file, low + skip, high):
+        for blocks in _chunks(opened, low + skip, high):
             yield from self._note(FetchChunk(part, map_id * blocks.number, attempt * blocks.number, blocks, instead))
             if part.failed:
                 return
@@ -205,6 +239,8 @@ class ReadPlan(Generic[G]):
     def _note(self, chunk: FetchChunk) -> Iterator[G | ShuffleError]:
         """Have a chunk read with the next ones, unless its part turns out to have failed meanwhile."""
         blocks = chunk.blocks
+        if self._ahead:  # before this one waits for those in front of it
+            _read_ahead(blocks)
         if not self._batch.takes(self._blocks + blocks.number, self._bytes + blocks.size):
             yield from self._sent()
         elif len(self._noted) == MOST_CHUNKS:
@@ -248,19 +284,20 @@ class ReadPlan(Generic[G]):
         self._batch = self._new()
 
 
-def _chunks(file: OutputFile, low: int, high: int) -> Iterable[ChunkBlocks]:
+def _chunks(opened: OpenOutput, low: int, high: int) -> Iterable[ChunkBlocks]:
     """The blocks of the index rows from `low` on and below `high`."""
+    file = opened.file
     if 0 < high - low <= FEW_BLOCKS:
         # A block or two of each of many files is what a stage with thousands of partitions asks for, and arrays of so
         # few rows take longer than the reading.
-        few = _few_blocks(file.rows[low * PACKED_ROW.size : high * PACKED_ROW.size])
+        few = _few_blocks(file.rows[low * PACKED_ROW.size : high * PACKED_ROW.size], opened.fd)
         if few.size <= BATCH_BYTES or few.number == 1:
             return (few,)
-    return (_blocks(entries, size) for entries, size in _slices(file.index[low:high]))
+    return (_blocks(entries, size, opened.fd) for entries, size in _slices(file.index[low:high]))
 
 
-def _few_blocks(rows: memoryview) -> ChunkBlocks:
-    """Those of a few index rows."""
+def _few_blocks(rows: memoryview, fd: int) -> ChunkBlocks:
+    """Those of a few index rows of a file."""
     table: list[memoryview] = []
     offsets: list[int] = []
     lengths: list[int] = []
@@ -278,11 +315,25 @@ def _few_blocks(rows: memoryview) -> ChunkBlocks:
     if end > begin:
         offsets.append(begin)
         lengths.append(end - begin)
-    return ChunkBlocks(len(table), size, b"".join(table), offsets, lengths)
+    return ChunkBlocks(len(table), size, b"".join(table), [fd] * len(offsets), offsets, lengths)
 
 
-def _blocks(entries: np.ndarray, size: int) -> ChunkBlocks:
-    return ChunkBlocks(len(entries), size, encoded_table(entries), *_stretches(entries))
+def _blocks(entries: np.ndarray, size: int, files: int | np.ndarray) -> ChunkBlocks:
+    """`files`: the descriptor of their file, or of each one's."""
+    return ChunkBlocks(len(entries), size, encoded_table(entries), *_stretches(entries, files))
+
+
+def _read_ahead(blocks: ChunkBlocks) -> None:
+    """Have the disk read what is about to be asked for, as one run where little lies between the stretches."""
+    for fd in set(blocks.fds):
+        own = [
+            (at, length) for of, at, length in zip(blocks.fds, blocks.offsets, blocks.lengths, strict=True) if of == fd
+        ]
+        low, high = min(at for at, _ in own), max(at + length for at, length in own)
+        if high - low <= CLOSE * sum(length for _, length in own):
+            own = [(low, high - low)]
+        for at, length in own:
+            read_ahead(fd, at, length)
 
 
 def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
@@ -300,13 +351,15 @@ def _slices(entries: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         start, taken = end, last
 
 
-def _stretches(entries: np.ndarray) -> tuple[list[int], list[int]]:
-    """Offsets and lengths."""
+def _stretches(entries: np.ndarray, files: int | np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    """Descriptors, offsets and lengths."""
     offsets, lengths = entries["offset"], entries["length"]
-    if len(entries) == 1:
-        return offsets.tolist(), lengths.tolist()
     ends = offsets + lengths
-    last = np.flatnonzero(offsets[1:] != ends[:-1])
-    starts = offsets[np.concatenate(([0], last + 1))]
-    stops = ends[np.concatenate((last, [len(entries) - 1]))]
-    return starts.tolist(), (stops - starts).tolist()
+    apart = offsets[1:] != ends[:-1]
+    if isinstance(files, np.ndarray):
+        apart |= files[1:] != files[:-1]
+    last = np.flatnonzero(apart)
+    firsts = np.concatenate(([0], last + 1))
+    starts, stops = offsets[firsts], ends[np.concatenate((last, [len(entries) - 1]))]
+    fds = files[firsts].tolist() if isinstance(files, np.ndarray) else [files] * len(firsts)
+    return fds, starts.tolist(), (stops - starts).tolist()

@@ -22,6 +22,8 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
+from shuffle_server.store.compaction_model import CompactionOptions
+from shuffle_server.store.device import parse_device
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.object_store import ObjectStore
@@ -69,7 +71,7 @@ class WorkerRuntime:
             app_max_bytes=options.app_max_bytes,
             app_max_attempts=options.app_max_attempts,
             tier=ObjectStore(options.tier, self.id) if options.tier else None,
-            merge_below=options.merge_below,
+            compaction=CompactionOptions(options.merge_below, parse_device(options.device), options.page_cache),
             disk_timeout=options.disk_timeout,
         )
         self.removals = Caretaker("removals")
@@ -157,8 +159,8 @@ class WorkerRuntime:
     def _merge(self) -> float:
         """In a thread of its own: pulls go on meanwhile."""
         compaction = self.store.compaction
-        if compaction.wanted.wait(MERGE_SECONDS):
-            compaction.merge(self._merger.closing.is_set)
+        compaction.wanted.wait(MERGE_SECONDS)
+        compaction.merge(self._merger.closing.is_set)
         return 0.0
 
     def sources(self, absent: Callable[[], str]) -> WorkerSources:

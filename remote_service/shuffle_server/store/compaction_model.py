@@ -1,0 +1,111 @@
+"""Which outputs are worth being written a second time, in the order in which they are read.
+
+To find a block takes a disk as long as to read `seek_bytes` (bandwidth divided by reads per second). Compacted outputs
+are read with a few seeks for all of them, and cost one more write of their bytes. So a group pays when the blocks in it
+that lie together are smaller than `seek_bytes`, and the disk is asked for them at all: when the page cache cannot hold
+what the worker holds. Half of the cache counts: it is there for others too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shuffle_server.store import page_cache
+from shuffle_server.store.device import MEMORY, Device, recognise
+from shuffle_server.store.directory import DataDirectory
+
+COMPACTED_BYTES = 512 << 20  # payload of one compacted file, which is in the page cache while it is made
+LEAST_BYTES = 4 << 20  # however little memory there is
+CATCH_UP_SECONDS = 0.5
+COMPACTED, LARGE, FAILED = "compacted", "large_blocks", "failed"
+DECISIONS = (COMPACTED, LARGE, FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """What is compacted.
+
+    :param below: outputs with more payload are not compacted for being small; 0: none are compacted at all.
+    :param device: the disks; None: as each is recognised.
+    :param page_cache: bytes of it that map outputs may count on; 0: what the system and its limits leave.
+    """
+
+    below: int = 0
+    device: Device | None = None
+    page_cache: int = 0
+
+    def device_of(self, root: Path) -> Device:
+        """The disk of a data directory."""
+        return MEMORY if not self.below else self.device or recognise(root)
+
+
+NO_COMPACTION = CompactionOptions()
+
+
+class CompactionModel:
+    """Decides for one store.
+
+    :param committed: the payload bytes that it holds.
+    :param cache: bytes of the page cache that map outputs may count on; 0: all of it.
+    """
+
+    def __init__(self, committed: Callable[[], int], cache: int = 0) -> None:
+        self._committed, self._cache = committed, cache
+        self._decisions = Counter[str]()
+        self.disk_bound = False
+        """Whether reads go to the disk, as of the last look."""
+        self.group_bytes = 0
+        self.look()
+
+    def look(self) -> None:
+        """See how much memory there is."""
+        available = page_cache.available()
+        self.disk_bound = self._committed() > (self._cache or available) // 2
+        self.group_bytes = min(COMPACTED_BYTES, max(LEAST_BYTES, available // 4))
+
+    def pays(self, device: Device, indexes: Sequence[np.ndarray]) -> bool:
+        """Whether outputs with these indexes (dtype INDEX_ROW) are to be compacted."""
+        size = sum(int(index["length"].sum()) for index in indexes)
+        return size < sum(map(_stretches, indexes)) * device.seek_bytes
+
+    def count(self, decision: str, outputs: int) -> None:
+        """So many outputs were decided upon."""
+        self._decisions[decision] += outputs
+
+    def decisions(self) -> dict[str, int]:
+        """Outputs by decision."""
+        return {decision: self._decisions[decision] for decision in DECISIONS}
+
+
+def _stretches(index: np.ndarray) -> int:
+    """The places of an output that have to be found, to read it partition by partition."""
+    if not len(index):
+        return 0
+    partitions, offsets = index["partition"], index["offset"]
+    apart = (partitions[1:] != partitions[:-1]) | (offsets[1:] != offsets[:-1] + index["length"][:-1])
+    return 1 + int(np.count_nonzero(apart))
+
+
+class WritePace:
+    """Holds up what is written again: all of a disk's bandwidth, and half of it while map outputs are written there."""
+
+    def __init__(self, home: DataDirectory) -> None:
+        self._home, self._ready = home, time.monotonic()
+
+    def spend(self, size: int) -> None:
+        """Wait after so many bytes."""
+        bandwidth = self._home.device.bandwidth
+        if not bandwidth:
+            return
+        now = time.monotonic()
+        # What was not used for a moment may be made up for.
+        self._ready = max(now - CATCH_UP_SECONDS, self._ready)
+        self._ready += size / (bandwidth / 2 if self._home.writing else bandwidth)
+        if self._ready > now:
+            time.sleep(self._ready - now)

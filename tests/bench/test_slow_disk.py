@@ -1,0 +1,26 @@
+"""bench.slow_disk: what is compacted takes fewer reads, of which the kernel has counted all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import slow_disk
+
+
+@pytest.mark.skipif(not (slow_disk.GROUPS / "blkio").is_dir(), reason="needs the control group blkio, version 1")
+def test_compacted_outputs_take_fewer_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)  # on a disk, which the folder for temporary files need not be
+    report = tmp_path / "report.json"
+    few = ["--maps", "60", "--partitions", "80", "--mib", "24", "--cache", "16", "--reads", "5000"]
+    slow_disk.main([*few, "--json", str(report)])
+    found = json.loads(report.read_text())
+    assert found["as written"]["reads"] > 60 * 80 * 0.7
+    assert found["compacted"]["reads"] < found["as written"]["reads"] / 3
+    assert list(Path().glob("bench-slow-disk-*")) == []
+
+
+def test_a_block_is_what_each_map_has_for_a_partition() -> None:
+    assert slow_disk.Parameters(maps=200, partitions=1000, mib=1024).block == 5368
