@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from tests.spark import observe
 
@@ -27,6 +28,21 @@ def coalesced(spark: SparkSession) -> Ran:
     """100 reduce partitions, nearly empty: few tasks read many each."""
     with_many = {"spark.sql.shuffle.partitions": "100"}
     return _run(spark, _table(spark).groupBy("k").agg({"id": "sum", "*": "count"}), with_many)
+
+
+def by_size(spark: SparkSession) -> Ran:
+    """Rows of numbers, which packing makes much smaller, in partitions that are coalesced to a size."""
+    settings = {
+        "spark.sql.shuffle.partitions": "60",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "100k",
+        "spark.sql.adaptive.coalescePartitions.minPartitionSize": "100k",
+    }
+    numbers = spark.range(0, 4 * ROWS, 1, MAPS).selectExpr(
+        "id", f"id % {KEYS} as k", "cast(pmod(hash(id), 9000) as double) / 100 as price", "pmod(hash(id), 50) as n"
+    )
+    moved = numbers.repartition("id").selectExpr("xxhash64(id, k, price, n) as h")
+    return _run(spark, moved.agg(fn.bit_xor("h"), fn.count("h")), settings)
 
 
 def skew_join(spark: SparkSession, *, split: bool) -> Ran:

@@ -22,6 +22,7 @@ SERVER_ARGUMENTS = WITH_METRICS
 SETTINGS = observe.WITH_UI | {"spark.unsafe.exceptionOnMemoryLeak": "true"}
 JOBS: dict[str, tuple[Callable[..., Ran], dict[str, bool]]] = {
     "coalesced": (adaptive.coalesced, {}),
+    "by size": (adaptive.by_size, {}),
     "split": (adaptive.skew_join, {"split": True}),
     "not split": (adaptive.skew_join, {"split": False}),
     "local": (adaptive.local_read, {}),
@@ -58,6 +59,16 @@ def test_rows_equal_sort_shuffles(name: str, ran: dict[str, Ran], by_sort_shuffl
 def test_small_partitions_are_coalesced(ran: dict[str, Ran]) -> None:
     assert "AQEShuffleRead coalesced" in ran["coalesced"].plan
     assert len(ran["coalesced"].tasks) < 20
+
+
+def test_packed_rows_are_coalesced_by_the_bytes_that_sort_shuffle_writes(
+    ran: dict[str, Ran], by_sort_shuffle: dict[str, Ran]
+) -> None:
+    packed, sort = ran["by size"], by_sort_shuffle["by size"]
+    assert len(sort.tasks) > 10
+    assert 0.85 <= len(packed.tasks) / len(sort.tasks) <= 1.15
+    read, read_by_sort = (sum(task.read_bytes for task in each.tasks) for each in (packed, sort))
+    assert 0 < read < 0.7 * read_by_sort, "the UI has the bytes that are there"
 
 
 def test_skewed_partition_is_split_by_ranges_of_maps(ran: dict[str, Ran]) -> None:

@@ -40,7 +40,7 @@ final class BlocksByWorker {
     while (byLocation.hasNext()) {
       Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>> entry = byLocation.next();
       String worker = MapLocation.worker(entry._1().executorId());
-      blocks.computeIfAbsent(worker, id -> new ArrayBuffer<>()).addAll(entry._2());
+      add(blocks.computeIfAbsent(worker, id -> new ArrayBuffer<>()), entry._1(), entry._2());
       ShuffleBlockId first = (ShuffleBlockId) entry._2().head()._1();
       locations.put(first.mapId(), entry._1());
       indexes.put(first.mapId(), (Integer) entry._2().head()._3());
@@ -48,6 +48,22 @@ final class BlocksByWorker {
       if (output != first.mapId()) { // spark.shuffle.useOldFetchProtocol: Spark's map ids are partition numbers
         outputs.put(first.mapId(), output);
       }
+    }
+  }
+
+  /** Adds the blocks of one map output with the sizes that there are to fetch, for those that Spark plans with. */
+  private static void add(
+      ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker, BlockManagerId location,
+      Seq<Tuple3<BlockId, Object, Object>> blocks) {
+    long share = MapLocation.share(location);
+    if (share == MapLocation.WHOLE) {
+      ofWorker.addAll(blocks);
+      return;
+    }
+    for (int i = 0; i < blocks.size(); i++) {
+      Tuple3<BlockId, Object, Object> block = blocks.apply(i);
+      long size = Math.max(1, (Long) block._2() * share / MapLocation.WHOLE);
+      ofWorker.addOne(new Tuple3<>(block._1(), size, block._3()));
     }
   }
 

@@ -130,10 +130,10 @@ final class DataPusher implements AutoCloseable {
     }
   }
 
-  /** Adds {@code header} and {@code length} bytes to {@code next}; partitions come in any order, and again. */
-  void writeBlock(int next, byte[] header, byte[] bytes, int length) throws IOException {
+  /** Adds bytes of {@code header} and of {@code bytes} to {@code next}; partitions come in any order, and again. */
+  void writeBlock(int next, byte[] header, int headerLength, byte[] bytes, int length) throws IOException {
     partition = next;
-    write(header, 0, header.length, length);
+    write(header, 0, headerLength, length);
     write(bytes, 0, length, 0);
     if (batch != null) {
       batch.endBlock(partition, totals);

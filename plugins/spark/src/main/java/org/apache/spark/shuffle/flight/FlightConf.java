@@ -17,6 +17,7 @@ import scala.Tuple2;
  * @param blockSize bytes after which a partition is cut into another block
  * @param batchSize payload bytes of one message, and of the buffer of a map task
  * @param rowMemory bytes one map task may buffer rows in
+ * @param packRows whether rows are packed by column
  * @param handOver whether map outputs may be written to and read from the files of a worker on this host
  * @param replicas workers that hold each map output
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
@@ -24,7 +25,8 @@ import scala.Tuple2;
  */
 record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, int rowMemory, boolean handOver, int replicas, Duration flushTimeout, SecurityConf security) {
+    int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, Duration flushTimeout,
+    SecurityConf security) {
 
   /** One option: name, default (null: none) and help text. */
   record Option(String key, String defaultValue, String help) {}
@@ -60,6 +62,10 @@ record FlightConf(
           PREFIX + "rowMemory", "128m",
           "a map task of an SQL exchange buffers rows in up to this much of its memory (32m up to 2,048 partitions); with "
               + "less than 16k per partition, or 0, Spark's own writers do the work");
+  static final Option PACK_ROWS =
+      new Option(
+          PREFIX + "packRows", "true",
+          "true: rows are packed by column before they are compressed, where that makes them smaller; false: they never are");
   static final Option HAND_OVER =
       new Option(
           PREFIX + "handOver", "auto",
@@ -105,8 +111,8 @@ record FlightConf(
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
-          SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, HAND_OVER,
-          REPLICAS, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
+          HAND_OVER, REPLICAS, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
@@ -136,7 +142,16 @@ record FlightConf(
     return new FlightConf(
         server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+        rowMemory, packRows(conf), handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+  }
+
+  private static boolean packRows(SparkConf conf) {
+    return switch (value(conf, PACK_ROWS)) {
+      case "true" -> true;
+      case "false" -> false;
+      default ->
+          throw new IllegalArgumentException(PACK_ROWS.key() + "=" + value(conf, PACK_ROWS) + ": not one of true, false");
+    };
   }
 
   private static boolean handOver(SparkConf conf) {

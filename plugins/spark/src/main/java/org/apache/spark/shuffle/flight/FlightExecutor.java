@@ -136,6 +136,11 @@ final class FlightExecutor implements AutoCloseable {
     return conf.rowMemory();
   }
 
+  /** Whether rows are packed by column. */
+  boolean packRows() {
+    return conf.packRows();
+  }
+
   private synchronized LocalFileAccess localFiles() {
     if (closed) {
       throw new IllegalStateException("this executor's shuffle manager is stopped");

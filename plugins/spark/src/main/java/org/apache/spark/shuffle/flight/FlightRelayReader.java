@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.NoSuchElementException;
 import org.apache.spark.TaskContext;
@@ -61,6 +62,7 @@ final class FlightRelayReader<K, C> implements ShuffleReader<K, C> {
     private final RelayPull pull;
     private final SerializerInstance serializer;
     private final ShuffleReadMetricsReporter metrics;
+    private final RowBlockReader packed = new RowBlockReader();
     private Iterator<Tuple2<Object, Object>> rows;
     private boolean ended;
 
@@ -89,11 +91,22 @@ final class FlightRelayReader<K, C> implements ShuffleReader<K, C> {
       if (!ended) {
         metrics.incRemoteBlocksFetched(1);
         metrics.incRemoteBytesRead(pull.length());
-        rows =
-            serializer
-                .deserializeStream(new ByteArrayInputStream(pull.body(), pull.offset(), pull.length()))
-                .asKeyValueIterator();
+        rows = serializer.deserializeStream(unpacked()).asKeyValueIterator();
       }
+    }
+
+    /** The rows of the block that came, one behind the other. */
+    private InputStream unpacked() {
+      ByteArrayInputStream block = new ByteArrayInputStream(pull.body(), pull.offset(), pull.length());
+      if (pull.length() < RowHeader.BYTES || !RowHeader.isMark((int) ColumnPacker.LENGTH.get(pull.body(), pull.offset()))) {
+        return block;
+      }
+      try {
+        packed.next(block);
+      } catch (IOException e) {
+        throw new UncheckedIOException(e);
+      }
+      return new ByteArrayInputStream(packed.rows(), 0, packed.length());
     }
 
     @Override

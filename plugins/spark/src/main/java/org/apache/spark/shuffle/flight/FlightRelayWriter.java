@@ -43,7 +43,8 @@ final class FlightRelayWriter<K, V> extends ShuffleWriter<K, V> {
   @Override
   public void write(Iterator<Product2<K, V>> records) throws IOException {
     Partitioner partitioner = handle.dependency().partitioner();
-    RelayPush push = new RelayPush(open(), connections.timer(), lengths.length, conf);
+    int fields = RowPath.fields(handle.dependency().serializer());
+    RelayPush push = new RelayPush(open(), connections.timer(), lengths.length, fields, conf);
     context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> push.close());
     long rows = 0;
     while (records.hasNext()) {

@@ -1,9 +1,10 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
+import java.util.Arrays;
 import org.apache.spark.Partitioner;
 import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.scheduler.MapStatus;
@@ -11,13 +12,14 @@ import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.storage.BlockManagerId;
 import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;
 
 /**
- * The writer of SQL exchanges: rows are copied once into a buffer per partition, a full buffer is compressed and handed on
- * while the task goes on. No sort, no spill file, no stream per partition. {@link RowReader} reads it; {@link RowPath} says
+ * The writer of SQL exchanges: rows are copied once into a buffer per partition, a full buffer is packed, compressed and
+ * handed on while the task goes on. No sort, no spill file, no stream per partition. {@link RowReader} reads it; {@link RowPath} says
  * which shuffles come here.
  */
 final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
@@ -28,28 +30,37 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   private final DataPusher push;
   private final ShuffleWriteMetricsReporter metrics;
   private final RowBuffers buffers;
-  private final RowCodec codec;
-  private final ByteBuffer header = ByteBuffer.allocate(RowReader.HEADER_BYTES);
+  private final RowBlockWriter blocks;
   private final long[] lengths;
+  private long written;
 
   FlightRowWriter(
-      ShuffleDependency<K, V, ?> dependency, RowPath path, long mapId, DataPusher push, TaskContext context,
+      ShuffleDependency<K, V, ?> dependency, RowPath path, boolean pack, long mapId, DataPusher push, TaskContext context,
       ShuffleWriteMetricsReporter metrics) {
     this.partitioner = dependency.partitioner();
     this.checksums = SparkVersion.running().rowChecksums(dependency);
     this.path = path;
     this.mapId = mapId;
     this.push = push;
-    this.codec = RowCodec.of(SparkEnv.get().conf());
     this.metrics = metrics;
     this.lengths = new long[partitioner.numPartitions()];
     this.buffers = new RowBuffers(context.taskMemoryManager(), lengths.length, path.bufferSize(), this::push);
+    this.blocks = blocks(pack);
     buffers.handOnAt(enough());
+  }
+
+  /** Rows are packed when they are to be and the task's memory has room for it. */
+  private RowBlockWriter blocks(boolean pack) {
+    SparkConf conf = SparkEnv.get().conf();
+    int words = ColumnPacker.words(path.fields());
+    ColumnPacker packer =
+        pack && buffers.reserve(ColumnPacker.memory(path.bufferSize(), words)) ? new ColumnPacker(words) : null;
+    return new RowBlockWriter(RowCodec.of(conf), RowCodec.of(conf), packer);
   }
 
   /** Where little repeats, more rows do not compress better, and few of them are still in the processor's cache. */
   private int enough() {
-    return codec.littleRepeats() ? path.shortBuffer(lengths.length) : path.bufferSize();
+    return blocks.littleRepeats() ? path.shortBuffer(lengths.length) : path.bufferSize();
   }
 
   @Override
@@ -76,50 +87,45 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     metrics.incWriteTime(System.nanoTime() - start);
   }
 
-  /** Compresses to where the block is to lie in its message, or, when there is too little room, to an array of its own. */
+  /** Makes the block where it is to lie in its message, or, when there is too little room, in an array of its own. */
   private void push(int partition, byte[] rows, int length) throws IOException {
-    int most = RowReader.HEADER_BYTES + codec.most(length);
-    BlockBatch batch = most > 0 ? push.roomFor(partition, most) : null;
-    if (batch == null) {
-      pushCopy(partition, rows, length);
-      return;
+    blocks.start(rows, length);
+    int most = blocks.most();
+    BlockBatch batch = push.roomFor(partition, most);
+    if (batch != null) {
+      byte[] target = batch.space(most);
+      batch.append(blocks.make(target, batch.size()));
+    } else {
+      blocks.make();
     }
-    byte[] target = batch.space(most);
-    int at = batch.size();
-    int packed = codec.pack(rows, length, target, at + RowReader.HEADER_BYTES);
-    RowReader.putHeader(header, packed < length ? codec.id() : RowCodec.STORED, packed, length);
-    System.arraycopy(header.array(), 0, target, at, RowReader.HEADER_BYTES);
-    batch.append(RowReader.HEADER_BYTES + packed);
     long start = System.nanoTime();
-    push.madeBlock();
+    if (batch != null) {
+      push.madeBlock();
+    } else {
+      push.writeBlock(partition, blocks.header(), blocks.headerLength(), blocks.bytes(), blocks.size());
+    }
     metrics.incWriteTime(System.nanoTime() - start);
-    pushed(partition, packed);
-  }
-
-  private void pushCopy(int partition, byte[] rows, int length) throws IOException {
-    int packed = codec.pack(rows, length);
-    boolean fewer = packed < length;
-    RowReader.putHeader(header, fewer ? codec.id() : RowCodec.STORED, packed, length);
-    long start = System.nanoTime();
-    push.writeBlock(partition, header.array(), fewer ? codec.packed() : rows, packed);
-    metrics.incWriteTime(System.nanoTime() - start);
-    pushed(partition, packed);
-  }
-
-  private void pushed(int partition, int packed) {
-    int size = RowReader.HEADER_BYTES + packed;
+    int size = blocks.headerLength() + blocks.size();
     metrics.incBytesWritten(size);
-    lengths[partition] += size;
+    written += size;
+    lengths[partition] += blocks.lengthUnpacked();
     buffers.handOnAt(enough());
   }
 
   @Override
   public Option<MapStatus> stop(boolean success) {
-    buffers.free();
-    codec.close();
-    return success ? Option.apply(checksums.mapStatus(push.location(), lengths, mapId)) : Option.empty();
+    buffers.close();
+    blocks.close();
+    return success ? Option.apply(checksums.mapStatus(location(), lengths, mapId)) : Option.empty();
   }
 
+  /** With how much of {@link #lengths} there is to fetch. */
+  private BlockManagerId location() {
+    long unpacked = Arrays.stream(lengths).sum();
+    return MapLocation.withShare(push.location(), written, unpacked);
+  }
+
+  /** What Spark's own writers would have written, or about that: Spark plans for such sizes. */
   @Override
   public long[] getPartitionLengths() {
     return lengths;

@@ -95,7 +95,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
       RowPath rows = RowPath.of(flight);
       if (rows != null) {
-        return new FlightRowWriter<>(dependency, rows, mapId, push, context, metrics);
+        return new FlightRowWriter<>(dependency, rows, executor.packRows(), mapId, push, context, metrics);
       }
       return new FlightShuffleWriter<>(sorts().pushing().getWriter(flight.inner(), mapId, context, metrics), push);
     }

@@ -152,7 +152,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
       if (worker.isEmpty() || MapLocation.isAt(location, worker)) {
         lost.add(location);
       } else {
-        tracker.updateMapOutput(shuffle, entry.getValue().map(), MapLocation.ofMap(worker, output, location));
+        tracker.updateMapOutput(shuffle, entry.getValue().map(), MapLocation.moved(location, worker));
       }
     }
     if (lost.size() < missing.size()) {

@@ -12,6 +12,9 @@ import scala.Option;
 final class MapLocation {
   private static final String PREFIX = "flight-";
   private static final char SEPARATOR = '/';
+  private static final char SHARE = '*';
+  /** The share of all bytes. */
+  static final int WHOLE = 1000;
   private static final String NOWHERE = "";
   /** Any that Spark takes: the worker is found by its id. */
   private static final int WORKER_PORT = 1;
@@ -26,7 +29,33 @@ final class MapLocation {
    * be one that has executors; a stage would wait for ever for another.
    */
   static BlockManagerId ofMap(String worker, long output, BlockManagerId executor) {
-    return BlockManagerId.apply(PREFIX + worker + SEPARATOR + output, executor.host(), executor.port(), Option.empty());
+    return named(PREFIX + worker + SEPARATOR + output, executor);
+  }
+
+  /**
+   * The location of a map output of {@code written} bytes whose status has {@code planned}: those are sizes to plan with,
+   * so the location has what share of them there is to fetch, in thousandths.
+   */
+  static BlockManagerId withShare(BlockManagerId location, long written, long planned) {
+    long share = planned == 0 ? WHOLE : Math.max(1, (written * WHOLE + planned - 1) / planned);
+    return share == WHOLE ? location : named(location.executorId() + SHARE + share, location);
+  }
+
+  private static BlockManagerId named(String id, BlockManagerId at) {
+    return BlockManagerId.apply(id, at.host(), at.port(), Option.empty());
+  }
+
+  /** The same map output at another worker. */
+  static BlockManagerId moved(BlockManagerId location, String worker) {
+    String id = location.executorId();
+    return named(PREFIX + worker + id.substring(id.lastIndexOf(SEPARATOR)), location);
+  }
+
+  /** Bytes to fetch of 1,000 in the status: a mean of the map output at {@code location}. */
+  static long share(BlockManagerId location) {
+    String id = location.executorId();
+    int share = id.indexOf(SHARE, id.lastIndexOf(SEPARATOR));
+    return share < 0 ? WHOLE : Long.parseLong(id, share + 1, id.length(), 10);
   }
 
   /** The location of a map output without any bytes, which is neither pushed nor fetched: at no worker. */
@@ -57,7 +86,9 @@ final class MapLocation {
   /** The number at the worker of the map output whose location this is: that of the task attempt that wrote it. */
   static long output(BlockManagerId location) {
     String id = location.executorId();
-    return Long.parseLong(id, id.lastIndexOf(SEPARATOR) + 1, id.length(), 10);
+    int begin = id.lastIndexOf(SEPARATOR) + 1;
+    int share = id.indexOf(SHARE, begin);
+    return Long.parseLong(id, begin, share < 0 ? id.length() : share, 10);
   }
 
   /** The worker in either form's executor id. */

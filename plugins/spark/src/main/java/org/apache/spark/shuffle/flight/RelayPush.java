@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ScheduledExecutorService;
@@ -20,7 +21,8 @@ import org.apache.spark.unsafe.Platform;
  * full or the flush timeout has passed.
  *
  * <p>The task's thread writes, and waits for credit; a timer sends what has waited, if there is credit, and says now and
- * then that the task is alive. A row is in {@code UnsafeRowSerializer}'s format: a big-endian length and its bytes.
+ * then that the task is alive. A row is in {@code UnsafeRowSerializer}'s format: a big-endian length and its bytes. A
+ * block is such rows, or these packed.
  */
 final class RelayPush implements AutoCloseable {
   private static final int LENGTH_BYTES = 4;
@@ -33,6 +35,8 @@ final class RelayPush implements AutoCloseable {
   private final byte[][] buffers;
   private final int[] used;
   private final int[] rows;
+  private final ColumnPacker packer;
+  private final ByteBuffer header = ByteBuffer.allocate(RowHeader.PACKED_BYTES);
   private final BlockBatch batch;
   private final BlockTotals totals = new BlockTotals();
   private final BlockTotals[] parts;
@@ -45,7 +49,8 @@ final class RelayPush implements AutoCloseable {
   private volatile IOException failure;
   private volatile long spoken = System.nanoTime();
 
-  RelayPush(PutStream stream, ScheduledExecutorService timer, int partitions, FlightConf conf) {
+  /** @param fields of a row */
+  RelayPush(PutStream stream, ScheduledExecutorService timer, int partitions, int fields, FlightConf conf) {
     this.stream = stream;
     this.bufferSize =
         Math.min(
@@ -55,6 +60,7 @@ final class RelayPush implements AutoCloseable {
     this.used = new int[partitions];
     this.rows = new int[partitions];
     this.parts = new BlockTotals[partitions];
+    this.packer = conf.packRows() ? new ColumnPacker(ColumnPacker.words(fields)) : null;
     this.batch = new BlockBatch(conf.batchSize());
     this.ticks = PeriodicTask.every(timer, conf.flushTimeout(), "flushing rows to a relay", this::tick);
   }
@@ -123,7 +129,7 @@ final class RelayPush implements AutoCloseable {
     }
     for (int partition = 0; partition < buffers.length; partition++) {
       if (used[partition] > 0) {
-        batch.append(buffers[partition], 0, used[partition]);
+        append(buffers[partition], used[partition]);
         batch.endBlock(partition, rows[partition], totals, part(partition));
         sentRows += rows[partition];
         used[partition] = 0;
@@ -134,6 +140,18 @@ final class RelayPush implements AutoCloseable {
     stream.send(batch, 0);
     batch.clear();
     spoken = System.nanoTime();
+  }
+
+  /** Adds rows to the open block: packed by column and behind a header, or as they are where that is not more. */
+  private void append(byte[] block, int length) {
+    int packed = packer == null ? 0 : packer.pack(block, length);
+    if (packed > 0 && RowHeader.PACKED_BYTES + packed < length) {
+      RowHeader.putPacked(header, RowCodec.STORED, packed, length, packed);
+      batch.append(header.array(), 0, RowHeader.PACKED_BYTES);
+      batch.append(packer.packed(), 0, packed);
+    } else {
+      batch.append(block, 0, length);
+    }
   }
 
   /** On the timer's thread: must not wait, neither for the task nor for credit. */

@@ -30,6 +30,7 @@ final class RowBuffers extends MemoryConsumer {
   private final byte[][] buffers;
   private final int[] used;
   private int limit;
+  private long reserved;
 
   RowBuffers(TaskMemoryManager memory, int partitions, int bufferSize, Sink sink) {
     super(memory, bufferSize, MemoryMode.ON_HEAP);
@@ -43,6 +44,20 @@ final class RowBuffers extends MemoryConsumer {
   /** From now on the rows of a partition are handed on before they are more than {@code bytes}, and not than a buffer. */
   void handOnAt(int bytes) {
     limit = Math.min(bytes, bufferSize);
+  }
+
+  /** Takes memory of the task for {@code bytes} of who gets the rows, until {@link #close}; false when it has not so much. */
+  boolean reserve(long bytes) {
+    boolean granted = granted(bytes);
+    reserved += granted ? bytes : 0;
+    return granted;
+  }
+
+  /** Frees the buffers and what was reserved. */
+  void close() {
+    free();
+    freeMemory(reserved);
+    reserved = 0;
   }
 
   /** Copies a row behind those of its partition. */
@@ -95,7 +110,7 @@ final class RowBuffers extends MemoryConsumer {
 
   /** False when Spark has no memory for it, even after all other buffers were given back. */
   private boolean newBuffer(int partition) throws IOException {
-    if (!acquired() && (giveBack() == 0 || !acquired())) {
+    if (!granted(bufferSize) && (giveBack() == 0 || !granted(bufferSize))) {
       return false;
     }
     buffers[partition] = new byte[Math.min(bufferSize, FIRST_BYTES)];
@@ -109,9 +124,9 @@ final class RowBuffers extends MemoryConsumer {
     buffers[partition] = Arrays.copyOf(buffer, size);
   }
 
-  private boolean acquired() {
-    long granted = acquireMemory(bufferSize);
-    if (granted < bufferSize) {
+  private boolean granted(long bytes) {
+    long granted = acquireMemory(bytes);
+    if (granted < bytes) {
       freeMemory(granted);
       return false;
     }

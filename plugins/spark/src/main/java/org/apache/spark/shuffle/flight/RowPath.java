@@ -71,8 +71,12 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   }
 
   private static RowPath of(Serializer serializer, int bufferSize) {
-    UnsafeRowSerializer rows = (UnsafeRowSerializer) serializer;
-    return new RowPath(bufferSize, (Integer) field(rows, "numFields"), (SQLMetric) field(rows, "dataSize"));
+    return new RowPath(bufferSize, fields(serializer), (SQLMetric) field((UnsafeRowSerializer) serializer, "dataSize"));
+  }
+
+  /** The fields of the rows that {@code serializer} is for. */
+  static int fields(Serializer serializer) {
+    return (Integer) field((UnsafeRowSerializer) serializer, "numFields");
   }
 
   /** Of a serializer that can be asked for neither: it counts as it writes, and knows the number as it reads. */

@@ -1,10 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
-import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.nio.ByteBuffer;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.storage.BlockId;
@@ -17,20 +15,12 @@ import scala.collection.Iterator;
 /**
  * The rows that {@link FlightRowWriter} wrote: each buffer is expanded whole, and its rows are pointed to where they lie.
  *
- * <p>A buffer is {@code mark and codec, length, raw length} (int32 each) and its bytes, as they are or compressed. Spark
- * promises that the row handed out last stays valid while it asks whether there is another, so there are two buffers in
- * turn. With the compressed bytes that is at most three arrays of {@link RowCodec#KEPT}; those of a larger row are not kept.
+ * <p>Spark promises that the row handed out last stays valid while it asks whether there is another: {@link RowBlockReader}
+ * leaves the buffer before the last one as it is.
  */
 final class RowReader extends AbstractIterator<Product2<Object, Object>> {
-  static final int HEADER_BYTES = 12;
-
-  /** "ROW" and a byte for the codec: streams of other writers do not begin so. */
-  private static final int MARK = 'R' << 24 | 'O' << 16 | 'W' << 8;
-
-  private static final int CODEC_BITS = 0xff;
   private static final int LENGTH_BYTES = 4;
   private static final int WORD_BYTES = 8;
-  private static final byte[] NOTHING = new byte[0];
 
   /** Told of a block that is not what its map wrote, or cannot be read to its end. */
   interface Complaints {
@@ -43,13 +33,10 @@ final class RowReader extends AbstractIterator<Product2<Object, Object>> {
   private final int smallestRow;
   private final UnsafeRow row;
   private final Tuple2<Object, Object> entry;
-  private final ByteBuffer header = ByteBuffer.allocate(HEADER_BYTES);
-  private RowCodec codec;
+  private final RowBlockReader buffers = new RowBlockReader();
   private BlockId block;
   private InputStream stream;
-  private byte[] packed = NOTHING;
-  private byte[] rows = NOTHING;
-  private byte[] spare = NOTHING;
+  private byte[] rows;
   private int at;
   private int end;
 
@@ -60,11 +47,6 @@ final class RowReader extends AbstractIterator<Product2<Object, Object>> {
     this.smallestRow = UnsafeRow.calculateBitSetWidthInBytes(fields) + WORD_BYTES * fields;
     this.row = new UnsafeRow(fields);
     this.entry = new Tuple2<>(0, row); // the partition is not told, as in UnsafeRowSerializer
-  }
-
-  /** Writes what goes before {@code length} bytes that are {@code rawLength} bytes of rows. */
-  static void putHeader(ByteBuffer target, int codec, int length, int rawLength) {
-    target.putInt(0, MARK | codec).putInt(4, length).putInt(8, rawLength);
   }
 
   @Override
@@ -96,62 +78,13 @@ final class RowReader extends AbstractIterator<Product2<Object, Object>> {
   }
 
   private boolean nextBuffer() throws IOException {
-    int read = stream.readNBytes(header.array(), 0, HEADER_BYTES);
-    if (read == 0) {
+    if (!buffers.next(stream)) {
       return false;
     }
-    int mark = header.getInt(0);
-    int length = header.getInt(4);
-    int rawLength = header.getInt(8);
-    if (read < HEADER_BYTES || (mark & ~CODEC_BITS) != MARK) {
-      throw RowCodec.malformed("it does not begin with a header");
-    }
-    int id = mark & CODEC_BITS;
-    if (codec == null || codec.id() != id) {
-      codec = RowCodec.of(id);
-    }
-    boolean stored = id == RowCodec.STORED;
-    if (length <= 0
-        || length > rawLength
-        || rawLength > codec.expanded(length)
-        || !stored && rawLength > RowCodec.LARGEST) {
-      throw RowCodec.malformed("its header says that " + length + " bytes are " + rawLength + " bytes of rows");
-    }
-    byte[] next;
-    if (stored) {
-      next = read(spare, length);
-    } else {
-      byte[] bytes = read(packed, length);
-      packed = kept(bytes);
-      next = spare.length < rawLength ? new byte[rawLength] : spare;
-      codec.unpack(bytes, length, next, rawLength);
-    }
-    spare = kept(rows);
-    rows = next;
+    rows = buffers.rows();
     at = 0;
-    end = rawLength;
+    end = buffers.length();
     return true;
-  }
-
-  private static byte[] kept(byte[] bytes) {
-    return bytes.length > RowCodec.KEPT ? NOTHING : bytes;
-  }
-
-  /** The next {@code length} bytes, in {@code target} or in a new array; a large one is not made before the bytes are there. */
-  private byte[] read(byte[] target, int length) throws IOException {
-    byte[] bytes;
-    int read;
-    if (target.length < length && length > RowCodec.KEPT) {
-      bytes = stream.readNBytes(length);
-      read = bytes.length;
-    } else {
-      bytes = target.length < length ? new byte[length] : target;
-      read = stream.readNBytes(bytes, 0, length);
-    }
-    if (read < length) {
-      throw new EOFException("a buffer of rows is cut off: " + read + " of " + length + " bytes");
-    }
-    return bytes;
   }
 
   @Override

@@ -30,6 +30,7 @@ class FlightConfTest {
     assertEquals(FallbackPolicy.AUTO, parsed.fallback());
     assertEquals(1 << 20, parsed.blockSize());
     assertEquals(2 << 20, parsed.batchSize());
+    assertTrue(parsed.packRows());
     assertEquals(Duration.ofSeconds(60), parsed.retryWindow());
   }
 
@@ -70,6 +71,7 @@ class FlightConfTest {
       assertTrue(refused("server", wrong).contains("server=" + wrong + ": "), wrong);
     }
     assertTrue(refused("server", "h:1", "fallback", "maybe").contains("auto, never, always"));
+    assertTrue(refused("server", "h:1", "packRows", "yes").contains("packRows=yes: not one of true, false"));
     assertTrue(refused("server", "h:1", "blockSize", "1").contains("blockSize"));
     assertTrue(refused("server", "h:1", "blockSize", "huge").contains("huge"));
     assertTrue(refused("server", "h:1", "blockSize", "4m").contains("batchSize"));

@@ -48,4 +48,24 @@ class MapLocationTest {
   void executorIsNoWorker() {
     assertThrows(IllegalStateException.class, () -> MapLocation.worker("3"));
   }
+
+  @Test
+  void shareThatThereIsToFetchBelongsToTheLocationAndMovesWithIt() {
+    BlockManagerId location = MapLocation.ofMap("w/1.a", 17, EXECUTOR);
+    assertEquals(location, MapLocation.withShare(location, 500, 500));
+    assertEquals(location, MapLocation.withShare(location, 0, 0), "nothing");
+    assertEquals(MapLocation.WHOLE, MapLocation.share(location));
+    BlockManagerId shared = MapLocation.withShare(location, 1001, 2000);
+    assertEquals(501, MapLocation.share(shared));
+    assertEquals(1, MapLocation.share(MapLocation.withShare(location, 1, 2_000_000_000_000L)));
+    assertEquals(1500, MapLocation.share(MapLocation.withShare(location, 30, 20)), "more than planned with");
+    assertEquals(17, MapLocation.output(shared));
+    assertEquals("w/1.a", MapLocation.worker(shared.executorId()));
+    assertTrue(MapLocation.isAt(shared, "w/1.a"));
+    assertTrue(MapLocation.isAtAWorker(shared));
+    BlockManagerId moved = MapLocation.moved(shared, "w2*3");
+    assertEquals(MapLocation.withShare(MapLocation.ofMap("w2*3", 17, EXECUTOR), 1001, 2000), moved);
+    assertEquals(501, MapLocation.share(moved));
+    assertEquals(MapLocation.WHOLE, MapLocation.share(MapLocation.ofMap("w2*3", 17, EXECUTOR)));
+  }
 }

@@ -1,6 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.ByteArrayOutputStream;
@@ -223,5 +224,24 @@ class RowBuffersTest {
     assertEquals(0, freed[0]);
     assertTrue(buffers.getUsed() > 0);
     buffers.free();
+  }
+
+  @Test
+  void reservedMemoryIsTheTasksUntilTheEnd() throws IOException {
+    TaskMemoryManager memory = memory(4 * BUFFER);
+    RowBuffers buffers = buffers(memory);
+    assertFalse(buffers.reserve(5 * BUFFER));
+    assertEquals(0, buffers.getUsed());
+    assertTrue(buffers.reserve(BUFFER));
+    Map<Integer, ByteArrayOutputStream> expected = append(buffers, 200, 20);
+    assertTrue(buffers.getUsed() <= 4 * BUFFER);
+    buffers.handOnAll();
+    assertWritten(expected);
+    buffers.free();
+    assertEquals(BUFFER, buffers.getUsed());
+    buffers.close();
+    buffers.close();
+    assertEquals(0, buffers.getUsed());
+    assertEquals(0, memory.cleanUpAllAllocatedMemory());
   }
 }

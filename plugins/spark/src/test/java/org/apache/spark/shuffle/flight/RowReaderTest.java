@@ -61,8 +61,8 @@ class RowReaderTest {
   }
 
   private static byte[] header(int codec, int length, int rawLength) {
-    ByteBuffer header = ByteBuffer.allocate(RowReader.HEADER_BYTES);
-    RowReader.putHeader(header, codec, length, rawLength);
+    ByteBuffer header = ByteBuffer.allocate(RowHeader.BYTES);
+    RowHeader.put(header, codec, length, rawLength);
     return header.array();
   }
 
