@@ -55,6 +55,11 @@ def drop(spark: SparkSession, name: str) -> None:
     collect_garbage(spark)
 
 
+def clean(spark: SparkSession, name: str) -> None:
+    """Have Spark remove the shuffles of an RDD that stays in use, and wait for it."""
+    HELD[name]._jrdd.rdd().cleanShuffleDependencies(True)
+
+
 def count_nothing(spark: SparkSession) -> int:
     """Count what the optimizer knows to be empty: a shuffle without maps."""
     return spark.range(3).where("false").count()

@@ -135,6 +135,22 @@ def sql_many_partitions(spark: SparkSession) -> Any:
     return spread.selectExpr("count(*)", "sum(id)", "sum(x)").collect()
 
 
+def in_order_of_maps(spark: SparkSession) -> Any:
+    """What depends on the order in which a task gets its records: in local mode that of the maps."""
+    # Rows that do not shrink, so that a reader needs several requests of a small ``maxSizeInFlight``.
+    wide = spark.range(0, 24_000, 1, 6).selectExpr("id", "id % 50 as k", "sha2(cast(id as string), 512) as s")
+    spread = wide.repartition(2, "k")
+    gathered = spread.groupBy("k").agg(fn.collect_list("id"), fn.first("s"), fn.last("id")).collect()
+    return (
+        [tuple(row) for row in gathered],
+        [row.id for row in spread.limit(2_000).collect()],
+        [row.id for row in spread.sort(fn.rand(7)).collect()],
+        [row.id for row in spread.dropDuplicates(["k"]).collect()],
+        _pairs(spark).groupByKey(3).mapValues(list).collect(),
+        _pairs(spark).repartition(5).collect(),
+    )
+
+
 RDD_JOBS: tuple[Callable[[SparkSession], Any], ...] = (
     reduce_by_key,
     group_by_key,

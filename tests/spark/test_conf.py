@@ -1,6 +1,7 @@
 """shuffle_plugins.spark.conf: the settings, and their three forms as text."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -85,10 +86,28 @@ def test_conf_lines_as_defaults_are_a_properties_file() -> None:
     ]
 
 
+def read_properties(text: str) -> dict[str, str]:
+    """As ``java.util.Properties`` does, of lines ``key=value`` with escapes."""
+    escapes = {"n": "\n", "r": "\r", "t": "\t"}
+    found = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"((?:\\.|[^\\=:\s])+)=((?:\\.|[^\\])*)", line)
+        assert match is not None, line
+        key, value = (re.sub(r"\\(.)", lambda at: escapes.get(at[1], at[1]), part) for part in match.groups())
+        found[key] = value
+    return found
+
+
+def test_conf_lines_as_a_file_keep_values_with_blanks_and_lines() -> None:
+    conf = CONF | {"opts": '-Da=1 -Db="x y"', "lead": "  two", "lines": "a\nb\tc\r", "odd key:=": "#!"}
+    assert read_properties(conf_lines(conf, "file")) == conf
+    assert "lead=\\ \\ two" in conf_lines(conf, "file").splitlines()
+
+
 def test_conf_lines_as_json_are_the_same_dict() -> None:
     assert json.loads(conf_lines(CONF, "json")) == CONF
 
 
 def test_conf_lines_list_the_formats_when_given_another() -> None:
-    with pytest.raises(InvalidArgument, match=r"'yaml'.*conf, defaults, json"):
+    with pytest.raises(InvalidArgument, match=r"'yaml'.*conf, defaults, file, json"):
         conf_lines(CONF, "yaml")

@@ -44,6 +44,19 @@ def test_shuffle_that_spark_removed_is_written_anew_when_it_is_wanted(driver: Sp
     assert driver.call(reused.collect, times=3, adaptive=adaptive) == [reused.expected()] * 3
 
 
+def test_shuffle_whose_dependencies_were_cleaned_is_written_anew_when_it_is_wanted(
+    driver: SparkDriver, server: Server
+) -> None:
+    driver.renew({})
+    driver.call(held.write, name="cleaned", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    app = driver.call(held.app_key)
+    for _ in range(2):
+        driver.call(held.clean, name="cleaned")
+        server.wait_until_gone(app)
+        assert driver.call(held.read, name="cleaned") == EXPECTED
+    assert len(driver.call(observe.map_tasks)) == 3 * MAPS
+
+
 def test_map_that_runs_again_under_the_id_of_the_first_attempt(driver: SparkDriver, server: Server) -> None:
     driver.renew({"spark.shuffle.useOldFetchProtocol": "true"})  # map ids are partition numbers then
     driver.call(held.write, name="old", records=RECORDS, maps=MAPS, partitions=PARTITIONS)

@@ -26,7 +26,7 @@ FILES = {
 """The parameters that name files, and the options they set."""
 
 FALLBACKS = ("auto", "never", "always")
-FORMATS = ("conf", "defaults", "json")
+FORMATS = ("conf", "defaults", "file", "json")
 
 
 def spark_conf(
@@ -88,17 +88,31 @@ def spark_conf(
 
 
 def conf_lines(conf: Mapping[str, str], format: str = "conf") -> str:
-    """``conf`` as text: ``conf`` (options of spark-submit), ``defaults`` (spark-defaults.conf) or ``json``.
+    """``conf`` as text: ``conf`` (options of spark-submit), ``defaults`` (spark-defaults.conf), ``file`` (the same with
+    every value escaped, for ``spark-submit --properties-file``) or ``json``.
 
     :raises InvalidArgument: another format.
     """
     check_choice("format", format, FORMATS)
     if format == "json":
         return json.dumps(dict(conf), indent=2)
+    if format == "file":
+        return "\n".join(f"{_property(key, key=True)}={_property(value)}" for key, value in conf.items())
     if format == "defaults":
         # A Java properties file, in which a backslash begins an escape.
         return "\n".join("{} {}".format(key, value.replace("\\", "\\\\")) for key, value in conf.items())
     return "\n".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in conf.items())
+
+
+def _property(text: str, *, key: bool = False) -> str:
+    """``text`` as ``java.util.Properties`` reads it back: blanks in a key and before a value are
+    escaped."""
+    named = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    escaped = "".join(named.get(each, each) for each in text)
+    if key:
+        return escaped.replace(" ", "\\ ").replace("=", "\\=").replace(":", "\\:")
+    blanks = len(escaped) - len(escaped.lstrip(" "))
+    return "\\ " * blanks + escaped[blanks:]
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.MapOutputTracker;
@@ -16,14 +16,18 @@ import scala.Tuple3;
 import scala.collection.Iterator;
 import scala.collection.Seq;
 import scala.collection.mutable.ArrayBuffer;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The blocks of one reader, regrouped. {@code MapOutputTracker} lists them by location, which is one per map output; the
- * fetcher makes requests per address, so it gets them by worker: one pull for a bounded range, however many maps.
+ * The blocks of one reader in the order of their maps, which is the order that Spark's own shuffle gives them in local mode:
+ * what {@code first}, {@code collect_list} or {@code limit} answer does not depend on which block arrives first.
+ *
+ * <p>{@code MapOutputTracker} lists them by location, which is one per map output, in no order.
  */
 final class BlocksByWorker {
-  private final Map<String, ArrayBuffer<Tuple3<BlockId, Object, Object>>> blocks = new LinkedHashMap<>();
+  /** The blocks of one map, those of ascending partitions. */
+  private record OfMap(String worker, int index, Seq<Tuple3<BlockId, Object, Object>> blocks) {}
+
+  private final List<OfMap> maps = new ArrayList<>();
   private final Map<Long, BlockManagerId> locations = new HashMap<>();
   private final Map<Long, Integer> indexes = new HashMap<>();
   private final Map<Long, Long> outputs = new HashMap<>(); // of maps whose output has another number than they
@@ -36,76 +40,78 @@ final class BlocksByWorker {
   }
 
   /** @param byLocation as {@code MapOutputTracker.getMapSizesByExecutorId} gives it: (block, size, map index) by location */
-  private BlocksByWorker(Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byLocation) {
+  BlocksByWorker(Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byLocation) {
     while (byLocation.hasNext()) {
       Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>> entry = byLocation.next();
-      String worker = MapLocation.worker(entry._1().executorId());
-      add(blocks.computeIfAbsent(worker, id -> new ArrayBuffer<>()), entry._1(), entry._2());
       ShuffleBlockId first = (ShuffleBlockId) entry._2().head()._1();
+      int index = (Integer) entry._2().head()._3();
+      String worker = MapLocation.worker(entry._1().executorId());
+      maps.add(new OfMap(worker, index, toFetch(entry._1(), entry._2())));
       locations.put(first.mapId(), entry._1());
-      indexes.put(first.mapId(), (Integer) entry._2().head()._3());
+      indexes.put(first.mapId(), index);
       long output = MapLocation.output(entry._1());
       if (output != first.mapId()) { // spark.shuffle.useOldFetchProtocol: Spark's map ids are partition numbers
         outputs.put(first.mapId(), output);
       }
     }
+    maps.sort(Comparator.comparingInt(OfMap::index));
   }
 
-  /** Adds the blocks of one map output with the sizes that there are to fetch, for those that Spark plans with. */
-  private static void add(
-      ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker, BlockManagerId location,
-      Seq<Tuple3<BlockId, Object, Object>> blocks) {
+  /** The blocks of one map output with the sizes that there are to fetch, for those that Spark plans with. */
+  private static Seq<Tuple3<BlockId, Object, Object>> toFetch(
+      BlockManagerId location, Seq<Tuple3<BlockId, Object, Object>> blocks) {
     long share = MapLocation.share(location);
     if (share == MapLocation.WHOLE) {
-      ofWorker.addAll(blocks);
-      return;
+      return blocks;
     }
-    for (int i = 0; i < blocks.size(); i++) {
-      Tuple3<BlockId, Object, Object> block = blocks.apply(i);
+    ArrayBuffer<Tuple3<BlockId, Object, Object>> found = new ArrayBuffer<>();
+    for (Iterator<Tuple3<BlockId, Object, Object>> each = blocks.iterator(); each.hasNext(); ) {
+      Tuple3<BlockId, Object, Object> block = each.next();
       long size = Math.max(1, (Long) block._2() * share / MapLocation.WHOLE);
-      ofWorker.addOne(new Tuple3<>(block._1(), size, block._3()));
+      found.addOne(new Tuple3<>(block._1(), size, block._3()));
     }
-  }
-
-  /** The blocks by the address that {@code addresses} gives for a worker. */
-  Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> grouped(
-      java.util.function.Function<String, BlockManagerId> addresses) {
-    return CollectionConverters.asScala(
-        blocks.entrySet().stream()
-            .map(e -> new Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>(
-                addresses.apply(e.getKey()), e.getValue()))
-            .iterator());
+    return found;
   }
 
   /** The bytes of the worker that has most of them, as far as Spark knows: it keeps sizes to within a tenth, or averages. */
   long most() {
-    return blocks.values().stream().mapToLong(BlocksByWorker::bytes).max().orElse(0);
+    Map<String, Long> bytes = new HashMap<>();
+    maps.forEach(map -> bytes.merge(map.worker(), bytes(map.blocks()), Long::sum));
+    return bytes.values().stream().mapToLong(each -> each).max().orElse(0);
   }
 
   /** The bytes of all of them, as far as Spark knows. */
   long bytes() {
-    return blocks.values().stream().mapToLong(BlocksByWorker::bytes).sum();
+    return maps.stream().mapToLong(map -> bytes(map.blocks())).sum();
   }
 
-  private static long bytes(ArrayBuffer<Tuple3<BlockId, Object, Object>> ofWorker) {
+  private static long bytes(Seq<Tuple3<BlockId, Object, Object>> blocks) {
     long sum = 0;
-    for (int i = 0; i < ofWorker.size(); i++) {
-      sum += (Long) ofWorker.apply(i)._2();
+    for (Iterator<Tuple3<BlockId, Object, Object>> each = blocks.iterator(); each.hasNext(); ) {
+      sum += (Long) each.next()._2();
     }
     return sum;
   }
 
-  /** One by one, those of a worker in the order in which they are best fetched. */
+  /** Cuts them into windows, each once: what is in a window is kept there only. */
+  FetchWindows windows(FetchWindows.Limits limits) {
+    FetchWindows windows = new FetchWindows(limits);
+    maps.forEach(map -> windows.add(map.worker(), map.blocks()));
+    maps.clear();
+    return windows;
+  }
+
+  /** One by one. */
   List<Following> each() {
     List<Following> all = new ArrayList<>();
-    blocks.forEach(
-        (worker, ofWorker) -> {
-          for (int i = 0; i < ofWorker.size(); i++) {
-            ShuffleBlockId id = (ShuffleBlockId) ofWorker.apply(i)._1();
-            WantedBlock block = new WantedBlock(id.name(), output(id.mapId()), id.reduceId(), id.reduceId() + 1);
-            all.add(new Following(worker, block, (Long) ofWorker.apply(i)._2()));
-          }
-        });
+    for (OfMap map : maps) {
+      for (Iterator<Tuple3<BlockId, Object, Object>> each = map.blocks().iterator(); each.hasNext(); ) {
+        Tuple3<BlockId, Object, Object> block = each.next();
+        ShuffleBlockId id = (ShuffleBlockId) block._1();
+        WantedBlock wanted = new WantedBlock(id.name(), output(id.mapId()), id.reduceId(), id.reduceId() + 1);
+        all.add(new Following(map.worker(), wanted, (Long) block._2()));
+      }
+    }
     return all;
   }
 

@@ -1,24 +1,36 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
-import java.util.function.LongUnaryOperator;
 import java.util.stream.Stream;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.BlockStoreClient;
 import org.apache.spark.network.shuffle.DownloadFileManager;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
+import org.apache.spark.shuffle.flight.net.OrderedBlocks;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
 
-/** What Spark's {@code ShuffleBlockFetcherIterator} of one reduce task fetches with: a request becomes a pull. */
+/**
+ * What Spark's {@code ShuffleBlockFetcherIterator} of one window fetches with: a request becomes a pull.
+ *
+ * <p>Spark makes its requests in random order when the iterator is made. They are gathered until {@link #start}, sent in the
+ * order of their maps, and answered in that order, however many are under way at once. Used by the task's thread.
+ */
 final class FlightBlockStoreClient extends BlockStoreClient {
-  private final BlockFetcher fetcher;
-  private final LongUnaryOperator outputs;
+  private record Request(
+      String worker, List<WantedBlock> blocks, BlockFetchingListener listener, DownloadFileManager files) {}
 
-  /** @param outputs the number at its worker of a map's output, by map id */
-  FlightBlockStoreClient(BlockFetcher fetcher, LongUnaryOperator outputs, TransportConf conf) {
+  private final BlockFetcher fetcher;
+  private final BlocksByWorker blocks;
+  private List<Request> gathered = new ArrayList<>(); // null: what is asked for is sent at once
+  private OrderedBlocks order;
+
+  /** @param blocks of the reader: the numbers of their outputs, and their order */
+  FlightBlockStoreClient(BlockFetcher fetcher, BlocksByWorker blocks, TransportConf conf) {
     this.fetcher = fetcher;
-    this.outputs = outputs;
+    this.blocks = blocks;
     this.transportConf = conf;
   }
 
@@ -27,12 +39,42 @@ final class FlightBlockStoreClient extends BlockStoreClient {
   public void fetchBlocks(
       String host, int port, String execId, String[] blockIds, BlockFetchingListener listener,
       DownloadFileManager downloadFileManager) {
-    List<WantedBlock> wanted = Stream.of(blockIds).map(id -> WantedBlock.parse(id, outputs)).toList();
-    fetcher.fetch(MapLocation.worker(execId), wanted, listener, downloadFileManager, transportConf);
+    List<WantedBlock> wanted = Stream.of(blockIds).map(id -> WantedBlock.parse(id, blocks::output)).toList();
+    Request request = new Request(MapLocation.worker(execId), wanted, listener, downloadFileManager);
+    if (gathered == null) {
+      send(request, listener); // a block is wanted once more
+    } else {
+      gathered.add(request);
+    }
   }
 
+  /** Sends what was gathered. */
+  void start() {
+    List<Request> requests = gathered;
+    gathered = null;
+    requests.sort(Comparator.comparingLong(request -> place(request.blocks().get(0))));
+    Stream<WantedBlock> all = requests.stream().flatMap(request -> request.blocks().stream());
+    order =
+        new OrderedBlocks(
+            (requests.size() == 1 ? all : all.sorted(Comparator.comparingLong(this::place)))
+                .map(WantedBlock::blockId).toList());
+    requests.forEach(request -> send(request, order.listener(request.listener())));
+  }
+
+  private void send(Request request, BlockFetchingListener listener) {
+    fetcher.fetch(request.worker(), request.blocks(), listener, request.files(), transportConf);
+  }
+
+  /** In the order of the maps, and for each of the partitions. */
+  private long place(WantedBlock block) {
+    return (long) blocks.indexes().get(WantedBlock.mapId(block.blockId())) << Integer.SIZE | block.firstPartition();
+  }
+
+  /** Frees what waits for its turn. */
   @Override
   public void close() {
-    fetcher.close();
+    if (order != null) {
+      order.close();
+    }
   }
 }

@@ -60,8 +60,8 @@ record FlightConf(
   static final Option ROW_MEMORY =
       new Option(
           PREFIX + "rowMemory", "128m",
-          "a map task of an SQL exchange buffers rows in up to this much of its memory (32m up to 2,048 partitions); with "
-              + "less than 16k per partition, or 0, Spark's own writers do the work");
+          "a map task of an SQL exchange buffers rows in up to this much of its memory (32m up to 2,048 partitions); where "
+              + "this or an executor's memory for each of its tasks is less than 16k per partition, Spark's own writers do the work");
   static final Option PACK_ROWS =
       new Option(
           PREFIX + "packRows", "true",

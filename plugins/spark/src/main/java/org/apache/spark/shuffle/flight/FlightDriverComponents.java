@@ -7,6 +7,7 @@ import java.util.Optional;
 import java.util.function.Supplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 
@@ -64,6 +65,10 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   public void removeShuffle(int shuffleId, boolean blocking) {
     if (registration != null) {
       registration.unregisterShuffle(shuffleId, blocking);
+    }
+    SparkEnv env = SparkEnv.get();
+    if (env != null) { // the application has not ended
+      ExecutorCleanup.remove(env, shuffleId, blocking);
     }
   }
 

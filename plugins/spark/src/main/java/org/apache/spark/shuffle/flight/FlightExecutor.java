@@ -91,12 +91,12 @@ final class FlightExecutor implements AutoCloseable {
   }
 
   /**
-   * What one reduce task fetches with; closed when the task ends.
+   * What one reader fetches with; the caller closes it.
    *
    * @param blocks of the task
    * @param partition the only one it reads, from all maps; -1 when it reads something else
    */
-  BlockFetcher fetcher(FlightShuffleHandle handle, TaskContext context, BlocksByWorker blocks, int partition) {
+  BlockFetcher fetcher(FlightShuffleHandle handle, BlocksByWorker blocks, int partition) {
     LocalFileAccess files = localFiles();
     Turn turn = null;
     if (partition >= 0) {
@@ -104,10 +104,7 @@ final class FlightExecutor implements AutoCloseable {
       FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
       turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
     }
-    BlockFetcher fetcher =
-        new BlockFetcher(files, handle.key(), conf.ioTimeout(), conf.retryWindow(), blocks.most(), turn);
-    context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> fetcher.close());
-    return fetcher;
+    return new BlockFetcher(files, handle.key(), conf.ioTimeout(), conf.retryWindow(), blocks.most(), turn);
   }
 
   /** Frees what is known of a shuffle that is over, in all of its generations. */

@@ -79,7 +79,8 @@ public final class FlightShuffleManager extends SortShuffleManager {
     Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(shuffleId, partitions, maps);
     driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
-    RowPath rows = RowPath.of(dependency, conf, executor.rowMemory());
+    long memory = Math.min(executor.rowMemory(), TaskMemory.of(conf, Runtime.getRuntime().maxMemory()));
+    RowPath rows = RowPath.of(dependency, conf, (int) memory);
     if (rows != null) {
       SparkVersion.running().omitRowChecksums(dependency);
     }

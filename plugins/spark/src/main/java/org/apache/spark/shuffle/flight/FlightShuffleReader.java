@@ -1,7 +1,9 @@
 package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
-import java.io.InputStream;
+import java.util.Map;
+import java.util.Optional;
+import java.util.stream.Stream;
 import org.apache.spark.Aggregator;
 import org.apache.spark.InterruptibleIterator;
 import org.apache.spark.ShuffleDependency;
@@ -14,6 +16,7 @@ import org.apache.spark.io.CompressionCodec$;
 import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
+import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.ShuffleBlockBatchId;
@@ -29,6 +32,7 @@ import scala.Tuple2;
 import scala.Tuple3;
 import scala.collection.Iterator;
 import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -43,9 +47,9 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private final ShuffleReadMetricsReporter metrics;
   private final SparkEnv env;
   private final SparkConf conf;
-  private final FlightBlockStoreClient client;
-  private final BlocksByWorker byWorker;
-  private final Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> blocks;
+  private final FlightExecutor executor;
+  private final BlocksByWorker blocks;
+  private final BlockFetcher fetcher;
   private final boolean batchFetch;
   private final RowPath rows;
 
@@ -55,21 +59,18 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
    */
   @SuppressWarnings("unchecked")
   FlightShuffleReader(
-      FlightShuffleHandle handle, BlocksByWorker byWorker, TaskContext context, ShuffleReadMetricsReporter metrics,
+      FlightShuffleHandle handle, BlocksByWorker blocks, TaskContext context, ShuffleReadMetricsReporter metrics,
       FlightExecutor executor, int partition, boolean mayBatchFetch) {
     this.dependency = (ShuffleDependency<K, Object, C>) handle.inner().dependency();
     this.context = context;
     this.metrics = metrics;
     this.env = SparkEnv.get();
     this.conf = env.conf();
-    this.client =
-        new FlightBlockStoreClient(
-            executor.fetcher(handle, context, byWorker, partition), byWorker::output, executor.transport(conf));
-    this.byWorker = byWorker;
-    this.blocks = byWorker.grouped(MapLocation::ofWorker);
+    this.executor = executor;
+    this.blocks = blocks;
+    this.fetcher = executor.fetcher(handle, blocks, partition);
     this.rows = RowPath.of(handle);
     this.batchFetch = mayBatchFetch && canBatchFetch();
-    context.addTaskFailureListener(new FetchFailureLocation(handle.shuffleId(), byWorker.locations()));
   }
 
   /** As {@code BlockStoreShuffleReader.fetchContinuousBlocksInBatch}: streams can be concatenated as they are. */
@@ -93,15 +94,43 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     return result instanceof InterruptibleIterator ? result : new InterruptibleIterator<>(context, result);
   }
 
-  private ShuffleBlockFetcherIterator fetched() {
+  private WindowedBlocks fetched() {
+    int requests = this.<Integer>option(CONFIG.REDUCER_MAX_REQS_IN_FLIGHT());
+    FetchWindows windows =
+        blocks.windows(
+            FetchWindows.Limits.of(
+                maxBytesInFlight(), requests, this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS())));
+    OpenReader open = new OpenReader(dependency.shuffleId(), blocks, fetcher);
+    return open.watch(new WindowedBlocks(() -> window(windows.next()), requests > 1, open::done), context);
+  }
+
+  private long maxBytesInFlight() {
+    return this.<Long>option(CONFIG.REDUCER_MAX_SIZE_IN_FLIGHT()) << 20;
+  }
+
+  private Optional<WindowedBlocks.Window> window(Map<String, Seq<Tuple3<BlockId, Object, Object>>> window) {
+    if (window.isEmpty()) {
+      return Optional.empty();
+    }
+    FlightBlockStoreClient client = new FlightBlockStoreClient(fetcher, blocks, executor.transport(conf));
+    Stream<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byAddress =
+        window.entrySet().stream().map(each -> new Tuple2<>(MapLocation.ofWorker(each.getKey()), each.getValue()));
+    ShuffleBlockFetcherIterator fetched = fetched(client, CollectionConverters.asScala(byAddress.iterator()));
+    client.start();
+    return Optional.of(new WindowedBlocks.Window(client, fetched, fetched.toCompletionIterator()));
+  }
+
+  private ShuffleBlockFetcherIterator fetched(
+      FlightBlockStoreClient client,
+      Iterator<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byAddress) {
     return new ShuffleBlockFetcherIterator(
             context,
             client,
             env.blockManager(),
             env.mapOutputTracker(),
-            blocks,
+            byAddress,
             (block, stream) -> rows != null ? stream : env.serializerManager().wrapStream(block, stream),
-            this.<Long>option(CONFIG.REDUCER_MAX_SIZE_IN_FLIGHT()) << 20,
+            maxBytesInFlight(),
             this.<Integer>option(CONFIG.REDUCER_MAX_REQS_IN_FLIGHT()),
             this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS()),
             this.<Long>option(CONFIG.MAX_REMOTE_BLOCK_SIZE_FETCH_TO_MEM()),
@@ -116,14 +145,13 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   }
 
   @SuppressWarnings("unchecked")
-  private Iterator<Product2<K, Object>> deserialized(ShuffleBlockFetcherIterator fetched) {
-    Iterator<Tuple2<BlockId, InputStream>> streams = fetched.toCompletionIterator();
+  private Iterator<Product2<K, Object>> deserialized(WindowedBlocks fetched) {
     if (rows != null) {
       return (Iterator<Product2<K, Object>>) (Iterator<?>)
-          new RowReader(streams, rows.fields(), (block, why) -> failed(fetched, block, why));
+          new RowReader(fetched, rows.fields(), (block, why) -> failed(fetched.fetched(), block, why));
     }
     SerializerInstance serializer = dependency.serializer().newInstance();
-    return streams.flatMap(
+    return fetched.flatMap(
         block -> (Iterator<Product2<K, Object>>) (Iterator<?>) serializer.deserializeStream(block._2()).asKeyValueIterator());
   }
 
@@ -131,7 +159,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private void failed(ShuffleBlockFetcherIterator fetched, BlockId block, IOException why) {
     long map = block instanceof ShuffleBlockBatchId batch ? batch.mapId() : ((ShuffleBlockId) block).mapId();
     fetched.throwFetchFailedException(
-        block, byWorker.indexes().get(map), byWorker.locations().get(map), why, Option.empty());
+        block, blocks.indexes().get(map), blocks.locations().get(map), why, Option.empty());
   }
 
   private Iterator<Product2<K, Object>> counted(Iterator<Product2<K, Object>> records) {

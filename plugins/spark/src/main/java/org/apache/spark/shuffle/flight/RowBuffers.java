@@ -11,8 +11,9 @@ import org.apache.spark.unsafe.Platform;
 /**
  * A buffer of rows per partition, in {@code UnsafeRowSerializer}'s format: a big-endian length and the row's bytes.
  *
- * <p>The buffers are memory of the task: what Spark does not grant is not buffered, and when another operator of the task
- * needs memory, all rows are handed on and the buffers given back. Used by the task's thread.
+ * <p>The buffers are memory of the task, as much as their arrays take. When Spark grants no more, the fullest one is handed on,
+ * so little memory makes blocks smaller but does not make one of each row; when another operator of the task needs memory,
+ * all rows are handed on and the buffers given back. Used by the task's thread.
  */
 final class RowBuffers extends MemoryConsumer {
   private static final int LENGTH_BYTES = 4;
@@ -30,6 +31,7 @@ final class RowBuffers extends MemoryConsumer {
   private final byte[][] buffers;
   private final int[] used;
   private int limit;
+  private boolean tight; // Spark has refused memory
   private long reserved;
 
   RowBuffers(TaskMemoryManager memory, int partitions, int bufferSize, Sink sink) {
@@ -66,16 +68,9 @@ final class RowBuffers extends MemoryConsumer {
     if (buffers[partition] != null && needed > limit - used[partition]) {
       handOn(partition);
     }
-    if (needed > bufferSize) {
+    if (needed > bufferSize || !hasRoom(partition, needed)) {
       alone(partition, row, needed);
       return;
-    }
-    if (buffers[partition] == null && !newBuffer(partition)) {
-      alone(partition, row, needed);
-      return;
-    }
-    if (needed > buffers[partition].length - used[partition]) {
-      grow(partition, needed);
     }
     copy(row, buffers[partition], used[partition]);
     used[partition] += needed;
@@ -108,20 +103,55 @@ final class RowBuffers extends MemoryConsumer {
     }
   }
 
-  /** False when Spark has no memory for it, even after all other buffers were given back. */
-  private boolean newBuffer(int partition) throws IOException {
-    if (!granted(bufferSize) && (giveBack() == 0 || !granted(bufferSize))) {
-      return false;
+  /**
+   * Makes room for a row behind those of its partition. Arrays begin small and grow with use, because clearing a large one
+   * costs more than a few rows do, and what is not used is not taken from the task.
+   *
+   * @return false when there is no memory for it; nothing of the partition is buffered then
+   */
+  private boolean hasRoom(int partition, int needed) throws IOException {
+    byte[] buffer = buffers[partition];
+    int length = buffer == null ? 0 : buffer.length;
+    if (needed <= length - used[partition]) {
+      return true;
     }
-    buffers[partition] = new byte[Math.min(bufferSize, FIRST_BYTES)];
+    int wished = buffer == null ? Math.min(bufferSize, FIRST_BYTES) : Math.min(4 * length, limit);
+    int size = Math.max(wished, used[partition] + needed);
+    if (acquired(partition, size - length)) {
+      buffers[partition] = buffer == null ? new byte[size] : Arrays.copyOf(buffer, size);
+      return true;
+    }
+    handOn(partition);
+    if (buffers[partition] != null && needed <= length) {
+      return true; // the buffer it has is enough for now
+    }
+    free(partition);
+    return false;
+  }
+
+  /** Takes memory of the task. While Spark has none, the fullest buffer is handed on and freed, unless it is {@code partition}'s. */
+  private boolean acquired(int partition, int bytes) throws IOException {
+    while (!granted(bytes)) {
+      tight = true;
+      int fullest = fullest();
+      if (fullest < 0 || fullest == partition) {
+        return false;
+      }
+      handOn(fullest);
+      free(fullest);
+    }
     return true;
   }
 
-  /** What Spark granted is a whole buffer. The array begins smaller, because clearing it costs more than a few rows do. */
-  private void grow(int partition, int needed) {
-    byte[] buffer = buffers[partition];
-    int size = Math.max(Math.min(4 * buffer.length, limit), used[partition] + needed);
-    buffers[partition] = Arrays.copyOf(buffer, size);
+  /** The partition that has most rows in its buffer; -1 when none has a buffer. */
+  private int fullest() {
+    int fullest = -1;
+    for (int partition = 0; partition < buffers.length; partition++) {
+      if (buffers[partition] != null && (fullest < 0 || used[partition] > used[fullest])) {
+        fullest = partition;
+      }
+    }
+    return fullest;
   }
 
   private boolean granted(long bytes) {
@@ -133,7 +163,7 @@ final class RowBuffers extends MemoryConsumer {
     return true;
   }
 
-  /** Hands on what is buffered; the buffers stay. */
+  /** Hands on what is buffered; the buffers stay, unless memory is tight. */
   void handOnAll() throws IOException {
     for (int partition = 0; partition < buffers.length; partition++) {
       handOn(partition);
@@ -145,6 +175,9 @@ final class RowBuffers extends MemoryConsumer {
     if (length > 0) {
       used[partition] = 0;
       sink.write(partition, buffers[partition], length);
+    }
+    if (tight) {
+      free(partition); // others have use for it
     }
   }
 
@@ -158,12 +191,15 @@ final class RowBuffers extends MemoryConsumer {
   long free() {
     long freed = 0;
     for (int partition = 0; partition < buffers.length; partition++) {
-      if (buffers[partition] != null) {
-        freed += bufferSize;
-        buffers[partition] = null;
-        used[partition] = 0;
-      }
+      freed += free(partition);
     }
+    return freed;
+  }
+
+  private int free(int partition) {
+    int freed = buffers[partition] == null ? 0 : buffers[partition].length;
+    buffers[partition] = null;
+    used[partition] = 0;
     freeMemory(freed);
     return freed;
   }

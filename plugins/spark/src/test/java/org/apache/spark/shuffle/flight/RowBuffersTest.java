@@ -100,12 +100,12 @@ class RowBuffersTest {
   }
 
   @Test
-  void buffersThatBeginSmallGrowAndCountWholeFromTheBeginning() throws IOException {
+  void buffersThatBeginSmallGrowAndCountAsMuchAsTheirArrays() throws IOException {
     int size = 50_000;
     TaskMemoryManager memory = memory(1 << 20);
     RowBuffers buffers = buffers(memory, size);
     buffers.append(0, row(1, 0));
-    assertEquals(size, buffers.getUsed());
+    assertEquals(4 << 10, buffers.getUsed());
     buffers.handOnAll();
     written.clear();
     Map<Integer, ByteArrayOutputStream> expected = append(buffers, 4000, 100);
@@ -173,6 +173,26 @@ class RowBuffersTest {
     assertWritten(expected);
     buffers.free();
     assertEquals(0, memory.cleanUpAllAllocatedMemory());
+  }
+
+  @Test
+  void littleMemoryMakesBlocksSmallerAndNotOneOfEachRow() throws IOException {
+    int size = 64 << 10;
+    for (int share : new int[] {16 << 10, 8 << 10}) { // of a partition
+      TaskMemoryManager memory = memory(PARTITIONS * share);
+      RowBuffers buffers = buffers(memory, size);
+      written.clear();
+      lengths.clear();
+      Map<Integer, ByteArrayOutputStream> expected = append(buffers, 20_000, 20);
+      assertTrue(buffers.getUsed() <= PARTITIONS * share);
+      buffers.handOnAll();
+      assertWritten(expected);
+      double mean = lengths.stream().mapToInt(length -> length).average().orElseThrow();
+      assertTrue(mean > share / 4.0, "blocks of " + mean + " bytes with " + share + " for each partition");
+      buffers.free();
+      assertEquals(0, buffers.getUsed());
+      assertEquals(0, memory.cleanUpAllAllocatedMemory());
+    }
   }
 
   @Test

@@ -33,6 +33,13 @@ public final class FlightException extends IOException {
   /** The server has no such application: it dropped it, or was started anew. */
   private static final Set<ErrorCode> NO_APP = EnumSet.of(ErrorCode.UNKNOWN_APP, ErrorCode.APP_EXPIRED);
 
+  /** About an application, its shuffles and outputs, or room for them: over the wire the answer is the same. */
+  private static final Set<ErrorCode> OF_THE_DATA =
+      EnumSet.of(
+          ErrorCode.UNKNOWN_APP, ErrorCode.APP_EXPIRED, ErrorCode.APP_EXISTS, ErrorCode.UNKNOWN_SHUFFLE,
+          ErrorCode.SHUFFLE_EXISTS, ErrorCode.MAP_OUTPUT_NOT_WRITTEN, ErrorCode.MAP_OUTPUT_LOST,
+          ErrorCode.ATTEMPT_SUPERSEDED, ErrorCode.STORAGE_FULL, ErrorCode.QUOTA_EXCEEDED);
+
   private final ErrorCode code;
   private final boolean passing;
 
@@ -133,6 +140,11 @@ public final class FlightException extends IOException {
   /** Whether the server has no such shuffle, or not in this generation: it has to be registered again, and written. */
   public boolean shuffleIsGone() {
     return code == ErrorCode.UNKNOWN_SHUFFLE || appIsGone();
+  }
+
+  /** Whether it concerns one application, or room for its data, and not the way in which the worker was asked. */
+  public boolean concernsData() {
+    return code != null && OF_THE_DATA.contains(code);
   }
 
   /** Whether the same request may succeed a little later: the peer restarts, is full, or the connection broke. */

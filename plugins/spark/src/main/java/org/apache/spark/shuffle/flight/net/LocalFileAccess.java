@@ -176,13 +176,24 @@ public final class LocalFileAccess {
       return new Place(null, System.nanoTime(), at);
     } catch (IOException | IndexOutOfBoundsException | InvalidPathException e) {
       LOG.info("{}; map outputs go over the wire", e.getMessage());
-      boolean later = e instanceof FlightException failure && failure.passing();
-      return new Place(null, later ? System.nanoTime() + PAUSE.toNanos() : NEVER, at);
+      return new Place(null, e instanceof FlightException failure ? askAgain(failure) : NEVER, at);
     }
+  }
+
+  /** When a worker that refused to be asked is asked again; a refused application may be registered again by then. */
+  private static long askAgain(FlightException refusal) {
+    if (refusal.concernsData()) {
+      return System.nanoTime();
+    }
+    return refusal.passing() ? System.nanoTime() + PAUSE.toNanos() : NEVER;
   }
 
   /** An action was refused, or a file was not what the worker said. The caller goes on over the wire. */
   void failed(WorkerAddress worker, IOException failure) {
+    if (failure instanceof FlightException refusal && refusal.concernsData()) {
+      LOG.debug("{}; the worker's files stay in use", refusal.getMessage());
+      return;
+    }
     if (failure instanceof FlightException refusal
         && (refusal.passing() || refusal.code() == ErrorCode.PERMISSION_DENIED)) {
       LOG.info("{}; what was to be handed over goes over the wire", refusal.getMessage());

@@ -28,6 +28,12 @@ public record WantedBlock(String blockId, long map, int firstPartition, int endP
     return new WantedBlock(blockId, outputs.applyAsLong(Long.parseLong(parts[2])), first, end);
   }
 
+  /** Spark's map id in the name of a block. */
+  public static long mapId(String blockId) {
+    int start = blockId.indexOf('_', blockId.indexOf('_') + 1) + 1;
+    return Long.parseLong(blockId, start, blockId.indexOf('_', start), 10);
+  }
+
   /** {@code blocks} in their order, those of one map together whose partitions follow each other. */
   static List<List<WantedBlock>> runs(List<WantedBlock> blocks) {
     List<List<WantedBlock>> runs = new ArrayList<>();

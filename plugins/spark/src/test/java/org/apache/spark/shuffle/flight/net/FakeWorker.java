@@ -20,17 +20,27 @@ import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.List;
 import java.util.function.Function;
+import org.apache.spark.shuffle.flight.proto.Error;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.wire.FlightIn;
 
 /** A worker's endpoint that says what a test wants: for what no real worker says. */
 final class FakeWorker implements AutoCloseable {
   private static final String SERVICE = "arrow.flight.protocol.FlightService";
 
+  private static final Metadata.Key<byte[]> DETAILS =
+      Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
   private final Server server;
   private final Connections connections;
 
   /** @param answers what a call is answered with, given its name; null: nothing, and the call goes on */
   FakeWorker(Function<String, List<byte[]>> answers) throws IOException {
+    this(answers, null);
+  }
+
+  /** @param refusal what a call ends with that is answered with nothing; null: it ends well */
+  FakeWorker(Function<String, List<byte[]>> answers, ErrorCode refusal) throws IOException {
     ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
     for (String name : List.of("DoPut", "DoGet", "DoAction")) {
       service.addMethod(
@@ -38,7 +48,7 @@ final class FakeWorker implements AutoCloseable {
               .setType(MethodType.BIDI_STREAMING)
               .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
               .build(),
-          new Answering(name, answers));
+          new Answering(name, answers, refusal));
     }
     server =
         NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
@@ -92,7 +102,14 @@ final class FakeWorker implements AutoCloseable {
     server.shutdownNow();
   }
 
-  private record Answering(String name, Function<String, List<byte[]>> answers) implements ServerCallHandler<byte[], byte[]> {
+  private record Answering(String name, Function<String, List<byte[]>> answers, ErrorCode refusal)
+      implements ServerCallHandler<byte[], byte[]> {
+    private Metadata trailers() {
+      Metadata trailers = new Metadata();
+      trailers.put(DETAILS, Error.newBuilder().setCode(refusal).setMessage("refused").build().toByteArray());
+      return trailers;
+    }
+
     @Override
     public ServerCall.Listener<byte[]> startCall(ServerCall<byte[], byte[]> call, Metadata headers) {
       call.request(1);
@@ -105,6 +122,10 @@ final class FakeWorker implements AutoCloseable {
           List<byte[]> all = answered ? null : answers.apply(name);
           answered = true;
           if (all == null) {
+            return;
+          }
+          if (all.isEmpty() && refusal != null) {
+            call.close(Status.FAILED_PRECONDITION, trailers());
             return;
           }
           call.sendHeaders(new Metadata());

@@ -11,11 +11,15 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.ProbeReply;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 @Timeout(180)
 class LocalFileAccessTest {
@@ -47,6 +51,49 @@ class LocalFileAccessTest {
       task.join();
       answers.set(true);
       assertEquals(ByteString.copyFrom(new byte[] {1, 2, 3}), localFiles.nonce(worker.address(), SHUFFLE));
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(
+      names = {"UNKNOWN_APP", "APP_EXPIRED", "UNKNOWN_SHUFFLE", "MAP_OUTPUT_LOST", "STORAGE_FULL", "QUOTA_EXCEEDED"})
+  void refusalOfAnApplicationLeavesLocalFilesOn(ErrorCode code) throws Exception {
+    Path nonce = Files.write(directory.resolve("nonce"), new byte[] {1});
+    AtomicInteger probes = new AtomicInteger();
+    try (FakeWorker worker =
+        new FakeWorker(
+            call -> {
+              probes.incrementAndGet();
+              return reply(nonce.toString());
+            })) {
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      ByteString known = localFiles.nonce(worker.address(), SHUFFLE);
+      localFiles.failed(worker.address(), FlightException.found("w", code, "refused"));
+      assertEquals(known, localFiles.nonce(worker.address(), SHUFFLE));
+      assertEquals(1, probes.get());
+    }
+  }
+
+  @Test
+  void failureOfTheFilesThemselvesMeansTheWire() throws Exception {
+    Path nonce = Files.write(directory.resolve("nonce"), new byte[] {1});
+    try (FakeWorker worker = new FakeWorker(call -> reply(nonce.toString()))) {
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      localFiles.nonce(worker.address(), SHUFFLE);
+      localFiles.failed(worker.address(), FlightException.found("w", ErrorCode.COMMIT_MISMATCH, "another file"));
+      assertNull(localFiles.nonce(worker.address(), SHUFFLE));
+    }
+  }
+
+  @Test
+  void workerThatDoesNotKnowTheApplicationIsAskedAgain() throws Exception {
+    Path nonce = Files.write(directory.resolve("nonce"), new byte[] {1});
+    AtomicBoolean known = new AtomicBoolean();
+    try (FakeWorker worker = new FakeWorker(call -> known.get() ? reply(nonce.toString()) : List.of(), ErrorCode.APP_EXPIRED)) {
+      LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
+      assertNull(localFiles.nonce(worker.address(), SHUFFLE));
+      known.set(true);
+      assertEquals(1, localFiles.nonce(worker.address(), SHUFFLE).size());
     }
   }
 

@@ -1,0 +1,66 @@
+"""A shuffle that is removed leaves nothing: no file on an executor or at the server, nothing in the heap."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.spark_driver import SparkDriver
+from tests.spark import held, leaks, removed
+from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.server import Server
+
+pytestmark = pytest.mark.spark
+
+FIRST, MORE = 100, 200
+SLACK = 25  # objects of one class, threads or descriptors that come and go with the work at hand
+FALLBACK = "spark.shuffle.flight.fallback"
+
+
+@pytest.fixture(scope="module")
+def driver(start_driver: StartDriver, server: Server) -> SparkDriver:
+    return start_driver(flight_conf(server))
+
+
+def run(driver: SparkDriver, shuffles: int) -> None:
+    assert driver.call(removed.shuffles, count=shuffles) == shuffles * removed.ROWS
+
+
+def wait_until_removed(driver: SparkDriver, server: Server) -> None:
+    leaks.wait_until_none(lambda: driver.call(removed.local_files), "local files")
+    leaks.wait_until_none(
+        lambda: driver.call(held.collect_garbage) or list(server.status().shuffles), "shuffles at the server"
+    )
+
+
+@pytest.mark.parametrize("fallback", ["never", "always"])
+def test_hundreds_of_shuffles_leave_no_more_than_the_first_ones(
+    driver: SparkDriver, server: Server, fallback: str
+) -> None:
+    driver.renew({FALLBACK: fallback})
+    run(driver, FIRST)
+    wait_until_removed(driver, server)
+    before = driver.call(removed.kept)
+    run(driver, MORE)
+    wait_until_removed(driver, server)
+    after = driver.call(removed.kept)
+    grown = {name: (before.get(name, 0), count) for name, count in after.items() if count > before.get(name, 0) + SLACK}
+    assert not grown
+
+
+def test_shuffle_that_fell_back_is_written_anew_after_it_was_cleaned(driver: SparkDriver) -> None:
+    driver.renew({FALLBACK: "always"})
+    driver.call(held.write, name="local", records=2_000, maps=3, partitions=2)
+    for _ in range(2):
+        driver.call(held.clean, name="local")
+        assert driver.call(removed.local_files) == 0
+        assert driver.call(held.read, name="local") == held.expected(2_000, 2)
+
+
+def test_executors_remove_the_local_files_of_shuffles_that_fell_back(start_driver: StartDriver, server: Server) -> None:
+    conf = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g", FALLBACK: "always"}
+    driver = start_driver(flight_conf(server) | conf)
+    driver.call(held.write, name="local", records=2_000, maps=3, partitions=2)
+    assert driver.call(removed.local_files) > 0
+    driver.call(held.clean, name="local")
+    assert driver.call(removed.local_files) == 0
+    assert driver.call(held.read, name="local") == held.expected(2_000, 2)
