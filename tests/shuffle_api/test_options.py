@@ -66,7 +66,7 @@ def test_value_is_parsed_by_type_and_unit(name: str, given: Any, value: object) 
         ("codec", 1, "a text"),
         ("window", "64x", "a size such as"),
         ("window", "lots", "a size such as"),
-        ("window", "12", "1024 or more"),
+        ("window", "12", "1k or more"),
         ("window", 2048.5, "a whole number"),
         ("window", True, "a number"),
         ("timeout", "5 parsecs", "a duration such as"),

@@ -58,7 +58,7 @@ class HttpEndpoint:
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {Address(host, port)}: {error}",
-                remedy="choose another --metrics-listen address, or port 0 for any free one",
+                remedy="choose another --http-listen address, or port 0 for any free one",
             ) from error
         self.port: int = self._server.server_address[1]
         self._task = PeriodicTask("metrics-http", self._serve, 1.0, at_once=True)

@@ -11,13 +11,14 @@ from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
-from shuffle_api.address import Address, parse_address
+from shuffle_api.address import Address
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
 from shuffle_server.observe.figures import Figures, Sources, gather
 from shuffle_server.observe.health import Check, Health
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
 from shuffle_server.observe.instruments import Instruments
+from shuffle_server.options import http_listen
 from shuffle_server.security import is_loopback
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Observation:
             self._listen(listen)
 
     def _listen(self, listen: str) -> None:
-        host = (address := parse_address(listen, "--metrics-listen", any_port=True)).host
+        host = (address := http_listen(listen)).host
         # They would be series of their own in the text format, and say nothing but when the server started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.instruments.registry
