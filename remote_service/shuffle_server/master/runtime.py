@@ -33,6 +33,7 @@ from shuffle_server.observe.figures import MasterSources, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, control_listen
 from shuffle_server.security import ServerSecurity
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +130,8 @@ class MasterRuntime:
             lambda: {} if self._server is None else self._server.calls(),
             lambda: {} if self._server is None else self._server.streams(),
             lambda: ConnectionStatistics() if self._server is None else self._server.connections(),
+            lambda request: pb.StatusReply() if self.service is None else self.service.Status(request),
+            self.history.events,
         )
 
     def _no_answer(self, last: Writable) -> Writable:
