@@ -139,7 +139,7 @@ class Value(click.ParamType[Any]):
 
 
 def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] = ()) -> click.Option:
-    """The option of a command that stands for an option of the dataclass `cls`; `also`: further names of it."""
+    """The option of a command for an option of the dataclass `cls`; `also`: further names of it."""
     choices = row.type.split(" | ") if " | " in row.type else ()
     default = default_text(row)
     note = f" (default: {default})" if default not in ("", "required") else ""

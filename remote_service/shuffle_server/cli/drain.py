@@ -30,7 +30,7 @@ CALL_SECONDS = 30.0
 RETRY_SECONDS = 60.0  # for a master that is restarted meanwhile
 
 
-@click.command(cls=Command, short_help="have a worker hand over what it holds, and leave")
+@click.command(cls=Command, short_help="have a worker migrate its map outputs, and leave")
 @click.argument("worker")
 @server_option()
 @click.option("--master", type=Addresses(), hidden=True)
@@ -48,7 +48,7 @@ def drain(
     timeout: float,
     **_: str,
 ) -> int:
-    """Have a worker take nothing new, hand its map outputs over to other workers, and leave.
+    """Have a worker take nothing new, migrate its map outputs to other workers, and leave.
 
     WORKER is its id: the first column of flight-shuffle status. Readers go on meanwhile. Returns when the worker has
     left; its process ends by itself. If this is interrupted, or the time limit is over, the worker goes on draining;
@@ -101,7 +101,7 @@ def _drain(client: ControlClient, worker: str, as_json: bool, timeout: float) ->
 
 
 def _progress(worker: str, reply: pb.DrainReply) -> str:
-    text = f"{worker}: {reply.outputs} map outputs ({size_shown(reply.bytes)}) to hand over"
+    text = f"{worker}: {reply.outputs} map outputs ({size_shown(reply.bytes)}) to migrate"
     if reply.staged or reply.pushes:
         text += f", {reply.staged} being written on {reply.pushes} streams"
     return text + ("" if reply.others else ": no other worker takes them")

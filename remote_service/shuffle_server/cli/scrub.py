@@ -53,8 +53,8 @@ def scrub(
     timeout: float,
     **_: str,
 ) -> int:
-    """Read all committed data. What does not match its checksum is reported and given up as lost, so that its map runs
-    again before a reader meets it. Exit status 1 when something was found.
+    """Read all committed data. Outputs that do not match their checksums are reported and given up as lost, so that
+    their maps run again before a reader meets them. Exit status 1 when something was found.
     """
     control = control_client(context, server_of(address, server), timeout=min(timeout, CONTROL_SECONDS), app=app)
     try:

@@ -1,4 +1,4 @@
-"""`flight-shuffle status` and `shuffles`: what a server holds and does, as tables or as JSON."""
+"""`flight-shuffle status` and `shuffles`: the state of a server, as tables or as JSON."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class Membership:
                 )
             again, record.draining = record.draining, True
         if not again:
-            self._history.record("worker-draining", f"{id} hands over what it holds, and leaves", worker=id)
+            self._history.record("worker-draining", f"{id} migrates what it holds, and leaves", worker=id)
 
     def record(self, id: str) -> WorkerRecord:
         """A worker. Raises InvalidArgument: there is none of this name."""
