@@ -165,7 +165,7 @@ def _take_secret(field: Field[Any], given: dict[str, Any], environment: Mapping[
     name, file = field.name, file_option(field.name)
     path = given.pop(file, "")
     if path and given.get(name):
-        raise InvalidArgument(f"both {name} and {file} are given", remedy="one is enough: leave out the other")
+        raise InvalidArgument(f"both {name!r} and {file!r} are given", remedy="one is enough: leave out the other")
     if path:
         given[name] = read_private(str(path), file).decode("utf-8", "replace").strip()
         if not given[name]:

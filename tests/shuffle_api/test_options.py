@@ -203,7 +203,7 @@ def test_a_file_with_a_secret_is_private_and_says_something(tmp_path: Path) -> N
         assert "4711" not in str(refused.value)
     with pytest.raises(InvalidArgument, match="token_file .*/none cannot be read"):
         parse(token_file=str(tmp_path / "none"))
-    with pytest.raises(InvalidArgument, match="both token and token_file are given"):
+    with pytest.raises(InvalidArgument, match="both 'token' and 'token_file' are given"):
         parse(token="4711", token_file=private(tmp_path / "t", "4711"))
     with pytest.raises(UnknownOption, match="token_file"):
         parse(codec_file="x")

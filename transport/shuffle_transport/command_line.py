@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,13 +190,12 @@ def usage_error(error: InvalidArgument, cls: type[DataclassInstance]) -> click.U
 
 def as_written(text: str, cls: type[DataclassInstance]) -> str:
     """A text in which options of `cls` are named as they are written on a command line."""
-    words = text.split(" ")
-    known = {row.name: option_spelling(row.name) for row in options_table(cls)}
-    for at, word in enumerate(words):
-        bare = word.strip("'\".,:;()")
-        if bare in known:
-            words[at] = word.replace(f"'{bare}'", known[bare]).replace(bare, known[bare]) if "--" not in word else word
-    return " ".join(words)
+    for row in options_table(cls):
+        spelling = option_spelling(row.name)
+        text = text.replace(f"'{row.name}'", spelling)
+        if "_" in row.name:  # the others are words of the language
+            text = re.sub(rf"(?<![\w/.-]){row.name}(?![\w/])", spelling, text)
+    return text
 
 
 def server_option() -> Callable[[Decorated], Decorated]:
