@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,13 @@ def test_wrong_usage_is_named_with_status_2(
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "_FLIGHT_SHUFFLE_COMPLETE" in shown(capsys, "completion", shell)
+
+
+def test_the_program_is_loaded_without_arrow_and_grpc() -> None:
+    """A server bounds and sets up both before it loads them."""
+    code = "import sys; from shuffle_server.cli import program; program()\n"
+    code += "sys.exit(bool({'pyarrow', 'grpc'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], timeout=240, check=True)
 
 
 def test_help_shows_values_as_people_write_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from shuffle_api.errors import ShuffleError
 from shuffle_server import __version__
 from shuffle_server.cli.connection import CLIENT
 from shuffle_server.cli.output import time_shown
-from shuffle_server.security import is_loopback
 from shuffle_transport.command_line import Finding
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Keyring, TlsFiles
@@ -116,6 +115,8 @@ def _check_certificate(address: Address, tls: TlsFiles, timeout: float) -> Findi
 def _check_worker(
     worker: pb.Worker, masters: tuple[Address, ...], tls: TlsFiles | None, timeout: float
 ) -> Iterator[Finding]:
+    from shuffle_server.security import is_loopback  # loads gRPC
+
     announced = Address(worker.host, worker.port)
     what = f"worker {worker.id} announced as {announced}"
     if announced.is_wildcard or (is_loopback(worker.host) and not all(is_loopback(each.host) for each in masters)):
