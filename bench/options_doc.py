@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from shuffle_api.options import OptionRow, options_table
+from shuffle_api.options import OptionRow, default_text, options_table
 from shuffle_plugins.hybrid.options import HybridOptions
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.remote.options import RemoteOptions
@@ -84,21 +84,15 @@ def server_row(row: OptionRow) -> str:
 
 def row_text(name: str, row: OptionRow) -> str:
     kind = f"{row.type}, {row.unit}" if row.unit else row.type
-    return f"| `{name}` | {escaped(kind)} | {default_text(row)} | {escaped(row.help)} |"
-
-
-def default_text(row: OptionRow) -> str:
-    if row.unit != "bytes" or not row.default.isdigit():
-        return f"`{row.default}`" if row.default else ""
-    value, suffixes = int(row.default), "kmgt"
-    power = 0
-    while value >= 1024 and value % 1024 == 0 and power < len(suffixes):
-        value, power = value // 1024, power + 1
-    return f"`{value}{suffixes[power - 1] if power else ''}`"
+    return f"| `{name}` | {escaped(kind)} | {quoted(default_text(row))} | {escaped(row.help)} |"
 
 
 def cells(name: str, default: str, text: str) -> str:
-    return f"| `{name}` | {f'`{default}`' if default else ''} | {escaped(text)} |"
+    return f"| `{name}` | {quoted(default)} | {escaped(text)} |"
+
+
+def quoted(text: str) -> str:
+    return f"`{text}`" if text else ""
 
 
 def table(head: tuple[str, ...], rows: list[str]) -> str:

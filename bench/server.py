@@ -78,6 +78,8 @@ class ServerProcess:
     def _launch(self, listen: str) -> None:
         command = [*self._prefix, sys.executable, "-m", "shuffle_server", self._role]
         command += ["--listen", listen] if self._role != "worker" else []
+        if self._role != "master" and not any(each.startswith("--data-listen") for each in self._arguments):
+            command += ["--data-listen", f"{listen.rpartition(':')[0] or '127.0.0.1'}:0"]
         self._owned = False
         try:
             with starting(), self.log.open("ab") as errors:

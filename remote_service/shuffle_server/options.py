@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
-from shuffle_api.options import OptionRow, option, options_table
+from shuffle_api.address import Address, parse_address, parse_addresses
+from shuffle_api.options import OptionRow, amount_text, option, option_spelling, options_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,8 @@ class ServerOptions:
     )
     listen: str = option(
         "127.0.0.1:9110",
-        help="HOST:PORT of the control endpoint, the address users give; an IPv6 address in brackets, port 0 takes any"
-        " free one",
+        help="HOST:PORT of the control endpoint, the address users give; an IPv6 address in brackets; a HOST alone"
+        " means port 9110, port 0 takes any free one",
     )
     master: str = option(
         "",
@@ -31,16 +32,20 @@ class ServerOptions:
         help="postgresql://USER@HOST/DATABASE: keep the registry there, not in --data-dir; of several masters with the"
         " same one leads and the others stand by",
     )
-    data_listen: str = option("", help="HOST:PORT of the Flight data endpoint; default: --listen's host, any free port")
+    data_listen: str = option(
+        "",
+        help="HOST:PORT of the Flight data endpoint; a HOST alone means port 9111, port 0 takes any free one; default:"
+        " --listen's host and 9111, or any free port where --listen takes any",
+    )
     advertise: str = option(
         "",
         help="host name or IP address under which clients reach this server; default: the host it listens on, or this"
         " machine's name where that is 0.0.0.0 or [::]",
     )
-    metrics_listen: str = option(
+    http_listen: str = option(
         "",
-        help="HOST:PORT for monitoring over plain HTTP: /metrics, /health, /ready; port 0 takes any free one;"
-        " default: none",
+        help="HOST:PORT of the page, its API, /metrics, /health and /ready over plain HTTP; a HOST alone means port"
+        " 9112, port 0 takes any free one; default: none",
     )
     memory: int = option(
         1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
@@ -221,9 +226,16 @@ class ServerOptions:
     log_format: str = option(
         "text", choices=("text", "json"), help="lines for people, or one JSON object per line (docs/operations.md)"
     )
-    log_level: str = option(
-        "info", choices=("debug", "info", "warning", "error"), help="how much goes to the log (standard error)"
+    log_file: str = option(
+        "", help="file to append the log to, instead of standard error; SIGHUP opens it again, after it was moved away"
     )
+    log_level: str = option("info", choices=("debug", "info", "warning", "error"), help="how much goes to the log")
+
+
+CONTROL_PORT, DATA_PORT, HTTP_PORT = 9110, 9111, 9112  # where an option gives a host alone
+
+ALIASES = {"http_listen": ("--metrics-listen",)}
+"""Further names of options on the command line."""
 
 
 FOR_WORKERS = frozenset(
@@ -281,3 +293,42 @@ def options_of(role: str) -> list[OptionRow]:
             if row.name not in FOR_MASTERS
         ]
     return [row for row in rows if row.name not in ("master", "token_file", "metadata", "metadata_file")]
+
+
+def control_listen(options: ServerOptions) -> Address:
+    """Where the control endpoint listens. Raises InvalidArgument naming the option."""
+    return parse_address(options.listen, "--listen", any_port=True, port=CONTROL_PORT)
+
+
+def data_listen(options: ServerOptions) -> Address:
+    """Where the data endpoint listens. Raises InvalidArgument naming the option."""
+    if options.data_listen:
+        return parse_address(options.data_listen, "--data-listen", any_port=True, port=DATA_PORT)
+    control = control_listen(options)
+    return Address(control.host, DATA_PORT if control.port else 0)
+
+
+def http_listen(listen: str) -> Address:
+    """Where `--http-listen` says. Raises InvalidArgument naming the option."""
+    return parse_address(listen, "--http-listen", any_port=True, port=HTTP_PORT)
+
+
+def check_addresses(options: ServerOptions) -> None:
+    """:raises InvalidArgument: an address is none; the option is named."""
+    control_listen(options)
+    data_listen(options)
+    if options.http_listen:
+        http_listen(options.http_listen)
+    if options.master:
+        parse_addresses(options.master, "--master")
+
+
+def not_default(options: ServerOptions) -> str:
+    """The options that differ from their defaults as they are given, those with secrets without their values."""
+    rows, shown = {row.name: row for row in options_table(ServerOptions)}, []
+    for field in fields(ServerOptions):
+        value = getattr(options, field.name)
+        if value != field.default:
+            text = "***" if field.metadata["secret"] else amount_text(value, rows[field.name].unit)
+            shown.append(f"{option_spelling(field.name)} {text}")
+    return ", ".join(shown)

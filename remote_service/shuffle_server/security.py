@@ -12,7 +12,7 @@ from shuffle_server.options import ServerOptions
 from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.tokens import AskedTokens, SecretTokens, ServerTokens
 from shuffle_transport.credential_files import client_tls, read_certificates, read_pair
-from shuffle_transport.security import Credentials, RenewedCredentials, TlsFiles
+from shuffle_transport.security import Authenticate, Credentials, RenewedCredentials, TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,11 @@ class ServerSecurity:
         if self.tokens is None:
             return Credentials(tls=self.peers)
         return RenewedCredentials(tls=self.peers, renewed=partial(self.tokens.of_worker, worker))
+
+    @property
+    def authenticate(self) -> Authenticate | None:
+        """Whom a token comes from; None: none is wanted."""
+        return None if self.tokens is None else self.tokens.authenticate
 
     def token_statistics(self) -> TokenStatistics:
         """What became of the tokens that were shown."""

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
-from shuffle_api.address import parse_address
 from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
@@ -18,9 +17,8 @@ from shuffle_server.announced import announced_host
 from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
-from shuffle_server.observe.log_context import log_context
 from shuffle_server.observe.observation import Observation
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, control_listen, data_listen
 from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
 from shuffle_server.worker.draining import Drain
@@ -29,7 +27,7 @@ from shuffle_server.worker.output_maintenance import OutputMaintenance
 from shuffle_server.worker.recovery import recover_local, recover_remote
 from shuffle_server.worker.registry_view import LocalRegistryView
 from shuffle_server.worker.remote_registry_view import RemoteRegistryView
-from shuffle_server.worker.runtime import MaintenanceTasks, WorkerRuntime, data_address
+from shuffle_server.worker.runtime import MaintenanceTasks, WorkerRuntime
 
 log = logging.getLogger(__name__)
 
@@ -57,23 +55,23 @@ class Server:
     """
 
     def __init__(self, options: ServerOptions) -> None:
-        listen, data_listen = parse_address(options.listen, "--listen", any_port=True), data_address(options)
+        listen, data = control_listen(options), data_listen(options)
         self._security = security = load_security(options)
-        warn_of_strangers({listen.host, data_listen.host}, security)
+        warn_of_strangers({listen.host, data.host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         raise_file_limit()
         with ExitStack() as undo:  # what is to be closed if it cannot start
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.metrics_listen)
+            self._observation = Observation(options.http_listen, authenticate=security.authenticate)
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             self._control = MasterRuntime(options, self._observation.instruments)
             master = self._control.master
             # Before it can be reached, so that what is on disk can be committed.
             self._control.membership.join(
-                WorkerInfo(self._data.id, announced_host(options.advertise, data_listen), 0), local=True
+                WorkerInfo(self._data.id, announced_host(options.advertise, data), 0), local=True
             )
             recover_local(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
@@ -112,14 +110,14 @@ class MasterServer:
 
     def __init__(self, options: ServerOptions, stopping: Callable[[], bool] = lambda: False) -> None:
         self._security = security = load_security(options)
-        warn_of_strangers({parse_address(options.listen, "--listen", any_port=True).host}, security)
+        warn_of_strangers({control_listen(options).host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
         raise_file_limit()
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.metrics_listen, MASTER)
+            self._observation = Observation(options.http_listen, MASTER, security.authenticate)
             undo.callback(self._observation.close)
             self._control = MasterRuntime(options, self._observation.instruments, stopping, self._observation.stand_by)
             self.control_address = self._control.serve(security)
@@ -147,7 +145,7 @@ class WorkerServer:
 
     def __init__(self, options: ServerOptions) -> None:
         self._security = security = load_security(options)
-        warn_of_strangers({data_address(options).host}, security)
+        warn_of_strangers({data_listen(options).host}, security)
         roots = split_directories(options.data_dir)
         root = roots[0]
         self._locks = lock_directories(roots)
@@ -156,7 +154,7 @@ class WorkerServer:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.metrics_listen, WORKER)
+            self._observation = Observation(options.http_listen, WORKER)
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             store, credentials = self._data.store, security.for_worker(self._data.id)
@@ -241,8 +239,6 @@ class _Follower:
             self._data.removals.later(partial(self._data.remove_shuffle, event.id))
         elif isinstance(event, AppRemoved):
             self._data.removals.later(partial(self._store.remove_app, event.app))
-            with log_context(app=event.app):
-                log.info("application %s: %s, its data is removed", event.app, event.reason)
         elif isinstance(event, LostOutput) or (
             isinstance(event, OutputMoved) and self._worker not in event.output.workers
         ):

@@ -30,15 +30,18 @@ class Address:
             return False
 
 
-def parse_address(text: str, what: str, *, any_port: bool = False, remedy: str = _EXAMPLE) -> Address:
+def parse_address(text: str, what: str, *, any_port: bool = False, port: int = 0, remedy: str = _EXAMPLE) -> Address:
     """The address written as `text`.
 
     :param what: names it in the error, and `remedy` is what the error says to do.
+    :param port: where the text has a host alone; 0: it has to have both.
     :param any_port: port 0 is allowed: any free one.
     :raises InvalidArgument: it is not HOST:PORT.
     """
-    host, colon, port = text.rpartition(":")
-    if not colon or not _is_port(port, 0 if any_port else 1):
+    host, colon, digits = text.rpartition(":")
+    if port and (not colon or text.endswith("]")):
+        host, digits = text, str(port)
+    elif not colon or not _is_port(digits, 0 if any_port else 1):
         raise _wrong(text, what, remedy)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -48,7 +51,7 @@ def parse_address(text: str, what: str, *, any_port: bool = False, remedy: str =
             raise _wrong(text, what, remedy) from None
     elif not host or not _NOT_IN_NAMES.isdisjoint(host):
         raise _wrong(text, what, remedy)
-    return Address(host, int(port))
+    return Address(host, int(digits))
 
 
 def parse_addresses(text: str, what: str, *, remedy: str = _EXAMPLE) -> tuple[Address, ...]:

@@ -99,6 +99,20 @@ def parse_options(
     return cls(**{name: _parse(fields[name], _plain_type(hints[name]), value) for name, value in given.items()})
 
 
+def parse_option(cls: type[DataclassInstance], name: str, value: str | int | float | bool) -> Any:
+    """The value of one option of the dataclass `cls`, or the path of a file that holds a secret one.
+
+    :raises UnknownOption: there is none of this name.
+    :raises InvalidArgument: it does not fit.
+    """
+    for field in dataclasses.fields(cls):
+        if field.name == name:
+            return _parse(field, _plain_type(get_type_hints(cls)[name]), value)
+    if name in map(file_option, _secret(cls)):
+        return str(value)
+    raise UnknownOption(name, [field.name for field in dataclasses.fields(cls)])
+
+
 def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
     """The options of the dataclass `cls` in the order of its fields, for documentation and `--help`."""
     hints = get_type_hints(cls)
@@ -120,13 +134,25 @@ def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
     return rows
 
 
+def default_text(row: OptionRow) -> str:
+    """The default of an option as a person writes it."""
+    if row.unit not in ("bytes", "seconds") or row.default in ("", "required"):
+        return row.default
+    return amount_text(float(row.default), row.unit)
+
+
 def file_option(name: str) -> str:
     """The option by which the secret option `name` is taken from a file."""
     return f"{name}_file"
 
 
+def option_spelling(name: str) -> str:
+    """The option as an argument of a program."""
+    return "--" + name.replace("_", "-")
+
+
 def environment_variable(name: str) -> str:
-    """The environment variable that holds the secret option `name`."""
+    """The environment variable that holds the option `name`."""
     return f"FLIGHT_SHUFFLE_{name.upper()}"
 
 
@@ -139,7 +165,7 @@ def _take_secret(field: Field[Any], given: dict[str, Any], environment: Mapping[
     name, file = field.name, file_option(field.name)
     path = given.pop(file, "")
     if path and given.get(name):
-        raise InvalidArgument(f"both {name} and {file} are given", remedy="one is enough: leave out the other")
+        raise InvalidArgument(f"both {name!r} and {file!r} are given", remedy="one is enough: leave out the other")
     if path:
         given[name] = read_private(str(path), file).decode("utf-8", "replace").strip()
         if not given[name]:
@@ -164,6 +190,21 @@ def parse_duration(text: str) -> float:
     :raises ValueError: not a duration.
     """
     return _amount(text, _DURATIONS, "a duration such as 30s, 500ms or 5min")
+
+
+def amount_text(value: float, unit: str) -> str:
+    """A number as people write it who give an option of this unit: `64m` bytes, `10m` or `500ms` of time."""
+    if unit == "bytes":
+        steps = [(1024.0**power, letter) for power, letter in ((4, "t"), (3, "g"), (2, "m"), (1, "k"))]
+    elif unit == "seconds":
+        steps = [(86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"), (0.001, "ms")]
+    else:
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    for size, suffix in steps if value else ():
+        count = round(value / size, 6)
+        if count >= 1 and count.is_integer():
+            return f"{count:.0f}{suffix}"
+    return f"{value:g}"
 
 
 def _amount(text: str, units: Mapping[str, float], expected: str) -> float:
@@ -223,7 +264,7 @@ def _check(field: Field[Any], value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("expected a finite number")
     if minimum is not None and value < minimum:
-        raise ValueError(f"use {minimum} or more")
+        raise ValueError(f"use {amount_text(minimum, field.metadata.get('unit', ''))} or more")
 
 
 def _plain_type(hint: Any) -> type:

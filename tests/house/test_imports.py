@@ -18,9 +18,9 @@ PACKAGES = {
 MAY_IMPORT = {
     "flight_shuffle": {"shuffle_api", "shuffle_plugins", "shuffle_server"},
     "shuffle_api": {"pyarrow", "numpy", "crc32c"},
-    "shuffle_transport": {"shuffle_api", "pyarrow", "numpy", "grpc", "google", "lz4", "zstandard", "crc32c"},
-    "shuffle_plugins": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
-    "shuffle_server": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google"},
+    "shuffle_transport": {"shuffle_api", "pyarrow", "numpy", "grpc", "google", "lz4", "zstandard", "crc32c", "click"},
+    "shuffle_plugins": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google", "click"},
+    "shuffle_server": {"shuffle_api", "shuffle_transport", "pyarrow", "numpy", "grpc", "google", "click"},
 }
 # Beyond that: the conformance kit is pytest classes, the benchmark draws, the way into Spark may look at PySpark,
 # monitoring speaks Prometheus, a registry in a database PostgreSQL.

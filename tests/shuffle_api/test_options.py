@@ -66,7 +66,7 @@ def test_value_is_parsed_by_type_and_unit(name: str, given: Any, value: object) 
         ("codec", 1, "a text"),
         ("window", "64x", "a size such as"),
         ("window", "lots", "a size such as"),
-        ("window", "12", "1024 or more"),
+        ("window", "12", "1k or more"),
         ("window", 2048.5, "a whole number"),
         ("window", True, "a number"),
         ("timeout", "5 parsecs", "a duration such as"),
@@ -203,7 +203,7 @@ def test_a_file_with_a_secret_is_private_and_says_something(tmp_path: Path) -> N
         assert "4711" not in str(refused.value)
     with pytest.raises(InvalidArgument, match="token_file .*/none cannot be read"):
         parse(token_file=str(tmp_path / "none"))
-    with pytest.raises(InvalidArgument, match="both token and token_file are given"):
+    with pytest.raises(InvalidArgument, match="both 'token' and 'token_file' are given"):
         parse(token="4711", token_file=private(tmp_path / "t", "4711"))
     with pytest.raises(UnknownOption, match="token_file"):
         parse(codec_file="x")

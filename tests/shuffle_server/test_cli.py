@@ -12,12 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from shuffle_server.cli import main, server_options
+from shuffle_server.cli import main, program
+from shuffle_server.cli.roles import options_from
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer
 from shuffle_transport.tokens import app_token, cluster_token, expiry_of, worker_token
 
 SECRET = bytes(range(33, 65))
+
+
+def options_of(role: str, *arguments: str) -> ServerOptions:
+    """The options of a server that is started with these arguments."""
+    command = program().commands[role]
+    with command.make_context(role, list(arguments)) as context:
+        return options_from(role, context)
 
 
 def test_a_server_whose_ready_line_nobody_reads_ends_and_says_why(tmp_path: Path) -> None:
@@ -45,16 +53,18 @@ def test_a_server_that_is_told_to_stop_again_and_again_ends_in_order(tmp_path: P
     assert server.returncode == 0
 
 
-def test_secrets_of_a_role_come_from_files_and_the_environment_those_of_others_do_not(tmp_path: Path) -> None:
+def test_secrets_of_a_role_come_from_files_and_the_environment_those_of_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "tier"
     file.write_text("s3://key:secret@bucket/path\n")
     file.chmod(0o600)
-    environment = {"FLIGHT_SHUFFLE_METADATA": "postgresql://u:p@h/d", "FLIGHT_SHUFFLE_TIER": "gs://bucket"}
-    given = {"data_dir": "d"}
-    assert server_options("server", given, environment) == ServerOptions(data_dir="d", tier="gs://bucket")
-    assert server_options("server", given | {"tier_file": str(file)}, environment).tier == "s3://key:secret@bucket/path"
-    assert server_options("master", given, environment) == ServerOptions("d", metadata="postgresql://u:p@h/d")
-    assert "s3:" not in repr(server_options("worker", given | {"tier_file": str(file)}, {}))
+    monkeypatch.setenv("FLIGHT_SHUFFLE_METADATA", "postgresql://u:p@h/d")
+    monkeypatch.setenv("FLIGHT_SHUFFLE_TIER", "gs://bucket")
+    assert options_of("server", "d") == ServerOptions(data_dir="d", tier="gs://bucket")
+    assert options_of("server", "d", "--tier-file", str(file)).tier == "s3://key:secret@bucket/path"
+    assert options_of("master", "--data-dir", "d") == ServerOptions("d", metadata="postgresql://u:p@h/d")
+    assert "s3:" not in repr(options_of("worker", "d", "--master", "h:1", "--tier-file", str(file)))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,7 @@ def test_tokens_are_printed_of_the_first_secret_and_expire_if_they_should(
     assert before + 12 * 3600 <= expiry_of(token) <= time.time() + 12 * 3600
     assert token == make(expiry_of(token))
     for wrong in ("soon", "0s", "-1h", "99999999d"):
-        assert main([*arguments, f"--valid={wrong}"]) == 1
+        assert main([*arguments, f"--valid={wrong}"]) == 2
         assert "--valid" in capsys.readouterr().err
 
 
@@ -89,7 +99,7 @@ def test_a_worker_whose_id_no_header_takes_has_no_token(tmp_path: Path, capsys: 
     file.write_bytes(SECRET)
     file.chmod(0o600)
     for id in ("", "a b", "w\u00e4"):
-        assert main(["token", "--secret-file", str(file), "--worker", id]) == 1
+        assert main(["token", "--secret-file", str(file), "--worker", id]) == 2
         assert "no worker's id" in capsys.readouterr().err
 
 

@@ -363,15 +363,15 @@ def test_a_second_server_on_the_same_directory_or_address_is_refused(server: Ser
     ("arguments", "words"),
     [
         (["--memory", "lots"], ["memory", "lots", "size"]),
-        (["--listen", "nowhere"], ["nowhere", "HOST:PORT"]),
-        (["--durability", "eternal"], ["eternal", "written, fsynced"]),
+        (["--listen", "nowhere:x"], ["nowhere:x", "HOST:PORT"]),
+        (["--durability", "eternal"], ["eternal", "'written', 'fsynced'"]),
     ],
 )
 def test_a_wrong_option_value_is_named_with_what_would_be_right(
     tmp_path: Path, arguments: list[str], words: list[str]
 ) -> None:
     result = run_cli("server", "--data-dir", str(tmp_path), *arguments)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert all(word in result.stderr for word in words)
     assert "Traceback" not in result.stderr
 

@@ -13,7 +13,8 @@ import pytest
 from bench.server import ServerProcess
 from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.status import plain, render
+from shuffle_server.cli.output import plain
+from shuffle_server.cli.status import render
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import write_map
 from tests.shuffle_server.test_server import run_cli
@@ -120,11 +121,12 @@ def test_another_endpoint_is_told_from_the_control_endpoint(server: ServerProces
         ([], "address is missing"),
         (["a:1", "--server", "b:2"], "two addresses"),
         (["nowhere"], "'nowhere' is not HOST:PORT"),
+        (["--server", "a:1,nowhere"], "'nowhere' is not HOST:PORT"),
     ],
 )
 def test_a_wrong_address_is_named_with_what_would_be_right(arguments: list[str], words: str) -> None:
     failed = run_cli("status", *arguments)
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout) == (2, "")
     assert words in failed.stderr
     assert "ready line" in failed.stderr
 

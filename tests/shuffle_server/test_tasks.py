@@ -38,7 +38,7 @@ def servers(tmp_path: Path) -> Iterator[tuple[MasterServer, WorkerServer, str]]:
     """A master and a worker with all that they can do, and where the health of this process is asked."""
     (tmp_path / "bucket").mkdir()
     with ExitStack() as stack:
-        master = MasterServer(ServerOptions(data_dir=str(tmp_path / "m"), listen=LISTEN, metrics_listen=LISTEN))
+        master = MasterServer(ServerOptions(data_dir=str(tmp_path / "m"), listen=LISTEN, http_listen=LISTEN))
         stack.callback(master.stop)
         options = ServerOptions(
             data_dir=str(tmp_path / "w"),

@@ -1,12 +1,12 @@
 """shuffle_plugins.spark.command: the subcommand ``spark-conf``, without the program around it."""
 
-import argparse
 import json
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
-from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.spark import UnsupportedSpark, conf, spark_conf
 from shuffle_plugins.spark.command import register
 
@@ -14,11 +14,10 @@ JAR = Path("/jars/flight-shuffle-spark_4.3-0.1.0.jar")
 
 
 def spark_conf_command(*arguments: str) -> int:
-    parser = argparse.ArgumentParser(prog="flight-shuffle")
-    register(parser.add_subparsers(required=True))
-    parsed = parser.parse_args(["spark-conf", *arguments])
-    status: int = parsed.run(parsed)
-    return status
+    program = click.Group("flight-shuffle")
+    register(program)
+    done: Any = program.main(["spark-conf", *arguments], standalone_mode=False)
+    return int(done or 0)
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_spark_conf_prints_options_of_spark_submit_by_default(capsys: pytest.Cap
 
 @pytest.mark.usefixtures("built_jar")
 def test_spark_conf_refuses_an_option_without_value() -> None:
-    with pytest.raises(InvalidArgument, match="'a' is not NAME=VALUE"):
+    with pytest.raises(click.UsageError, match="'a' is not NAME=VALUE"):
         spark_conf_command("--server", "host:1", "--option", "a")
 
 

@@ -67,8 +67,8 @@ class Cluster:
         return [member.status for member in self._membership.records() if member.status.worker]
 
     def traffic(self) -> tuple[int, int]:
-        states = self.states()
-        return sum(state.bytes_pushed for state in states), sum(state.bytes_pulled for state in states)
+        self._ask_local()
+        return self._membership.traffic()
 
     def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
         """A worker that cannot be asked is not said to have lost anything: it may be back in a moment."""

@@ -17,7 +17,9 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
+from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
 from shuffle_server.master.quota import NO_QUOTAS, Quotas
 from shuffle_server.master.summary import summary
@@ -75,10 +77,12 @@ class ControlService:
         states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
         quotas: Quotas = NO_QUOTAS,
         max_watches: int = MAX_WATCHES,
+        history: History | None = None,
     ) -> None:
         """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application."""
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._quotas = states, quotas
+        self._history = History() if history is None else history
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
         self.watchers = Watchers(master, workers.workers, max_watches)
@@ -91,12 +95,15 @@ class ControlService:
             server=f"flight-shuffle/{self._version}",
             epoch=self.master.epoch,
             workers=self._worker_messages(),
+            unix_seconds=time.time(),
         )
 
     def RegisterApp(self, request: pb.RegisterAppRequest) -> pb.RegisterAppReply:
         check_text("instance", request.instance)
         check_text("name", request.name)
-        self._register(RegisterApp(request.app, request.instance, request.name))
+        if self._register(RegisterApp(request.app, request.instance, request.name), request.app):
+            called = f" {request.name!r}" if request.name else ""
+            self._history.record("application-began", f"{request.app}{called}", app=request.app)
         return pb.RegisterAppReply(
             epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
         )
@@ -119,11 +126,19 @@ class ControlService:
             epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
         )
 
-    def _register(self, operation: Operation) -> None:
-        """Raises what `Master.apply` raises, and QuotaExceeded."""
-        (outcome,) = self.master.apply_all([operation], self._quotas.check)
+    def _register(self, operation: Operation, app: str = "") -> bool:
+        """Whether it registers an `app` that was not there. Raises what `Master.apply` raises, QuotaExceeded."""
+        new = False
+
+        def check(registry: Registry, checked: Operation) -> None:
+            nonlocal new
+            self._quotas.check(registry, checked)
+            new = bool(app) and not registry.has_app(app)
+
+        (outcome,) = self.master.apply_all([operation], check)
         if isinstance(outcome, ShuffleError):
             raise outcome
+        return new
 
     def UnregisterShuffle(self, request: pb.UnregisterShuffleRequest) -> pb.UnregisterShuffleReply:
         if len(request.more) > MAX_PAGE:
@@ -236,7 +251,15 @@ class ControlService:
             bytes_pulled=pulled,
             states=self._states(),
             next=following,
+            lost=self._history.lost(),
+            workers_lost=self._history.workers_lost,
+            outputs_lost=self._history.outputs_lost,
         )
+
+    def Events(self, request: pb.EventsRequest) -> pb.EventsReply:
+        if request.limit < 0:
+            raise InvalidArgument(f"a limit of {request.limit} events", remedy="ask for 0, which is all, or more")
+        return pb.EventsReply(epoch=self.master.epoch, events=self._history.events(request.after, request.limit))
 
     def _worker_messages(self) -> list[pb.Worker]:
         found = [messages.worker_message(worker) for worker in self._workers.workers()]

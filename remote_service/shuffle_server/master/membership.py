@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
+from shuffle_api.registry.events import DRAINED, LostOutput, OutputMoved
 from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -50,6 +52,7 @@ class Membership:
     """The workers of one master. Thread-safe.
 
     :param silent_seconds: a worker of which nothing was heard for so long is declared lost, with all that lies there.
+    :param history: where joins, drains and losses are recorded.
     :param served: a clock that runs while heartbeats are received; None: they always are.
     """
 
@@ -60,7 +63,9 @@ class Membership:
         *,
         clock: Callable[[], float] = boot_seconds,
         served: Callable[[], float] | None = None,
+        history: History | None = None,
     ) -> None:
+        self._history = History() if history is None else history
         self._master, self.silent_seconds = master, silent_seconds
         self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, served or clock), clock
         # Joins and losses are decided one after the other, the registry's answer included.
@@ -68,6 +73,7 @@ class Membership:
         self._lock = threading.Lock()  # of the table
         # After a restart the master has no heartbeats yet: each worker counts as seen just now.
         self._records = {info.id: WorkerRecord(info, *self._times()) for info in master.registry.workers()}
+        self._past_pushed = self._past_pulled = 0  # by workers that have restarted or left
         self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
     def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
@@ -92,8 +98,32 @@ class Membership:
                 record.draining |= former.draining
             self._drained.pop(info.id, None)
             with self._lock:
+                self._leave_behind(former)
                 self._records[info.id] = record
+            self._record_join(former, info)
             return former is not None
+
+    def _record_join(self, former: WorkerRecord | None, info: WorkerInfo) -> None:
+        self._history.joined(info.id)
+        known = former is not None and (former.info.incarnation, former.info.address) == (
+            info.incarnation,
+            info.address,
+        )
+        if info.port and not known:
+            self._history.record("worker-joined", f"{info.id} at {info.address}", worker=info.id)
+
+    def _leave_behind(self, former: WorkerRecord | None) -> None:
+        """What a worker has taken in and served counts on when it restarts or leaves. To be called under the lock."""
+        if former is not None:
+            self._past_pushed += former.status.bytes_pushed
+            self._past_pulled += former.status.bytes_pulled
+
+    def traffic(self) -> tuple[int, int]:
+        """Payload bytes that workers have taken in and served since this master started, or they, if later."""
+        with self._lock:
+            states = [record.status for record in self._records.values()]
+            pushed = self._past_pushed + sum(state.bytes_pushed for state in states)
+            return pushed, self._past_pulled + sum(state.bytes_pulled for state in states)
 
     def heartbeat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
         """A heartbeat; whether the worker is to migrate what it holds, and leave.
@@ -106,8 +136,10 @@ class Membership:
                 raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
             record.info = replace(record.info, free_bytes=free_bytes)
             record.seen, record.sure = self._times()
-            record.status, record.placed = status, 0
-            return record.draining
+            before, record.status, record.placed = record.status, status, 0
+            draining = record.draining
+        self._history.directories(id, before, status)
+        return draining
 
     def expire(self) -> list[str]:
         """Give up the workers that have been silent for too long; their ids.
@@ -162,14 +194,15 @@ class Membership:
         with self._changes:
             with self._master.lock:
                 check_present(self._master, id, incarnation)
-            (outcome,) = self._master.apply_all([LoseWorker(id, "it was drained")], check)
+            (outcome,) = self._master.apply_all([LoseWorker(id, DRAINED)], check)
             if isinstance(outcome, ShuffleError):
                 raise outcome
             with self._lock:
-                self._records.pop(id, None)
+                self._leave_behind(self._records.pop(id, None))
                 self._drained[id] = None
                 while len(self._drained) > DRAINED_REMEMBERED:
                     del self._drained[next(iter(self._drained))]
+            self._history.record("worker-left", f"{id}: {DRAINED}", worker=id)
 
     def has_left(self, id: str) -> bool:
         """Whether a worker was drained, and has not come back."""
@@ -177,9 +210,12 @@ class Membership:
             return id in self._drained
 
     def _lose(self, id: str, reason: str) -> None:
-        self._master.apply(LoseWorker(id, reason))
+        events = self._master.apply(LoseWorker(id, reason))
         with self._lock:
-            self._records.pop(id, None)
+            self._leave_behind(self._records.pop(id, None))
+        if events:
+            lost, moved = (sum(isinstance(event, kind) for event in events) for kind in (LostOutput, OutputMoved))
+            self._history.worker_lost(id, reason, lost, moved)
 
     def drain(self, id: str) -> None:
         """Have a worker take nothing new, migrate what it holds, and leave.
@@ -193,7 +229,9 @@ class Membership:
                     f"worker {id} is in the master's process",
                     remedy="run `flight-shuffle master`, and workers",
                 )
-            record.draining = True
+            again, record.draining = record.draining, True
+        if not again:
+            self._history.record("worker-draining", f"{id} migrates what it holds, and leaves", worker=id)
 
     def record(self, id: str) -> WorkerRecord:
         """A worker. Raises InvalidArgument: there is none of this name."""

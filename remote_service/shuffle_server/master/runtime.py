@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import ClassVar
 
-from shuffle_api.address import Address, parse_address
+from shuffle_api.address import Address
 from shuffle_api.backoff import Backoff
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
@@ -20,6 +20,7 @@ from shuffle_server.connection_guard import ConnectionStatistics
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.endpoint import ControlServer, Limits, start_control
+from shuffle_server.master.history import History
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
@@ -30,8 +31,9 @@ from shuffle_server.observe.aside import Aside
 from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.figures import MasterSources, Writable
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, control_listen
 from shuffle_server.security import ServerSecurity
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +76,13 @@ class MasterRuntime:
         except BaseException:
             self._storage.close()
             raise
+        self.history = History()
         self.master.subscribe(instruments.happened)
-        self.membership = Membership(self.master, options.worker_timeout, served=self._served)
+        self.master.subscribe(self.history.happened)
+        self.history.record("leader", f"this master leads, epoch {self.master.epoch}")
+        self.membership = Membership(self.master, options.worker_timeout, served=self._served, history=self.history)
         self._server: ControlServer | None = None
+        self.service: ControlService | None = None
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
@@ -84,14 +90,15 @@ class MasterRuntime:
         :param local: the worker in this process, which has joined.
         """
         options = self._options
-        address = parse_address(options.listen, "--listen", any_port=True)
+        address = control_listen(options)
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, security.for_cluster())
         heartbeat = max(1, int(options.app_timeout / 4))
         quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
         service = ControlService(
-            self.master, cluster, __version__, heartbeat, cluster.states, quotas, options.app_max_watches
+            self.master, cluster, __version__, heartbeat, cluster.states, quotas, options.app_max_watches, self.history
         )
+        self.service = service
         listen = partial(
             start_control,
             service,
@@ -123,6 +130,8 @@ class MasterRuntime:
             lambda: {} if self._server is None else self._server.calls(),
             lambda: {} if self._server is None else self._server.streams(),
             lambda: ConnectionStatistics() if self._server is None else self._server.connections(),
+            lambda request: pb.StatusReply() if self.service is None else self.service.Status(request),
+            self.history.events,
         )
 
     def _no_answer(self, last: Writable) -> Writable:
@@ -142,8 +151,7 @@ class MasterRuntime:
         """To be called every `look_seconds`."""
         try:
             self.master.expire()
-            for worker in self.membership.expire():
-                log.error("worker %s was silent for too long; what lay only there is lost", worker)
+            self.membership.expire()
         except (ShuffleError, OSError) as error:
             log.warning("nothing can be expired now: %s", error)  # the journal's disk may be full
 

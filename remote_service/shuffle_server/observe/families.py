@@ -178,6 +178,7 @@ MAP_OUTPUTS = _gauge(
 OUTPUTS_LOST = _counter(
     "map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.", MASTER
 )
+WORKERS_LOST = _counter("workers_lost", "Workers that were declared lost: silent for too long.", MASTER)
 MAP_OUTPUT_BYTES = _gauge("map_output_bytes", "Payload of committed map outputs, at all workers.", MASTER)
 LEADER = _gauge(
     "leader",

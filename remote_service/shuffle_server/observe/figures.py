@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from shuffle_server.worker.relay.channel_relay import ChannelRelay, ChannelRelay
 from shuffle_server.worker.relay.relay import Relay
 from shuffle_server.worker.relay.values import RelayStatistics
 from shuffle_transport.pool import BufferPool, PoolStatistics
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 LOCK_SECONDS = 5.0  # how long a question waits for the master; it holds its lock for milliseconds
 
@@ -35,7 +36,8 @@ class Writable:
 @dataclass(frozen=True, slots=True)
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
-    calls and the streams of its endpoint, by kind, and its connections."""
+    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, and the events after
+    a number, so many at most."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -44,6 +46,8 @@ class MasterSources:
     calls: Callable[[], Mapping[str, int]] = dict
     streams: Callable[[], Mapping[str, int]] = dict
     connections: Callable[[], ConnectionStatistics] = ConnectionStatistics
+    status: Callable[[pb.StatusRequest], pb.StatusReply] = lambda request: pb.StatusReply()
+    events: Callable[[int, int], Sequence[pb.ClusterEvent]] = lambda after, limit: ()
 
 
 @dataclass(frozen=True, slots=True)

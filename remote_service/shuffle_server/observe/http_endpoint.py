@@ -1,4 +1,4 @@
-"""A small HTTP server for monitoring: GET on a few paths, nothing else, nobody asked who they are.
+"""A small HTTP server for the page, its API and monitoring: GET on a few paths, nothing else.
 
 A client that is slow to ask, or to read the answer, keeps nobody else out: it has REQUEST_SECONDS for all of it, and
 when there are as many connections as there may be, the oldest one that waits for its client makes room for the next.
@@ -37,10 +37,20 @@ class Response:
     status: HTTPStatus
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-Route = Callable[[str], Response]
-"""Answers GET, given the request's Accept header."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a GET asks beside its path: the headers Accept and Authorization, and what is behind the question mark."""
+
+    accept: str
+    authorization: str = ""
+    query: str = ""
+
+
+Route = Callable[[Request], Response]
+"""Answers GET."""
 
 
 class HttpEndpoint:
@@ -58,7 +68,7 @@ class HttpEndpoint:
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {Address(host, port)}: {error}",
-                remedy="choose another --metrics-listen address, or port 0 for any free one",
+                remedy="choose another --http-listen address, or port 0 for any free one",
             ) from error
         self.port: int = self._server.server_address[1]
         self._task = PeriodicTask("metrics-http", self._serve, 1.0, at_once=True)
@@ -192,16 +202,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", response.content_type)
         self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in response.headers:
+            self.send_header(name, value)
         self.end_headers()
         if body:
             self.wfile.write(response.body)
 
     def _response(self) -> Response:
-        route = self.server.routes.get(self.path.partition("?")[0])
+        path, _, query = self.path.partition("?")
+        route = self.server.routes.get(path)
         if route is None:
             known = " ".join(self.server.routes)
             return Response(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"here are: {known}\n".encode())
-        return route(self.headers.get("Accept", ""))
+        return route(Request(self.headers.get("Accept", ""), self.headers.get("Authorization", ""), query))
 
     def version_string(self) -> str:
         return "flight-shuffle"

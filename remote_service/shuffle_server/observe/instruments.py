@@ -11,7 +11,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shuffle_api.errors import ShuffleError
-from shuffle_api.registry.events import AppRemoved, Event, LostOutput
+from shuffle_api.registry.events import DRAINED, AppRemoved, Event, LostOutput, WorkerLost
 from shuffle_server.observe import families
 from shuffle_server.observe.families import BOTH, Family, Parts
 from shuffle_server.observe.traffic import Traffic
@@ -49,6 +49,7 @@ class Instruments:
         self._commits = {outcome: commits.labels(outcome) for outcome in families.COMMIT_OUTCOMES}
         self._refusals = self._counter(families.REFUSALS)
         self._lost = self._counter(families.OUTPUTS_LOST)
+        self._workers_lost = self._counter(families.WORKERS_LOST)
         self._apps_removed = self._counter(families.APPS_REMOVED)
         self._monitoring_cut = self._counter(families.MONITORING_CUT)
         self._bodies_refused = self._counter(families.BODIES_REFUSED)
@@ -114,6 +115,8 @@ class Instruments:
         """A listener for the master's events."""
         if isinstance(event, LostOutput):
             self._lost.inc()
+        elif isinstance(event, WorkerLost) and event.reason != DRAINED:
+            self._workers_lost.inc()
         elif isinstance(event, AppRemoved):
             self._apps_removed.labels(event.reason).inc()
 

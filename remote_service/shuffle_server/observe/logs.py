@@ -8,8 +8,10 @@ import re
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any, TextIO
 
+from shuffle_api.errors import InvalidArgument
 from shuffle_server.observe.log_context import FIELDS, current_fields
 
 # What would begin a new line, or play with a terminal: a text from outside must not look like a record of ours.
@@ -18,13 +20,48 @@ _CONTROL |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t", 0x2028: "\\u2
 _WORD = re.compile(r"[\w.:/%@+-]+", re.ASCII)
 
 
-def set_up_logging(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Log everything of this process from `level` on; `form` is "text" or "json". Replaces what was set up before."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def set_up_logging(form: str, level: str, stream: TextIO | None = None, *, file: str = "") -> None:
+    """Log everything of this process from `level` on; `form` is "text" or "json". Replaces what was set up before.
+
+    :param file: to append to, instead of writing to a stream.
+    :raises InvalidArgument: it cannot be written.
+    """
+    handler = _LogFile(file) if file else logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
     threading.excepthook = _thread_died
+
+
+class _LogFile(logging.FileHandler):
+    """A file that other programs move away."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            super().__init__(path, encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(
+                f"the log file {path} cannot be written: {error.strerror}", remedy="give another --log-file"
+            ) from None
+
+    def reopen(self) -> None:
+        """Go on in a file of the same name: a new one where the former was moved away."""
+        with self.lock or nullcontext():
+            try:
+                stream = self._open()
+            except OSError as error:
+                logging.getLogger(__name__).error("the log file cannot be opened again: %s", error)
+                return
+            if (former := self.setStream(stream)) is not None:
+                former.close()
+
+
+def reopen_log() -> None:
+    """Begin the log's file anew, if the log goes to a file."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _LogFile):
+            handler.reopen()
+            logging.getLogger(__name__).info("the log file was opened again")
 
 
 class TextFormatter(logging.Formatter):

@@ -11,14 +11,20 @@ from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
-from shuffle_api.address import Address, parse_address
+from shuffle_api.address import Address
+from shuffle_api.errors import ServerUnreachable
+from shuffle_server.observe.api import Api
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
-from shuffle_server.observe.figures import Figures, Sources, gather
+from shuffle_server.observe.figures import Figures, MasterSources, Sources, gather
 from shuffle_server.observe.health import Check, Health
-from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
+from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
 from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.page import PAGE
+from shuffle_server.options import http_listen
 from shuffle_server.security import is_loopback
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Authenticate
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +34,12 @@ class Observation:
 
     :param listen: HOST:PORT, or empty for no endpoint.
     :param parts: of a server that run in this process.
+    :param authenticate: whom a token comes from, for the API; None: it wants none.
     :raises InvalidArgument: the address is none, or in use.
     """
 
-    def __init__(self, listen: str, parts: Parts = BOTH) -> None:
+    def __init__(self, listen: str, parts: Parts = BOTH, authenticate: Authenticate | None = None) -> None:
+        self._authenticate = authenticate
         self.instruments = Instruments(parts)
         self.address = ""
         self._sources: Sources | None = None
@@ -43,7 +51,7 @@ class Observation:
             self._listen(listen)
 
     def _listen(self, listen: str) -> None:
-        host = (address := parse_address(listen, "--metrics-listen", any_port=True)).host
+        host = (address := http_listen(listen)).host
         # They would be series of their own in the text format, and say nothing but when the server started.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.instruments.registry
@@ -52,11 +60,21 @@ class Observation:
         registry.register(ServerCollector(traffic, self._figures, self._is_ready, self._leads if master else None))
         ProcessCollector(registry=registry)
         routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
-        routes |= {"/leader": self._leader} if master else {}
+        if master:
+            api = Api(self._status, self._events, self._authenticate, is_loopback(host))
+            routes |= {"/leader": self._leader, **PAGE, **api.routes()}
         self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut)
         self.address = str(Address(host, self._http.port))
         if not is_loopback(host):
-            log.warning("metrics on %s are shown to whoever asks; they name no application", self.address)
+            log.warning(
+                "metrics on %s are shown to whoever asks; they name no application. %s",
+                self.address,
+                "The page and its API are refused: give --http-listen a loopback address for them"
+                if self._authenticate
+                else "The page and its API name applications and workers"
+                if master
+                else "",
+            )
 
     @property
     def ready(self) -> Sequence[tuple[str, str]]:
@@ -105,17 +123,29 @@ class Observation:
             return self._health.leader()
         return Check("leader", False, "another master leads" if self._could_not_lead else "it starts or stops")
 
-    def _metrics(self, accept: str) -> Response:
-        encode, content_type = choose_encoder(accept)
+    def _status(self, request: pb.StatusRequest) -> pb.StatusReply:
+        return self._leading().status(request)
+
+    def _events(self, after: int, limit: int) -> Sequence[pb.ClusterEvent]:
+        return self._leading().events(after, limit)
+
+    def _leading(self) -> MasterSources:
+        master = None if self._sources is None else self._sources.master
+        if master is None or self._stopping:
+            raise ServerUnreachable("this master does not lead", self._leader_check().reason)
+        return master
+
+    def _metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.accept)
         return Response(HTTPStatus.OK, content_type, encode(self.instruments.registry))
 
-    def _alive(self, accept: str) -> Response:
+    def _alive(self, request: Request) -> Response:
         return self._answer(() if self._health is None else self._health.alive())
 
-    def _ready(self, accept: str) -> Response:
+    def _ready(self, request: Request) -> Response:
         return self._answer(self._ready_checks())
 
-    def _leader(self, accept: str) -> Response:
+    def _leader(self, request: Request) -> Response:
         return self._answer([self._leader_check()])
 
     def _answer(self, checks: Sequence[Check]) -> Response:

@@ -9,7 +9,6 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from shuffle_api.address import Address, parse_address
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -19,7 +18,7 @@ from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, data_listen
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.compaction_model import CompactionOptions
@@ -91,7 +90,7 @@ class WorkerRuntime:
         :param place: where copies of map outputs go.
         """
         options = self._options
-        listen = data_address(options)
+        listen = data_listen(options)
         info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port)
         self._copier = Copier(self.store, security.for_worker(self.id))
         self.replication = Replication(lambda: self.worker.info, registry_view, place, self._copier)
@@ -229,10 +228,3 @@ class MaintenanceTasks:
     def stop(self) -> None:
         for task in self._tasks:
             task.close()
-
-
-def data_address(options: ServerOptions) -> Address:
-    """Where the data endpoint listens."""
-    if options.data_listen:
-        return parse_address(options.data_listen, "--data-listen", any_port=True)
-    return Address(parse_address(options.listen, "--listen", any_port=True).host, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from shuffle_api.ids import ShuffleId
@@ -43,10 +43,16 @@ class ShuffleRemoved:
 
 @dataclass(frozen=True, slots=True)
 class AppRemoved:
-    """An application is gone. The `ShuffleRemoved` events of its shuffles come before."""
+    """An application is gone. The `ShuffleRemoved` events of its shuffles come before; the totals are what it had."""
 
     app: str
     reason: Literal["unregistered", "expired"]
+    shuffles: int = field(default=0, compare=False)
+    bytes: int = field(default=0, compare=False)
+
+
+DRAINED = "it was drained"
+"""The reason for which a worker is gone that has left after a drain: with it, nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,8 @@ class Registry:
         return (WorkerLost(info, op.reason), *(event for event in lost if event is not None))
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
-        return (*map(self._remove, self.shuffle_ids(app)), AppRemoved(app, reason))
+        totals = self.run_size(app)
+        return (*map(self._remove, self.shuffle_ids(app)), AppRemoved(app, reason, *totals))
 
     def _remove(self, id: ShuffleId) -> ShuffleRemoved:
         self._index.removed(self._shuffles.pop(id))

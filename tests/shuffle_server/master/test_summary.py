@@ -10,10 +10,10 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import CommitMapOutput, RegisterApp, RegisterShuffle, RegisterWorker, Registry
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
+from shuffle_server.cli.status import whole_status
 from shuffle_server.master import summary as summary_module
 from shuffle_server.master.master import Master
 from shuffle_server.master.summary import held_page, summary
-from shuffle_server.status import whole_status
 from shuffle_server.worker import registry_view as coordinator_module
 from shuffle_server.worker.registry_view import LocalRegistryView
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -15,13 +15,13 @@ import pytest
 from bench.cluster import wait_until
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.observe import http_endpoint
-from shuffle_server.observe.http_endpoint import HttpEndpoint, Response
+from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
 from shuffle_server.observe.observation import Observation
 from tests.shuffle_server.observe.helpers import get
 
 
-def hello(accept: str) -> Response:
-    return Response(HTTPStatus.OK, "text/plain", f"hello {accept}".encode())
+def hello(request: Request) -> Response:
+    return Response(HTTPStatus.OK, "text/plain", f"hello {request.accept}".encode())
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_a_client_has_so_long_for_all_of_a_request(monkeypatch: pytest.MonkeyPat
 def test_requests_that_are_being_answered_are_not_cut_off_for_others() -> None:
     held = threading.Event()
 
-    def wait(accept: str) -> Response:
+    def wait(request: Request) -> Response:
         held.wait(60)
         return Response(HTTPStatus.OK, "text/plain", b"done")
 
@@ -165,7 +165,7 @@ def test_an_ipv6_address_is_listened_on() -> None:
 
 
 def test_an_address_in_use_is_named_with_its_option(address: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"{address}.*--metrics-listen"):
+    with pytest.raises(InvalidArgument, match=f"{address}.*--http-listen"):
         Observation(address)
-    with pytest.raises(InvalidArgument, match="--metrics-listen 'nowhere'"):
-        Observation("nowhere")
+    with pytest.raises(InvalidArgument, match="--http-listen ':1'"):
+        Observation(":1")

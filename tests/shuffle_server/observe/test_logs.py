@@ -195,5 +195,5 @@ def test_no_token_is_in_the_log(tmp_path: Path, form: str) -> None:
 
 def test_an_unknown_log_format_lists_the_known(tmp_path: Path) -> None:
     result = run_cli("server", "--data-dir", str(tmp_path), "--log-format", "xml")
-    assert result.returncode == 1
-    assert "text, json" in result.stderr
+    assert result.returncode == 2
+    assert "'text', 'json'" in result.stderr

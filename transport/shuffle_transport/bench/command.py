@@ -2,72 +2,90 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import click
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_transport.bench.plan import QUICK, Plan
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+from shuffle_transport.command_line import Command
 
 NAMES = ("sizes", "messages", "channels", "isolation", "codecs", "latency", "load", "memory")
 
 
-def register(subparsers: Subparsers) -> None:
-    """Add the subcommand. Its parser sets ``run``: a function of the parsed arguments that returns the exit status."""
-    parser = subparsers.add_parser("bench", help="measure on this machine, beside what it can do at best")
-    what = parser.add_subparsers(metavar="WHAT", required=True)
-    transport = what.add_parser(
-        "transport",
-        help="credit streams, push and pull beside raw Flight and raw TCP",
-        description="Measure the transport between two processes of this machine: throughput, latency and memory of "
-        "credit streams, beside raw Flight and raw TCP in the same run. Takes about half an hour (--quick: seconds).",
-    )
-    transport.add_argument("--json", action="store_true", help="print the whole report as JSON, not as tables")
-    transport.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures too; needs matplotlib")
-    transport.add_argument("--quick", action="store_true", help="small and short: that it works, not how fast it is")
-    transport.add_argument(
-        "--only", nargs="+", choices=NAMES, metavar="NAME", help=f"only these cases, of: {', '.join(NAMES)}"
-    )
-    transport.add_argument(
-        "--rounds",
-        type=_rounds,
-        metavar="N",
-        help=f"pairs of runs (default: {Plan().rounds}; {QUICK.rounds} if quick)",
-    )
-    transport.add_argument("--check", action="store_true", help="exit with status 1 if a measured target is missed")
-    transport.set_defaults(run=run)
+def register(program: click.Group) -> None:
+    """Add the subcommand."""
+    program.add_command(bench)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Measure and print. Raises InvalidArgument when the plot cannot be drawn, before anything is measured."""
+class _OnlyCommand(Command):
+    """Lets several names stand behind one ``--only``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        behind = False
+        for arg in args:
+            behind = arg == "--only" or (behind and not arg.startswith("-"))
+            spread += ["--only", arg] if behind and arg != "--only" else [] if arg == "--only" else [arg]
+        if args and args[-1] == "--only":
+            spread.append("--only")
+        return super().parse_args(ctx, spread)
+
+
+class _Rounds(click.ParamType[int]):
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is no number of rounds: give 1 or more, 5 for figures to quote", param, ctx)
+        return int(value)
+
+
+@click.group(short_help="measure on this machine, beside what it can do at best")
+def bench() -> None:
+    """Measure on this machine, beside what it can do at best."""
+
+
+@bench.command(cls=_OnlyCommand, short_help="credit streams, push and pull beside raw Flight and raw TCP")
+@click.option("--json", "as_json", is_flag=True, help="print the whole report as JSON, not as tables")
+@click.option(
+    "--plot", metavar="FILE.png", type=click.Path(path_type=Path), help="draw the figures too; needs matplotlib"
+)
+@click.option("--quick", is_flag=True, help="small and short: that it works, not how fast it is")
+@click.option("--only", type=click.Choice(NAMES), multiple=True, help="only these cases; several names may follow")
+@click.option(
+    "--rounds",
+    type=_Rounds(),
+    metavar="N",
+    help=f"pairs of runs (default: {Plan().rounds}; {QUICK.rounds} if quick)",
+)
+@click.option("--check", is_flag=True, help="exit with status 1 if a measured target is missed")
+def transport(
+    as_json: bool, plot: Path | None, quick: bool, only: tuple[str, ...], rounds: int | None, check: bool
+) -> int:
+    """Measure the transport between two processes of this machine: throughput, latency and memory of credit streams,
+    beside raw Flight and raw TCP in the same run. Takes about half an hour (--quick: seconds).
+    """
     from shuffle_transport.bench.report import measure  # Arrow and numpy are loaded by those who measure
     from shuffle_transport.bench.table import tables
 
-    if arguments.plot is not None:
-        _check_plot(arguments.plot)
-    plan = QUICK if arguments.quick else Plan()
-    if arguments.rounds:
-        plan = replace(plan, rounds=arguments.rounds)
-    report = measure(plan, arguments.only or NAMES)
-    sys.stdout.write(json.dumps(report, indent=2) + "\n" if arguments.json else tables(report))
-    if arguments.plot is not None:
+    if plot is not None:
+        _check_plot(plot)
+    plan = QUICK if quick else Plan()
+    if rounds:
+        plan = replace(plan, rounds=rounds)
+    report = measure(plan, only or NAMES)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else tables(report))
+    if plot is not None:
         from shuffle_transport.bench.plot import draw
 
-        draw(report, arguments.plot)
+        draw(report, plot)
     missed = any(target["met"] is False for target in report["targets"])
-    return int(arguments.check and missed)
-
-
-def _rounds(given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise argparse.ArgumentTypeError(f"{given!r} is no number of rounds: give 1 or more, 5 for figures to quote")
-    return int(given)
+    return int(check and missed)
 
 
 def _check_plot(path: Path) -> None:

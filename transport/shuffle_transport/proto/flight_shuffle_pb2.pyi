@@ -461,16 +461,18 @@ class HelloRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("protocol", "server", "epoch", "workers")
+    __slots__ = ("protocol", "server", "epoch", "workers", "unix_seconds")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     server: str
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    unix_seconds: float
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., unix_seconds: _Optional[float] = ...) -> None: ...
 
 class Worker(_message.Message):
     __slots__ = ("id", "host", "port", "free_bytes", "draining", "silent")
@@ -695,7 +697,7 @@ class StatusRequest(_message.Message):
     def __init__(self, app: _Optional[str] = ..., first: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states", "next")
+    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states", "next", "lost", "workers_lost", "outputs_lost")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -706,6 +708,9 @@ class StatusReply(_message.Message):
     BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_LOST_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_LOST_FIELD_NUMBER: _ClassVar[int]
     server: str
     epoch: int
     uptime_seconds: float
@@ -716,7 +721,22 @@ class StatusReply(_message.Message):
     bytes_pulled: int
     states: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
     next: int
-    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., next: _Optional[int] = ...) -> None: ...
+    lost: _containers.RepeatedCompositeFieldContainer[LostWorker]
+    workers_lost: int
+    outputs_lost: int
+    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., next: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostWorker, _Mapping]]] = ..., workers_lost: _Optional[int] = ..., outputs_lost: _Optional[int] = ...) -> None: ...
+
+class LostWorker(_message.Message):
+    __slots__ = ("worker", "address", "seconds", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    address: str
+    seconds: float
+    reason: str
+    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
     __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled")
@@ -791,3 +811,35 @@ class ShuffleStatus(_message.Message):
     replicas: int
     degraded: int
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., committed: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., replicas: _Optional[int] = ..., degraded: _Optional[int] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("after", "limit")
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    limit: int
+    def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class EventsReply(_message.Message):
+    __slots__ = ("epoch", "events")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    events: _containers.RepeatedCompositeFieldContainer[ClusterEvent]
+    def __init__(self, epoch: _Optional[int] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ...) -> None: ...
+
+class ClusterEvent(_message.Message):
+    __slots__ = ("number", "unix_seconds", "kind", "worker", "app", "text")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    unix_seconds: float
+    kind: str
+    worker: str
+    app: str
+    text: str
+    def __init__(self, number: _Optional[int] = ..., unix_seconds: _Optional[float] = ..., kind: _Optional[str] = ..., worker: _Optional[str] = ..., app: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...

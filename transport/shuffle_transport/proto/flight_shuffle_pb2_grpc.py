@@ -92,6 +92,11 @@ class ShuffleControlStub:
                 request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusRequest.SerializeToString,
                 response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.Events = channel.unary_unary(
+                '/flight_shuffle.v1.ShuffleControl/Events',
+                request_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsRequest.SerializeToString,
+                response_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsReply.FromString,
+                _registered_method=True)
 
 
 class ShuffleControlServicer:
@@ -166,6 +171,12 @@ class ShuffleControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Events(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShuffleControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -223,6 +234,11 @@ def add_ShuffleControlServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusRequest.FromString,
                     response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusReply.SerializeToString,
+            ),
+            'Events': grpc.unary_unary_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsRequest.FromString,
+                    response_serializer=shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -525,6 +541,33 @@ class ShuffleControl:
             '/flight_shuffle.v1.ShuffleControl/Status',
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusRequest.SerializeToString,
             shuffle__transport_dot_proto_dot_flight__shuffle__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/flight_shuffle.v1.ShuffleControl/Events',
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsRequest.SerializeToString,
+            shuffle__transport_dot_proto_dot_flight__shuffle__pb2.EventsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,96 @@
+"""``flight-shuffle demo``: starts a server, counts words through it, and says where to go on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from shuffle_transport.command_line import Command, server_option
+
+WORDS = ("flight", "shuffle", "arrow", "spark", "partition", "map", "reduce", "credit", "worker", "master")
+MAPS, PARTITIONS, RECORDS = 4, 8, 25_000
+STOP_SECONDS = 60.0
+
+
+def register(program: click.Group) -> None:
+    """Add the subcommand."""
+    program.add_command(demo)
+
+
+@click.command(cls=Command, short_help="start a server, shuffle through it, and show what was done")
+@server_option()
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def demo(server: str | None, as_json: bool) -> int:
+    """Count words through a shuffle of four map tasks and eight partitions: through a server that is started for it,
+    or through the one of --server.
+    """
+    if server:
+        return _run(server, as_json)
+    with tempfile.TemporaryDirectory(prefix="flight-shuffle-demo-") as directory, _started(directory) as address:
+        return _run(address, as_json)
+
+
+def _run(server: str, as_json: bool) -> int:
+    began = time.monotonic()
+    counts, moved = count_words(server)
+    seconds = time.monotonic() - began
+    right = counts == Counter({word: MAPS * RECORDS // len(WORDS) for word in WORDS})
+    if as_json:
+        report = {"server": server, "records": moved, "seconds": round(seconds, 3), "right": right}
+        click.echo(json.dumps(report, indent=2))
+    else:
+        click.echo(f"{moved} records of {MAPS} map tasks went through {server} in {seconds:.2f} s:")
+        for word, count in sorted(counts.items()):
+            click.echo(f"  {word:<10} {count}")
+        click.echo("All counts are right." if right else "The counts are WRONG.")
+        click.echo("next: flight-shuffle server DIR, then flight-shuffle spark-conf --server HOST:PORT")
+    return 0 if right else 1
+
+
+def count_words(server: str) -> tuple[Counter[str], int]:
+    """The words by a shuffle, and how many records went through it."""
+    from shuffle_api import MapAttempt, open_plugin
+
+    counts: Counter[str] = Counter()
+    with open_plugin("remote", {"server": server}) as plugin, plugin.master("demo") as master:
+        handle = master.register_shuffle(PARTITIONS, MAPS)
+        for number in range(MAPS):
+            with plugin.writer(handle, MapAttempt(number, 0)) as writer:
+                for record in range(RECORDS):
+                    word = WORDS[record % len(WORDS)]
+                    writer.write(WORDS.index(word) % PARTITIONS, word.encode())
+                writer.commit()
+        with plugin.reader(handle, partitions=range(PARTITIONS)) as reader:
+            counts.update(record.decode() for _, record in reader)
+    return counts, counts.total()
+
+
+@contextmanager
+def _started(directory: str) -> Iterator[str]:
+    """The control address of a server of its own, on free ports."""
+    log = Path(directory, "server.log")
+    command = [sys.executable, "-m", "shuffle_server", "server", str(Path(directory, "data"))]
+    command += ["--listen", "127.0.0.1:0", "--data-listen", "127.0.0.1:0", "--log-file", str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            ready = dict(word.split("=", 1) for word in process.stdout.readline().split()[1:])
+            if "control" not in ready:
+                said = log.read_text(errors="replace") if log.exists() else ""
+                raise click.ClickException(f"the server did not start: {said[-500:]}")
+            yield ready["control"]
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,107 @@
+"""`flight-shuffle drain`: have a worker migrate what it holds, and leave."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from shuffle_api.errors import DeadlineExceeded
+from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.output import size_shown
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_transport.command_line import (
+    Addresses,
+    Command,
+    credential_options,
+    server_of,
+    server_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from shuffle_transport.control_client import ControlClient
+
+LOOK_SECONDS = 1.0
+CALL_SECONDS = 30.0
+RETRY_SECONDS = 60.0  # for a master that is restarted meanwhile
+
+
+@click.command(cls=Command, short_help="have a worker migrate its map outputs, and leave")
+@click.argument("worker")
+@server_option()
+@click.option("--master", type=Addresses(), hidden=True)
+@click.option("--json", "as_json", is_flag=True, help="print JSON at the end, no progress")
+@timeout_option(86400.0, "wait so long for it")
+@credential_options()
+@click.pass_context
+def drain(
+    context: click.Context,
+    /,
+    worker: str,
+    server: str | None,
+    master: str | None,
+    as_json: bool,
+    timeout: float,
+    **_: str,
+) -> int:
+    """Have a worker take nothing new, migrate its map outputs to other workers, and leave.
+
+    WORKER is its id: the first column of flight-shuffle status. Readers go on meanwhile. Returns when the worker has
+    left; its process ends by itself. If this is interrupted, or the time limit is over, the worker goes on draining;
+    one that is started again is not draining any more.
+    """
+    from shuffle_server.proto import registry_pb2_grpc as rpc
+
+    client = control_client(
+        context,
+        server_of(server, master),
+        timeout=min(CALL_SECONDS, timeout),
+        retry=min(RETRY_SECONDS, timeout),
+        stub=rpc.ShuffleRegistryStub,
+    )
+    try:
+        _drain(client, worker, as_json, timeout)
+    finally:
+        client.close()
+    return 0
+
+
+def _drain(client: ControlClient, worker: str, as_json: bool, timeout: float) -> None:
+    began = time.monotonic()
+    first: pb.DrainReply | None = None
+    said = ""
+    while True:
+        reply: pb.DrainReply = client.call("Drain", pb.DrainRequest(worker=worker))
+        first = first or reply
+        if reply.left:
+            break
+        if not as_json and (text := _progress(worker, reply)) != said:
+            click.echo(text)
+            sys.stdout.flush()
+            said = text
+        left = timeout - (time.monotonic() - began)
+        if left <= 0:
+            raise DeadlineExceeded(
+                f"worker {worker} has not left in {timeout:g} s: {_progress(worker, reply)}",
+                remedy="it goes on draining; see its log, and whether other workers have room; --timeout waits longer",
+            )
+        time.sleep(min(LOOK_SECONDS, left))
+    report = {
+        "worker": worker,
+        "left": True,
+        "outputs": first.outputs,
+        "bytes": first.bytes,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    click.echo(json.dumps(report, indent=2) if as_json else f"{worker}: has left")
+
+
+def _progress(worker: str, reply: pb.DrainReply) -> str:
+    text = f"{worker}: {reply.outputs} map outputs ({size_shown(reply.bytes)}) to migrate"
+    if reply.staged or reply.pushes:
+        text += f", {reply.staged} being written on {reply.pushes} streams"
+    return text + ("" if reply.others else ": no other worker takes them")

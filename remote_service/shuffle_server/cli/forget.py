@@ -1,0 +1,56 @@
+"""`flight-shuffle forget`: remove an application and its data now."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import name_of
+from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.output import size_shown
+from shuffle_server.cli.status import whole_status
+from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+
+@click.command(cls=Command, short_help="remove an application and its data now")
+@click.argument("app")
+@server_option()
+@click.option("--yes", is_flag=True, envvar="", help="do not ask")
+@click.option("--json", "as_json", is_flag=True, help="print JSON; needs --yes")
+@timeout_option(30.0, "wait so long for an answer")
+@credential_options()
+@click.pass_context
+def forget(
+    context: click.Context, /, app: str, server: str | None, yes: bool, as_json: bool, timeout: float, **_: str
+) -> int:
+    """Remove an application and all its data now, without waiting for --app-timeout of the server.
+
+    APP is a run, as the first column of flight-shuffle status shows it, or a name: then all its runs. What it reads and
+    writes meanwhile is refused.
+    """
+    if as_json and not yes:
+        raise click.UsageError("--json asks nothing. To do: add --yes")
+    client = control_client(context, server_of(server), timeout=timeout, app=name_of(app))
+    try:
+        client.hello()
+        runs = whole_status(client, app).apps
+        if not runs:
+            raise InvalidArgument(
+                f"no application {app!r} is registered", remedy="flight-shuffle status lists those that are"
+            )
+        for run in runs:
+            text = f"{run.app}: {run.shuffles} shuffles, {size_shown(run.bytes)}, silent for {run.idle_seconds:.0f} s"
+            if not yes and not click.confirm(f"{text}: remove it and its data?"):
+                continue
+            client.call("UnregisterApp", pb.UnregisterAppRequest(app=run.app))
+            if not as_json:
+                click.echo(f"{text}: removed")
+    finally:
+        client.close()
+    if as_json:
+        removed = [{"app": run.app, "shuffles": run.shuffles, "bytes": run.bytes} for run in runs]
+        click.echo(json.dumps({"removed": removed}, indent=2))
+    return 0

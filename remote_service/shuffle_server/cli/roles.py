@@ -1,0 +1,190 @@
+"""`flight-shuffle server`, `master` and `worker`: the commands that serve."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
+from shuffle_server.expansion import bound_in_program, keep_apart
+from shuffle_server.options import ALIASES, ServerOptions, check_addresses, not_default, options_of
+from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+LEFT = 0  # what a worker that has left its master puts where the numbers of signals come
+
+ROLES = {
+    "server": (
+        "run a master and a worker in this process",
+        "Run a shuffle server: a master and a worker in one process. Further workers may join it.",
+    ),
+    "master": ("run a master, for workers in other processes", "Run the master of a cluster."),
+    "worker": ("run a worker of a master elsewhere", "Run a worker, which joins a master."),
+}
+
+
+def role_commands() -> Iterator[click.Command]:
+    for role, (short, text) in ROLES.items():
+        options = []
+        for row in options_of(role):
+            option = option_of(ServerOptions, row, ALIASES.get(row.name, ()))
+            option.required = row.name == "master"
+            options.append(option)
+        directory = click.Argument(["dir"], required=False, metavar="[DIR]")
+        text = f"{text}\n\nDIR is another way to give --data-dir."
+        serve = functools.partial(_serve, role)
+        yield Command(role, params=[directory, *options], callback=serve, help=text, short_help=short)
+
+
+def options_from(role: str, context: click.Context) -> ServerOptions:
+    """The options of a role from its parameters. Raises click.UsageError."""
+    directory = context.params.pop("dir", None)
+    if directory:
+        if context.params.get("data_dir") not in (None, directory):
+            raise click.UsageError("both DIR and --data-dir are given. To do: leave one of them out", context)
+        context.params["data_dir"] = directory
+    if not context.params.get("data_dir"):
+        raise click.UsageError(
+            f"the data directory is missing. To do: flight-shuffle {role} DIR, or give --data-dir", context
+        )
+    options = options_given(ServerOptions, context, options_of(role))
+    try:
+        check_addresses(options)
+    except InvalidArgument as error:
+        raise usage_error(error, ServerOptions) from None
+    return options
+
+
+class _Signals:
+    """The signals that this process gets, as bytes in a pipe.
+
+    The handlers do nothing: they run in the middle of whatever the main thread does, and could not even set an Event
+    it waits for, whose lock may be held just then. The main thread waits for a byte in the pipe.
+
+    :param hung_up: called, in the main thread, for SIGHUP.
+    """
+
+    def __init__(self, hung_up: Callable[[], None]) -> None:
+        self._hung_up = hung_up
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+        signal.set_wakeup_fd(self._writing)
+        for number in (*STOPPING, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._stopping = False
+
+    def stopping(self) -> bool:
+        """Whether this process is to stop; does not wait."""
+        while not self._stopping and select.select([self._reading], [], [], 0)[0]:
+            self._stopping = self._next() not in (signal.SIGHUP, LEFT)
+        return self._stopping
+
+    def wait(self) -> int:
+        """Wait for a signal that stops this process, or LEFT; which it is."""
+        while not self._stopping:
+            number = self._next()
+            if number != signal.SIGHUP:
+                return number
+        return signal.SIGTERM
+
+    def wait_seconds(self, seconds: float) -> None:
+        """Wait so long, or until the next byte."""
+        select.select([self._reading], [], [], seconds)
+
+    def left(self) -> None:
+        os.write(self._writing, bytes([LEFT]))
+
+    def ignore(self) -> None:
+        for number in (*STOPPING, signal.SIGHUP):
+            # Python takes handlers of its own away while it ends: a second signal would kill this process then.
+            signal.signal(number, signal.SIG_IGN)
+
+    def _next(self) -> int:
+        number = os.read(self._reading, 1)[0]
+        if number == signal.SIGHUP:
+            self._hung_up()
+        return number
+
+
+def _serve(role: str, **_: Any) -> int:
+    options = options_from(role, click.get_current_context())
+    bound_in_program(bool(options.tier))  # before anything loads Arrow
+    from shuffle_transport.grpc_polling import poll_in_program
+
+    poll_in_program()  # before anything loads gRPC
+    from shuffle_server.observe.logs import reopen_log, set_up_logging
+    from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
+    from shuffle_server.store.private import keep_private
+
+    set_up_logging(options.log_format, options.log_level, file=options.log_file)
+    keep_apart()
+    keep_private()
+    signals = _Signals(reopen_log)
+    roles: dict[str, Callable[[ServerOptions], Running]] = {
+        "server": Server,
+        "master": functools.partial(MasterServer, stopping=signals.stopping),
+        "worker": WorkerServer,
+    }
+    try:
+        server = roles[role](options)
+    except ShuttingDown:
+        return 0
+    except ShuffleError as error:
+        click.echo(f"flight-shuffle: {as_written(str(error), ServerOptions)}", err=True)
+        return 1
+    _log_start(role, server.ready, options)
+    announced = _announce(server.ready)
+    if announced:
+        _advise(role, dict(server.ready))
+    if announced and isinstance(server, WorkerServer):
+        server.when_left(signals.left)
+    asked = announced and signals.wait() != LEFT
+    if asked and options.drain and isinstance(server, WorkerServer):
+        server.begin_drain()
+        signals.wait_seconds(options.drain)  # until it has left, or another signal comes
+    signals.ignore()
+    server.stop()
+    logging.getLogger(__name__).info("the %s has stopped", role)
+    logging.shutdown()
+    # Everything that must be closed is. Threads of cut streams and uploads may still be inside Arrow and gRPC, and at
+    # the usual end of a process those free what such threads use.
+    os._exit(0 if announced else 1)
+
+
+def _log_start(role: str, ready: Sequence[tuple[str, str]], options: ServerOptions) -> None:
+    from shuffle_server import __version__
+
+    addresses = " ".join(f"{name}={address}" for name, address in ready)
+    logging.getLogger(__name__).info(
+        "flight-shuffle %s %s serves: %s; options: %s", __version__, role, addresses, not_default(options)
+    )
+
+
+def _announce(ready: Sequence[tuple[str, str]]) -> bool:
+    """Print the ready line. False: its reader is gone, so no process looks after this server."""
+    try:
+        print("ready " + " ".join(f"{name}={address}" for name, address in ready), flush=True)
+    except OSError as error:
+        logging.getLogger(__name__).error("the ready line cannot be written, so this server stops: %s", error)
+        return False
+    return True
+
+
+def _advise(role: str, ready: dict[str, str]) -> None:
+    """At a terminal: where to look, and the next command."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return
+    if "metrics" in ready:
+        click.echo(f"page: http://{ready['metrics']}/   metrics: http://{ready['metrics']}/metrics", err=True)
+    if "control" in ready:
+        click.echo(f"next: flight-shuffle status --server {ready['control']}", err=True)
+        click.echo(f"      flight-shuffle spark-conf --server {ready['control']}", err=True)
+    click.echo(f"Ctrl-C stops this {role}.", err=True)

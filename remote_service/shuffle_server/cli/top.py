@@ -1,0 +1,160 @@
+"""`flight-shuffle top`: a live view of the workers and the largest applications."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from shuffle_api.errors import ShuffleError
+from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.output import size_shown, table
+from shuffle_server.cli.status import APP_ORDERS, state_of, whole_status
+from shuffle_transport.command_line import (
+    Command,
+    Duration,
+    credential_options,
+    server_of,
+    server_option,
+    timeout_option,
+)
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+CLEAR = "\x1b[H\x1b[2J"
+LEAST_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes per second, in and out: of the cluster (key empty) and of each worker."""
+
+    of: Mapping[str, tuple[float, float]]
+
+
+@click.command(cls=Command, short_help="watch a server: rates, workers, the largest applications")
+@server_option()
+@click.option("--interval", type=Duration(), default="2s", metavar="TIME", help="between two looks (default: 2s)")
+@click.option("--count", type=click.IntRange(0), default=0, metavar="COUNT", help="stop after so many looks; 0: never")
+@click.option("--json", "as_json", is_flag=True, help="print JSON: one object per look and line")
+@timeout_option(10.0, "wait so long for an answer")
+@credential_options()
+@click.pass_context
+def top(
+    context: click.Context,
+    /,
+    server: str | None,
+    interval: float,
+    count: int,
+    as_json: bool,
+    timeout: float,
+    **_: str,
+) -> None:
+    """Watch a server: what goes in and out, the workers and the largest applications. Ctrl-C ends it."""
+    client = control_client(context, server_of(server), timeout=timeout, retry=timeout)
+    before: tuple[float, pb.StatusReply] | None = None
+    looks = 0
+    try:
+        client.hello()
+        while True:
+            looks += 1
+            now = (time.monotonic(), whole_status(client, ""))
+            rates = rates_between(before, now)
+            _show(now[1], rates, as_json)
+            before = now
+            if looks == count:
+                return
+            time.sleep(max(LEAST_SECONDS, interval))
+    except KeyboardInterrupt:
+        return
+    except ShuffleError:
+        if looks:
+            click.echo("", err=True)
+        raise
+    finally:
+        client.close()
+
+
+def rates_between(before: tuple[float, pb.StatusReply] | None, now: tuple[float, pb.StatusReply]) -> Rates:
+    """How much went in and out between two looks; nothing at the first one, or where a counter began anew."""
+    if before is None:
+        return Rates({})
+    seconds, old, new = max(0.001, now[0] - before[0]), _counters(before[1]), _counters(now[1])
+    return Rates(
+        {
+            key: (max(0, new[key][0] - old[key][0]) / seconds, max(0, new[key][1] - old[key][1]) / seconds)
+            for key in new.keys() & old.keys()
+        }
+    )
+
+
+def _counters(reply: pb.StatusReply) -> dict[str, tuple[int, int]]:
+    workers = {state.worker: (state.bytes_pushed, state.bytes_pulled) for state in reply.states}
+    return workers | {"": (reply.bytes_pushed, reply.bytes_pulled)}
+
+
+def _show(reply: pb.StatusReply, rates: Rates, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_document(reply, rates)))
+    else:
+        lines = shutil.get_terminal_size().lines
+        text = view(reply, rates, max(5, lines - len(reply.workers) - 8))
+        click.echo((CLEAR if sys.stdout.isatty() else "") + text)
+    sys.stdout.flush()
+
+
+def _document(reply: pb.StatusReply, rates: Rates) -> dict[str, Any]:
+    into, out = rates.of.get("", (0.0, 0.0))
+    return {
+        "epoch": reply.epoch,
+        "in_bytes_per_second": round(into),
+        "out_bytes_per_second": round(out),
+        "workers": [
+            {
+                "worker": worker.id,
+                "state": state_of(worker),
+                "in_bytes_per_second": round(rates.of.get(worker.id, (0.0, 0.0))[0]),
+                "out_bytes_per_second": round(rates.of.get(worker.id, (0.0, 0.0))[1]),
+            }
+            for worker in reply.workers
+        ],
+        "apps": len(reply.apps),
+        "shuffles": len(reply.shuffles),
+        "workers_lost": reply.workers_lost,
+    }
+
+
+def view(reply: pb.StatusReply, rates: Rates, apps: int) -> str:
+    """One look as text; `apps`: most applications in it."""
+    into, out = rates.of.get("", (0.0, 0.0))
+    states = {state.worker: state for state in reply.states}
+    workers = [
+        (
+            worker.id,
+            state_of(worker),
+            *(f"{size_shown(rate)}/s" for rate in rates.of.get(worker.id, (0.0, 0.0))),
+            f"{size_shown(state.memory_used)} of {size_shown(state.memory_budget)}",
+            state.waiting_streams,
+            state.open_pushes,
+            state.open_pulls,
+            size_shown(worker.free_bytes),
+        )
+        for worker in reply.workers
+        for state in [states.get(worker.id, pb.WorkerStatus())]
+    ]
+    lost = [(each.worker, "lost", "-", "-", "-", "-", "-", "-", "-") for each in reply.lost]
+    largest = sorted(reply.apps, key=APP_ORDERS["bytes"])[:apps]
+    head = (
+        f"{reply.server}, epoch {reply.epoch}: {size_shown(into)}/s in, {size_shown(out)}/s out,"
+        f" {len(reply.apps)} applications, {len(reply.shuffles)} shuffles"
+    )
+    columns = ("WORKER", "STATE", "IN", "OUT", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "FREE")
+    rows = [(app.app, app.name, app.shuffles, size_shown(app.bytes)) for app in largest]
+    return "\n\n".join(
+        [head, table(columns, [*workers, *lost]), table(("APPLICATION", "NAME", "SHUFFLES", "BYTES"), rows)]
+    )

@@ -1,0 +1,221 @@
+"""The read-only JSON API of a master: what the page and programs ask. Documents are made at most once a second."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from shuffle_api.address import Address
+from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_server.observe.http_endpoint import Request, Response
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import SCHEME, Authenticate
+
+FRESH_SECONDS = 1.0
+ROWS = 50  # in an answer, where the request does not say
+MOST_ROWS = 1000
+STATUS_PAGE = 5000
+
+Row = dict[str, Any]
+
+
+class Api:
+    """Answers below /api/v1.
+
+    :param status: a page of what the master holds.
+    :param events: those with a number above the first argument, the newest of them, as many as the second says.
+    :param authenticate: whom the token of a request comes from; None: none is wanted.
+    :param shown: whether tokens may come in over this endpoint, which does not encrypt them.
+    """
+
+    def __init__(
+        self,
+        status: Callable[[pb.StatusRequest], pb.StatusReply],
+        events: Callable[[int, int], Sequence[pb.ClusterEvent]],
+        authenticate: Authenticate | None,
+        shown: bool,
+    ) -> None:
+        self._status, self._events = status, events
+        self._authenticate, self._shown = authenticate, shown
+        self._lock = threading.Lock()
+        self._made = -FRESH_SECONDS
+        self._reply = pb.StatusReply()
+
+    def routes(self) -> dict[str, Callable[[Request], Response]]:
+        """What answers each path."""
+        made = {"cluster": self._cluster, "workers": self._workers, "apps": self._apps, "shuffles": self._shuffles}
+        made["events"] = self._events_page
+        return {f"/api/v1/{name}": self._answering(make) for name, make in made.items()}
+
+    def _answering(self, make: Callable[[Mapping[str, str]], Row]) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            refusal = self._refusal(request.authorization)
+            if refusal is not None:
+                return refusal
+            try:
+                query = {name: values[-1] for name, values in parse_qs(request.query).items()}
+                return _json(HTTPStatus.OK, make(query))
+            except InvalidArgument as error:
+                return _error(HTTPStatus.BAD_REQUEST, error)
+            except ShuffleError as error:
+                return _error(HTTPStatus.SERVICE_UNAVAILABLE, error)
+
+        return answer
+
+    def _refusal(self, authorization: str) -> Response | None:
+        """Why a request is refused; None when it may look at everything."""
+        if self._authenticate is None:
+            return None
+        if not self._shown:
+            text = "this endpoint does not encrypt tokens: give --http-listen a loopback address, and use ssh -L"
+            return _json(HTTPStatus.FORBIDDEN, {"error": text})
+        try:
+            principal = self._authenticate([authorization] if authorization else [], [])
+        except ShuffleError as error:
+            return _error(HTTPStatus.UNAUTHORIZED, error)
+        if principal.app is None:
+            return None
+        return _json(HTTPStatus.FORBIDDEN, {"error": f"the API is for the cluster's token, as {SCHEME} TOKEN"})
+
+    def _whole(self) -> pb.StatusReply:
+        with self._lock:
+            if time.monotonic() - self._made >= FRESH_SECONDS:
+                reply = self._status(pb.StatusRequest(limit=STATUS_PAGE))
+                first = reply.next
+                while first:
+                    page = self._status(pb.StatusRequest(first=first, limit=STATUS_PAGE))
+                    reply.apps.extend(page.apps)
+                    reply.shuffles.extend(page.shuffles)
+                    first = page.next
+                self._reply, self._made = reply, time.monotonic()
+            return self._reply
+
+    def _cluster(self, query: Mapping[str, str]) -> Row:
+        reply = self._whole()
+        return {
+            "server": reply.server,
+            "epoch": reply.epoch,
+            "uptime_seconds": round(reply.uptime_seconds, 1),
+            "workers": len(reply.workers),
+            "workers_silent": sum(worker.silent for worker in reply.workers),
+            "workers_draining": sum(worker.draining for worker in reply.workers),
+            "workers_lost": reply.workers_lost,
+            "outputs_lost": reply.outputs_lost,
+            "directories_out": sum(bool(disk.out) for state in reply.states for disk in state.disks),
+            "streams_waiting": sum(state.waiting_streams for state in reply.states),
+            "apps": len(reply.apps),
+            "shuffles": len(reply.shuffles),
+            "outputs_degraded": sum(each.degraded for each in reply.shuffles),
+            "bytes": sum(each.totals.bytes for each in reply.shuffles),
+            "bytes_pushed": reply.bytes_pushed,
+            "bytes_pulled": reply.bytes_pulled,
+        }
+
+    def _workers(self, query: Mapping[str, str]) -> Row:
+        reply = self._whole()
+        states = {state.worker: state for state in reply.states}
+        rows = [_worker(each, states.get(each.id, pb.WorkerStatus())) for each in reply.workers]
+        rows += [
+            {"worker": each.worker, "address": each.address, "state": "lost", "reason": each.reason}
+            for each in reply.lost
+        ]
+        return _page(rows, query, ("worker", "state", "free_bytes", "memory_used", "streams_waiting"))
+
+    def _apps(self, query: Mapping[str, str]) -> Row:
+        rows = [
+            {
+                "app": each.app,
+                "name": each.name,
+                "heartbeat_seconds": round(each.idle_seconds, 1),
+                "shuffles": each.shuffles,
+                "bytes": each.bytes,
+            }
+            for each in self._whole().apps
+        ]
+        return _page(rows, query, ("bytes", "app", "name", "shuffles", "heartbeat_seconds"))
+
+    def _shuffles(self, query: Mapping[str, str]) -> Row:
+        app = query.get("app")
+        rows = [
+            {
+                "app": each.shuffle.app,
+                "shuffle": each.shuffle.shuffle,
+                "partitions": each.partitions,
+                "maps": each.maps,
+                "committed": each.committed,
+                "records": each.totals.records,
+                "bytes": each.totals.bytes,
+                "replicas": each.replicas,
+                "degraded": each.degraded,
+            }
+            for each in self._whole().shuffles
+            if app in (None, each.shuffle.app)
+        ]
+        return _page(rows, query, ("bytes", "app", "shuffle", "partitions", "maps", "committed", "degraded"))
+
+    def _events_page(self, query: Mapping[str, str]) -> Row:
+        after, limit = _number(query, "after", 0, 2**63), _number(query, "limit", ROWS, MOST_ROWS)
+        rows = [
+            {
+                "number": each.number,
+                "unix_seconds": round(each.unix_seconds, 3),
+                "kind": each.kind,
+                "worker": each.worker,
+                "app": each.app,
+                "text": each.text,
+            }
+            for each in self._events(after, limit)
+        ]
+        return {"rows": rows}
+
+
+def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
+    return {
+        "worker": worker.id,
+        "address": str(Address(worker.host, worker.port)),
+        "state": "silent" if worker.silent else "draining" if worker.draining else "in use",
+        "free_bytes": worker.free_bytes,
+        "memory_used": state.memory_used,
+        "memory_budget": state.memory_budget,
+        "streams_waiting": state.waiting_streams,
+        "pushes": state.open_pushes,
+        "pulls": state.open_pulls,
+        "bytes_pushed": state.bytes_pushed,
+        "bytes_pulled": state.bytes_pulled,
+        "disks": [
+            {"path": disk.path, "size": disk.size, "used": disk.used, "free": disk.free, "out": disk.out}
+            for disk in state.disks
+        ],
+    }
+
+
+def _page(rows: list[Row], query: Mapping[str, str], orders: Sequence[str]) -> Row:
+    """A page of the rows; `sort` names a column, with a minus before it the largest come first."""
+    sort = query.get("sort", orders[0])
+    column = sort.removeprefix("-")
+    if column not in orders:
+        raise InvalidArgument(f"sort={sort} is no column", remedy=f"use one of: {', '.join(orders)}")
+    first, limit = _number(query, "first", 0, 2**31), _number(query, "limit", ROWS, MOST_ROWS)
+    empty = "" if any(isinstance(row.get(column), str) for row in rows) else 0
+    rows.sort(key=lambda row: row.get(column, empty), reverse=sort.startswith("-"))
+    return {"total": len(rows), "first": first, "rows": rows[first : first + limit]}
+
+
+def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+        raise InvalidArgument(f"{name}={text} is out of range", remedy=f"use a whole number from 0 to {most}")
+    return int(text)
+
+
+def _error(status: HTTPStatus, error: ShuffleError) -> Response:
+    return _json(status, {"error": error.message, "remedy": error.remedy})
+
+
+def _json(status: HTTPStatus, document: Row) -> Response:
+    return Response(status, "application/json", json.dumps(document).encode() + b"\n")

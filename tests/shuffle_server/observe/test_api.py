@@ -1,0 +1,138 @@
+"""The JSON API and the page of a master."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.server import ServerProcess
+from shuffle_api.errors import PermissionDenied
+from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.observe.api import MOST_ROWS, STATUS_PAGE, Api
+from shuffle_server.observe.http_endpoint import Request
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+from shuffle_transport.security import Keyring, Principal
+from tests.certificates import make_secret
+from tests.shuffle_server.helpers import write_map
+
+SHUFFLES = STATUS_PAGE + 1
+
+
+def get(address: str, path: str, token: str = "") -> Any:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", headers=headers), timeout=60) as got:
+        return json.load(got)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path / "data", tmp_path / "server.log", ["--http-listen", "127.0.0.1:0"]) as process:
+        yield process
+
+
+def test_it_tells_of_workers_applications_shuffles_and_events(server: ServerProcess) -> None:
+    with RemoteShuffle({"server": server.control}) as plugin, plugin.master("app") as master:
+        handle = master.register_shuffle(8, 2)
+        write_map(plugin, handle, 0)
+        cluster = get(server.metrics, "/api/v1/cluster")
+        assert (cluster["workers"], cluster["apps"], cluster["shuffles"]) == (1, 1, 1)
+        [worker] = get(server.metrics, "/api/v1/workers")["rows"]
+        assert (worker["address"], worker["state"]) == (server.data, "in use")
+        [app] = get(server.metrics, "/api/v1/apps")["rows"]
+        assert app["bytes"] == cluster["bytes"] > 0
+        [shuffle] = get(server.metrics, f"/api/v1/shuffles?app={handle.spec.id.app}")["rows"]
+        assert (shuffle["partitions"], shuffle["maps"], shuffle["committed"]) == (8, 2, 1)
+        assert get(server.metrics, "/api/v1/shuffles?app=nobody")["total"] == 0
+    kinds = [event["kind"] for event in get(server.metrics, "/api/v1/events")["rows"]]
+    assert kinds == ["leader", "worker-joined", "application-began", "application-ended"]
+    [last] = get(server.metrics, "/api/v1/events?after=3")["rows"]
+    assert last["number"] == 4
+
+
+def test_only_what_the_page_holds_runs_in_it(server: ServerProcess) -> None:
+    with urllib.request.urlopen(f"http://{server.metrics}/", timeout=60) as got:
+        policy, text = got.headers["Content-Security-Policy"], got.read()
+    for kind in ("script", "style"):
+        [part] = re.findall(rf"<{kind}>(.*?)</{kind}>".encode(), text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(rb"\son\w+=|\sstyle=|https?://", text)
+
+
+def test_with_a_secret_it_wants_the_token_of_the_cluster(tmp_path: Path) -> None:
+    secret = make_secret(tmp_path / "secret")
+    arguments = ["--http-listen", "127.0.0.1:0", "--secret-file", str(secret)]
+    keys = Keyring(secrets=(secret.read_bytes().splitlines()[0],))
+    credentials = keys.for_cluster()
+    with ServerProcess(tmp_path / "d", tmp_path / "log", arguments, credentials=credentials) as server:
+        for token, status in (("", 401), ("wrong", 401), (keys.for_app("a").token, 401)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                get(server.metrics, "/api/v1/apps", token)
+            assert refused.value.code == status
+            refused.value.close()
+        assert get(server.metrics, "/api/v1/apps", credentials.token)["rows"] == []
+
+
+def ask(api: Api, path: str, query: str = "", authorization: str = "") -> tuple[int, Any]:
+    response = api.routes()[f"/api/v1/{path}"](Request("", authorization, query))
+    return response.status, json.loads(response.body)
+
+
+class Shuffles:
+    """A master with many shuffles; counts how often it is asked for the first page."""
+
+    asked = 0
+
+    def status(self, request: pb.StatusRequest) -> pb.StatusReply:
+        self.asked += not request.first
+        end = min(SHUFFLES, request.first + request.limit)
+        ids = range(request.first, end)
+        return pb.StatusReply(
+            shuffles=[
+                pb.ShuffleStatus(shuffle=pb.ShuffleKey(app="a", shuffle=n), totals=pb.Totals(bytes=n % 7)) for n in ids
+            ],
+            next=end if end < SHUFFLES else 0,
+        )
+
+
+def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
+    master = Shuffles()
+    api = Api(master.status, lambda after, limit: (), None, shown=True)
+    status, page = ask(api, "shuffles", "sort=-bytes&first=1&limit=2")
+    assert (status, page["total"], [row["bytes"] for row in page["rows"]]) == (200, SHUFFLES, [6, 6])
+    for _ in range(50):
+        ask(api, "cluster")
+    assert master.asked < 51
+
+
+@pytest.mark.parametrize("query", ["sort=colour", f"limit={MOST_ROWS + 1}", "first=-1", "limit=many", "limit=%C2%B2"])
+def test_a_page_that_there_is_not_is_refused_with_what_there_is(query: str) -> None:
+    status, answer = ask(Api(Shuffles().status, lambda after, limit: (), None, shown=True), "shuffles", query)
+    assert status == 400
+    assert answer["remedy"].startswith("use ")
+
+
+def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None:
+    def authenticate(tokens: Any, apps: Any) -> Principal:
+        if not tokens:
+            raise PermissionDenied("there is no token")
+        return Principal("app")
+
+    def api(shown: bool) -> Api:
+        return Api(Shuffles().status, lambda after, limit: (), authenticate, shown)
+
+    assert ask(api(True), "apps", authorization="Bearer t")[0] == 403
+    assert ask(api(True), "apps")[0] == 401
+    status, answer = ask(api(False), "apps", authorization="Bearer t")
+    assert status == 403
+    assert "--http-listen" in answer["error"]
