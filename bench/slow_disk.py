@@ -114,7 +114,7 @@ def measure(parameters: Parameters, scratch: Path, arguments: list[str]) -> dict
     with ServerProcess(scratch / "data", scratch / "log", arguments) as server:
         disk = SlowDisk(server.pid, scratch)
         with _shuffle(server, parameters) as (plugin, handle):
-            _read(plugin, handle, 0)  # a reader is there: what is to be compacted is, now
+            _read(plugin, handle, 0)  # outputs of a shuffle that is read are compacted soon
             time.sleep(SETTLE_SECONDS)
             os.sync()
             Path("/proc/sys/vm/drop_caches").write_text("3")

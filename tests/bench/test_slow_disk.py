@@ -1,4 +1,4 @@
-"""bench.slow_disk: what is compacted takes fewer reads, of which the kernel has counted all."""
+"""bench.slow_disk: compacted outputs take fewer reads."""
 
 from __future__ import annotations
 
