@@ -17,7 +17,7 @@ from shuffle_api.errors import (
     Unauthenticated,
 )
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.master.auth import APP_OF, FOR_ANY_TOKEN, FOR_OWN_APP
+from shuffle_server.master.auth import APP_OF, FOR_ANY_TOKEN, FOR_OWN_APP, FOR_THE_CLUSTER
 from shuffle_transport.connect import flight_connection, flight_options, grpc_channel
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials, Keyring
@@ -32,9 +32,17 @@ A_KEY = pb.ShuffleKey(app="A", shuffle=1)
 
 def test_the_verbs_are_all_the_verbs_there_are() -> None:
     [service] = pb.DESCRIPTOR.services_by_name.values()
-    assert sorted(CONTROL) == sorted(method.name for method in service.methods)
+    assert sorted([*CONTROL, *FOR_THE_CLUSTER]) == sorted(method.name for method in service.methods)
     assert sorted([*APP_OF, FOR_ANY_TOKEN, FOR_OWN_APP]) == sorted(CONTROL)
     assert len(DATA | NOT_OFFERED) == 9
+
+
+def test_the_events_of_the_cluster_are_for_its_token(secured: Secured) -> None:
+    with closing(secured.control(secured.keys.for_app("A"))) as control:
+        with pytest.raises(PermissionDenied, match="cluster's token only"):
+            control.call("Events", pb.EventsRequest())
+    with closing(secured.control(secured.keys.for_cluster())) as control:
+        assert control.call("Events", pb.EventsRequest()).events
 
 
 @pytest.mark.parametrize("verb", VERBS)

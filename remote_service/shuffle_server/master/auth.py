@@ -36,6 +36,7 @@ WORKERS_OF: dict[str, Callable[[Any], Iterable[str]]] = {
 FOR_ANY_WORKER = frozenset(("Place", "Locate"))
 FOR_ANY_TOKEN = "Hello"
 FOR_OWN_APP = "Status"
+FOR_THE_CLUSTER = frozenset(("Events",))
 
 
 def principal_of(authenticate: Authenticate, headers: Iterable[tuple[str, str | bytes]]) -> Principal:
