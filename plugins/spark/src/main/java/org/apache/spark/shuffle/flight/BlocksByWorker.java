@@ -93,7 +93,7 @@ final class BlocksByWorker {
     return sum;
   }
 
-  /** Cuts them into windows, each once: what is in a window is kept there only. */
+  /** Cuts them into windows, once: this keeps none of them. */
   FetchWindows windows(FetchWindows.Limits limits) {
     FetchWindows windows = new FetchWindows(limits);
     maps.forEach(map -> windows.add(map.worker(), map.blocks()));

@@ -24,7 +24,7 @@ final class FlightBlockStoreClient extends BlockStoreClient {
 
   private final BlockFetcher fetcher;
   private final BlocksByWorker blocks;
-  private List<Request> gathered = new ArrayList<>(); // null: what is asked for is sent at once
+  private List<Request> gathered = new ArrayList<>(); // null: requests are sent at once
   private OrderedBlocks order;
 
   /** @param blocks of the reader: the numbers of their outputs, and their order */

@@ -105,7 +105,7 @@ final class RowBuffers extends MemoryConsumer {
 
   /**
    * Makes room for a row behind those of its partition. Arrays begin small and grow with use, because clearing a large one
-   * costs more than a few rows do, and what is not used is not taken from the task.
+   * costs more than a few rows do, and the task keeps the memory that its rows do not fill.
    *
    * @return false when there is no memory for it; nothing of the partition is buffered then
    */

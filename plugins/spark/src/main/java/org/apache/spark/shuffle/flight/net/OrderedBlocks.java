@@ -76,7 +76,7 @@ public final class OrderedBlocks implements AutoCloseable {
     listener.onBlockFetchFailure(block, why);
   }
 
-  /** Frees what is held. What arrives later goes to its listener at once. */
+  /** Frees the early blocks. Later ones go to their listeners at once. */
   @Override
   public synchronized void close() {
     early.values().forEach(held -> held.data().release());
