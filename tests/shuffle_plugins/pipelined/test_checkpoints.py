@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from bench.cluster import wait_until
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, ReaderState, key_group_range, redistribute
@@ -218,7 +219,8 @@ def test_replay_begins_at_what_was_acknowledged(scene: Open) -> None:
                 writer.flush()
                 until(reader, DataBlock)
                 if number == 1:
-                    reader.acknowledge()
+                    reader.acknowledge()  # it may get lost with the connection that ends below
+                    wait_until(lambda: writer.statistics().logged_bytes == 0, "the acknowledgement")
         with there.reader(attempt=1) as reader:
             writer.commit()
             assert records_of(rest(reader)) == data(2, 3)
