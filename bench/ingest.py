@@ -138,7 +138,7 @@ def _pull(worker: str, ticket: pb.GetTicket) -> int:
 
 
 def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    """One partition out of many small outputs, file by file and out of merged regions, beside as many blocks of one
+    """One partition out of many small outputs, file by file and out of compacted files, beside as many blocks of one
     output, which is the best that a merge can do."""
     count, size = parameters.small_outputs, parameters.small_block_bytes
     sides = {"many_outputs": 0, "merged": 1 << 20, "one_output": 0}
@@ -163,7 +163,7 @@ def _small(parameters: Parameters, scratch: Path) -> dict[str, Any]:
                 for _ in range(2):
                     _pull(server.data, ticket)
                 started = time.perf_counter()
-                wait_until(partial(_says, log, "into a region"), "the outputs are merged")
+                wait_until(partial(_says, log, "compacted "), "the outputs are merged")
                 merging = time.perf_counter() - started
         for _ in range(parameters.rounds + 1):
             for name, (address, ticket) in tickets.items():

@@ -139,7 +139,7 @@ def test_outputs_are_merged_while_they_are_read_from_their_files(tmp_path: Path)
             for _ in range(3):
                 with wire.reader(handle, range(1)) as other:
                     assert len(list(other.read_blocks())) == 2 * maps
-            wait_until(lambda: "into a region" in (tmp_path / "log").read_text(), "outputs are merged")
+            wait_until(lambda: "compacted " in (tmp_path / "log").read_text(), "outputs are merged")
             held += blocks
         assert sorted(digests(held)) == expected
         assert read(plugin, handle) == expected
