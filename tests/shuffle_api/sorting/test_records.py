@@ -204,9 +204,12 @@ def test_merging_that_is_left_half_way_frees_its_spill(
 ) -> None:
     for map in range(4):
         write(plugin, handle, map, words(map, 100))
-    with mounted_tmpfs(tmp_path / "disk", 1 << 20) as disk, plugin.reader(handle, range(PARTITIONS)) as reader:
-        with closing(merged_records(reader, key, memory=0, spill_dir=str(disk))) as merging:  # type: ignore[type-var]
+    with mounted_tmpfs(tmp_path / "disk", 1 << 20) as disk:
+        with (
+            plugin.reader(handle, range(PARTITIONS)) as reader,
+            closing(merged_records(reader, key, memory=0, spill_dir=str(disk))) as merging,  # type: ignore[type-var]
+        ):
             next(merging)
             assert sum(1 for _ in disk.iterdir()) == 0
-        again = merged_records(reader, key, memory=0, spill_dir=str(disk))
-        assert len(list(again)) == 400
+        with plugin.reader(handle, range(PARTITIONS)) as reader:
+            assert len(list(merged_records(reader, key, memory=0, spill_dir=str(disk)))) == 400
