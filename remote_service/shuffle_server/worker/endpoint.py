@@ -127,7 +127,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 push.completed()
             except ShuffleError as error:
                 push.refused()
-                if not incoming.has_columns:  # a reply reaches a sender only while its messages are read
+                if not incoming.readable:  # a reply reaches a sender only while its messages are read
                     raise self._failed("push", error) from error
                 self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))

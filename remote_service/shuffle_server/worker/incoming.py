@@ -20,6 +20,9 @@ PushMessage = tuple[pb.PutControl, BlockBatch | None]
 
 _MESSAGE_COST = 1024  # bytes that a message counts for at least while a refused stream is read to its end
 
+MOST_COLUMNS = 8
+"""Of a batch that is read, if only to let its sender reach the refusal."""
+
 LARGE_BYTES = 64 << 10
 """From this size on it is looked at whether a batch was expanded."""
 
@@ -36,7 +39,7 @@ class Incoming:
 
     :param columns: of the batches.
     :param refused: called for a batch that Arrow has compressed.
-    :ivar has_columns: False once they were found to be others. Nothing is read of such a stream.
+    :ivar readable: False once they were found to be so many others, or such, that nothing is read of the stream.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Incoming:
     ) -> None:
         self._reader, self._columns, self._peer, self._refused = reader, columns, peer, refused
         self._begun = self._over = False
-        self.has_columns = True
+        self.readable = True
 
     @property
     def schema(self) -> pa.Schema:
@@ -55,10 +58,7 @@ class Incoming:
         if self._over:
             raise StopIteration
         if not self._begun:
-            self._begun = self._over = True
-            self.has_columns = False
-            check_schema(self._reader.schema, self._columns)
-            self._over, self.has_columns = False, True
+            self._begin()
         try:
             chunk = self._reader.read_chunk()
         except pa.ArrowMemoryError as error:  # the buffers of other batches lie in the message itself
@@ -72,6 +72,12 @@ class Incoming:
             raise self._compressed(f"it has {size} bytes")
         return chunk
 
+    def _begin(self) -> None:
+        schema = self._reader.schema
+        self._begun, self.readable = True, len(schema) <= MOST_COLUMNS and all(map(_is_plain, schema.types))
+        self._over = not self.readable
+        check_schema(schema, self._columns)
+
     def __iter__(self) -> Self:
         return self
 
@@ -84,6 +90,11 @@ class Incoming:
             f"the body of a batch is compressed by Arrow, {observed}",
             remedy="send uncompressed bodies (no compression in IpcWriteOptions): the option codec compresses blocks",
         )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a column of this type is a few buffers."""
+    return not (kind.num_fields or pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def _expanded(batch: pa.RecordBatch) -> bool:
