@@ -45,8 +45,5 @@ def check_java() -> Finding:
     if found is None:
         return Finding("Java", "failed", f"{java} -version does not say its version", fix)
     release = int(found[2] or 0) if found[1] == "1" else int(found[1])
-    return Finding("Java", "ok" if release >= OLDEST_JAVA else "failed", f"Java {release}: {java}", _fix(release, fix))
-
-
-def _fix(release: int, fix: str) -> str:
-    return "" if release >= OLDEST_JAVA else fix
+    seen = f"Java {release}: {java}"
+    return Finding("Java", "ok", seen) if release >= OLDEST_JAVA else Finding("Java", "failed", seen, fix)

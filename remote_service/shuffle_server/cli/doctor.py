@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 import click
 
@@ -47,10 +48,7 @@ def doctor(
         if not as_json:
             _print(finding)
     if as_json:
-        documents = [
-            {"check": each.check, "state": each.state, "seen": each.seen, "fix": each.fix} for each in findings
-        ]
-        click.echo(json.dumps(documents, indent=2))
+        click.echo(json.dumps([asdict(each) for each in findings], indent=2))
     return int(any(each.state == "failed" for each in findings))
 
 

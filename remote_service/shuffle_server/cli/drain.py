@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shuffle_api.errors import DeadlineExceeded
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import size_shown
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport.command_line import (
@@ -56,17 +56,14 @@ def drain(
     """
     from shuffle_server.proto import registry_pb2_grpc as rpc
 
-    client = control_client(
-        context,
+    with control_client(
         server_of(server, master),
+        credentials_of(context),
         timeout=min(CALL_SECONDS, timeout),
         retry=min(RETRY_SECONDS, timeout),
         stub=rpc.ShuffleRegistryStub,
-    )
-    try:
+    ) as client:
         _drain(client, worker, as_json, timeout)
-    finally:
-        client.close()
     return 0
 
 

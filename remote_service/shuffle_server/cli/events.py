@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import click
 
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain, printable
 from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -32,8 +32,8 @@ def events(
     that begin and end, data directories that are taken out, and the leader. The master keeps the last 1,000 of its
     epoch.
     """
-    client = control_client(context, server_of(server), timeout=timeout, retry=timeout if follow else 0.0)
-    try:
+    retry = timeout if follow else 0.0
+    with control_client(server_of(server), credentials_of(context), timeout=timeout, retry=retry) as client:
         client.hello()
         reply: pb.EventsReply = client.call("Events", pb.EventsRequest(limit=limit))
         _print(reply.events, as_json)
@@ -46,8 +46,6 @@ def events(
             _print(found.events, as_json)
             if found.events or found.epoch != epoch:
                 reply = found
-    finally:
-        client.close()
 
 
 def _print(found: Iterable[pb.ClusterEvent], as_json: bool) -> None:

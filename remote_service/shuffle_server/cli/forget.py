@@ -8,7 +8,7 @@ import click
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import name_of
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import size_shown
 from shuffle_server.cli.status import whole_status
 from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
@@ -33,8 +33,8 @@ def forget(
     """
     if as_json and not yes:
         raise click.UsageError("--json asks nothing. To do: add --yes")
-    client = control_client(context, server_of(server), timeout=timeout, app=name_of(app))
-    try:
+    credentials = credentials_of(context, name_of(app))
+    with control_client(server_of(server), credentials, timeout=timeout) as client:
         client.hello()
         runs = whole_status(client, app).apps
         if not runs:
@@ -48,8 +48,6 @@ def forget(
             client.call("UnregisterApp", pb.UnregisterAppRequest(app=run.app))
             if not as_json:
                 click.echo(f"{text}: removed")
-    finally:
-        client.close()
     if as_json:
         removed = [{"app": run.app, "shuffles": run.shuffles, "bytes": run.bytes} for run in runs]
         click.echo(json.dumps({"removed": removed}, indent=2))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shuffle_api.address import Address, parse_addresses
 from shuffle_api.errors import ShuffleError
 from shuffle_server import __version__
-from shuffle_server.cli.connection import CLIENT
+from shuffle_server.cli.connection import control_client
 from shuffle_server.cli.output import time_shown
 from shuffle_transport.command_line import Finding
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -26,26 +26,21 @@ SOON_SECONDS = 14 * 86400.0  # a certificate that is good for less is worth a wa
 
 def check_server(server: str, keys: Keyring, timeout: float) -> Iterator[Finding]:
     """Each address, then what the master that leads says of itself and of its workers."""
-    from shuffle_transport.control_client import ControlClient  # loads gRPC
-
     addresses = parse_addresses(server, "--server")
     for address in addresses:
         yield _check_connection(f"master {address}", address, len(addresses) > 1, timeout)
-    client = ControlClient(server, client=CLIENT, timeout=timeout, credentials=keys.for_cluster())
     asked = time.time()
     try:
-        hello = client.hello()
-        answered = time.time()
-        yield from _check_hello(hello, addresses, (asked, answered))
-        yield _check_rights(client)
+        with control_client(server, keys.for_cluster(), timeout=timeout) as client:
+            hello = client.hello()
+            answered = time.time()
+            yield from _check_hello(hello, (asked, answered))
+            yield _check_rights(client)
     except ShuffleError as error:
         yield Finding("server", "failed", error.message, error.remedy)
         return
-    finally:
-        client.close()
     if keys.tls is not None:
-        for address in addresses[:1]:
-            yield _check_certificate(address, keys.tls, timeout)
+        yield _check_certificate(addresses[0], keys.tls, timeout)
     for worker in hello.workers:
         yield from _check_worker(worker, addresses, keys.tls, timeout)
 
@@ -66,7 +61,7 @@ def _check_connection(what: str, address: Address, may_stand_by: bool, timeout: 
         )
 
 
-def _check_hello(hello: pb.HelloReply, addresses: tuple[Address, ...], asked: tuple[float, float]) -> Iterator[Finding]:
+def _check_hello(hello: pb.HelloReply, asked: tuple[float, float]) -> Iterator[Finding]:
     release = hello.server.rpartition("/")[2]
     seen = f"server {release}, this machine {__version__}, protocol {hello.protocol}"
     if release == __version__:

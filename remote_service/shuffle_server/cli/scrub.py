@@ -9,14 +9,13 @@ from typing import Any
 import click
 
 from shuffle_api.address import Address
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import size_shown
 from shuffle_transport.command_line import (
     Addresses,
     Command,
     Size,
     credential_options,
-    keyring_of,
     server_of,
     server_option,
     timeout_option,
@@ -56,13 +55,9 @@ def scrub(
     """Read all committed data. Outputs that do not match their checksums are reported and given up as lost, so that
     their maps run again before a reader meets them. Exit status 1 when something was found.
     """
-    control = control_client(context, server_of(address, server), timeout=min(timeout, CONTROL_SECONDS), app=app)
-    try:
+    master, credentials = server_of(address, server), credentials_of(context, app)
+    with control_client(master, credentials, timeout=min(timeout, CONTROL_SECONDS)) as control:
         workers = list(control.hello().workers)
-    finally:
-        control.close()
-    keys = keyring_of(context)
-    credentials = keys.for_app(app) if app else keys.for_cluster()
     request = pb.ScrubRequest(app=app, rate=rate)
     reports = [_scrub(worker, request, timeout, as_json, credentials) for worker in workers]
     found = sum(len(report["findings"]) for report in reports)

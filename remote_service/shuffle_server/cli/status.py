@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +12,9 @@ import click
 from shuffle_api.address import Address
 from shuffle_api.errors import UnknownShuffle
 from shuffle_api.ids import name_of
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain, size_shown, table, time_shown
+from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.command_line import (
     Addresses,
     Command,
@@ -26,7 +28,6 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 if TYPE_CHECKING:
     from shuffle_transport.control_client import ControlClient
 
-PAGE = 5000  # runs and shuffles that are asked for at a time
 SHOWN = 20  # applications, and shuffles, that tables show unless --limit says otherwise
 APP_ORDERS: dict[str, Callable[[pb.AppStatus], Any]] = {
     "bytes": lambda app: (-app.bytes, app.app),
@@ -117,25 +118,15 @@ def shuffles(
 
 
 def _ask(context: click.Context, /, server: str, app: str, timeout: float) -> pb.StatusReply:
-    client = control_client(context, server, timeout=timeout, app=name_of(app) if app else "")
-    try:
+    credentials = credentials_of(context, name_of(app) if app else "")
+    with control_client(server, credentials, timeout=timeout) as client:
         client.hello()
         return whole_status(client, app)
-    finally:
-        client.close()
 
 
 def whole_status(client: ControlClient, app: str) -> pb.StatusReply:
     """All pages of a status as one reply."""
-    reply: pb.StatusReply = client.call("Status", pb.StatusRequest(app=app))
-    first = reply.next
-    while first:
-        page: pb.StatusReply = client.call("Status", pb.StatusRequest(app=app, first=first, limit=PAGE))
-        reply.apps.extend(page.apps)
-        reply.shuffles.extend(page.shuffles)
-        first = page.next
-    reply.next = 0
-    return reply
+    return all_pages(partial(client.call, "Status"), app)
 
 
 def arrange(reply: pb.StatusReply, sort: str, limit: int) -> pb.StatusReply:
@@ -181,13 +172,6 @@ def _sums(reply: pb.StatusReply, shuffles: Any) -> str:
 
 def _left_out(shown: int, there: int, what: str) -> str:
     return f"\n({shown} of {there} {what}; --limit 0 shows all)" if shown < there else ""
-
-
-def state_of(worker: pb.Worker) -> str:
-    """What a worker does, as one word."""
-    if worker.silent:
-        return "silent"
-    return "draining" if worker.draining else "in use"
 
 
 def _workers(reply: pb.StatusReply) -> str:

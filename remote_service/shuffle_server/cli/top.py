@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from shuffle_api.errors import ShuffleError
-from shuffle_server.cli.connection import control_client
+from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import size_shown, table
-from shuffle_server.cli.status import APP_ORDERS, state_of, whole_status
+from shuffle_server.cli.status import APP_ORDERS, whole_status
+from shuffle_server.status_pages import state_of
 from shuffle_transport.command_line import (
     Command,
     Duration,
@@ -56,28 +57,25 @@ def top(
     **_: str,
 ) -> None:
     """Watch a server: what goes in and out, the workers and the largest applications. Ctrl-C ends it."""
-    client = control_client(context, server_of(server), timeout=timeout, retry=timeout)
     before: tuple[float, pb.StatusReply] | None = None
     looks = 0
     try:
-        client.hello()
-        while True:
-            looks += 1
-            now = (time.monotonic(), whole_status(client, ""))
-            rates = rates_between(before, now)
-            _show(now[1], rates, as_json)
-            before = now
-            if looks == count:
-                return
-            time.sleep(max(LEAST_SECONDS, interval))
+        with control_client(server_of(server), credentials_of(context), timeout=timeout, retry=timeout) as client:
+            client.hello()
+            while True:
+                looks += 1
+                now = (time.monotonic(), whole_status(client, ""))
+                _show(now[1], rates_between(before, now), as_json)
+                before = now
+                if looks == count:
+                    return
+                time.sleep(max(LEAST_SECONDS, interval))
     except KeyboardInterrupt:
         return
     except ShuffleError:
         if looks:
             click.echo("", err=True)
         raise
-    finally:
-        client.close()
 
 
 def rates_between(before: tuple[float, pb.StatusReply] | None, now: tuple[float, pb.StatusReply]) -> Rates:

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_server.observe.http_endpoint import Request, Response
+from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import SCHEME, Authenticate
 
 FRESH_SECONDS = 1.0
 ROWS = 50  # in an answer, where the request does not say
 MOST_ROWS = 1000
-STATUS_PAGE = 5000
 
 Row = dict[str, Any]
 
@@ -85,14 +85,7 @@ class Api:
     def _whole(self) -> pb.StatusReply:
         with self._lock:
             if time.monotonic() - self._made >= FRESH_SECONDS:
-                reply = self._status(pb.StatusRequest(limit=STATUS_PAGE))
-                first = reply.next
-                while first:
-                    page = self._status(pb.StatusRequest(first=first, limit=STATUS_PAGE))
-                    reply.apps.extend(page.apps)
-                    reply.shuffles.extend(page.shuffles)
-                    first = page.next
-                self._reply, self._made = reply, time.monotonic()
+                self._reply, self._made = all_pages(self._status), time.monotonic()
             return self._reply
 
     def _cluster(self, query: Mapping[str, str]) -> Row:
@@ -178,7 +171,7 @@ def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
     return {
         "worker": worker.id,
         "address": str(Address(worker.host, worker.port)),
-        "state": "silent" if worker.silent else "draining" if worker.draining else "in use",
+        "state": state_of(worker),
         "free_bytes": worker.free_bytes,
         "memory_used": state.memory_used,
         "memory_budget": state.memory_budget,

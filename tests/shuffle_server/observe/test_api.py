@@ -17,14 +17,15 @@ import pytest
 from bench.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.observe.api import MOST_ROWS, STATUS_PAGE, Api
+from shuffle_server.observe.api import MOST_ROWS, Api
 from shuffle_server.observe.http_endpoint import Request
+from shuffle_server.status_pages import PAGE
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Keyring, Principal
 from tests.certificates import make_secret
 from tests.shuffle_server.helpers import write_map
 
-SHUFFLES = STATUS_PAGE + 1
+SHUFFLES = PAGE + 1
 
 
 def get(address: str, path: str, token: str = "") -> Any:
