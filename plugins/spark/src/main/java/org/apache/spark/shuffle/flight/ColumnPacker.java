@@ -47,6 +47,10 @@ final class ColumnPacker {
   private long[] values = new long[0];
   private byte[] packed = new byte[0];
   private int rows;
+  private long leastHigh;
+  private long leastLow;
+  private int highWidth;
+  private int lowWidth;
 
   /** @param words of a row's fixed part */
   ColumnPacker(int words) {
@@ -170,14 +174,12 @@ final class ColumnPacker {
       return frame(end, least, width);
     }
     int sample = Math.min(rows, SAMPLE);
-    if (stepWidth(sample) < width) {
-      int steps = stepWidth(rows);
-      if (steps < width && (halvesWidth(sample) >= steps || halvesWidth(rows) >= steps)) {
-        return differences(end, steps);
-      }
-    }
-    if (halvesWidth(sample) < width && halvesWidth(rows) < width) {
+    int best = stepWidth(sample) < width ? Math.min(width, stepWidth(rows)) : width;
+    if (halvesWidth(sample) < best && halvesWidth(rows) < best) {
       return halves(end);
+    }
+    if (best < width) {
+      return differences(end, best);
     }
     return frame(end, width == Long.BYTES ? 0 : least, width);
   }
@@ -194,11 +196,11 @@ final class ColumnPacker {
     return width(most - least);
   }
 
-  /** Bytes of the two halves of each of the first {@code count} values together. */
+  /** Bytes of the two halves of each of the first {@code count} values together, which {@link #halves} writes. */
   private int halvesWidth(int count) {
-    long leastHigh = Long.MAX_VALUE;
+    leastHigh = Long.MAX_VALUE;
     long mostHigh = Long.MIN_VALUE;
-    long leastLow = Long.MAX_VALUE;
+    leastLow = Long.MAX_VALUE;
     long mostLow = Long.MIN_VALUE;
     for (int row = 0; row < count; row++) {
       long high = values[row] >> HALF;
@@ -208,7 +210,9 @@ final class ColumnPacker {
       leastLow = Math.min(leastLow, low);
       mostLow = Math.max(mostLow, low);
     }
-    return width(mostHigh - leastHigh) + width(mostLow - leastLow);
+    highWidth = width(mostHigh - leastHigh);
+    lowWidth = width(mostLow - leastLow);
+    return highWidth + lowWidth;
   }
 
   private int frame(int end, long least, int width) {
@@ -228,21 +232,8 @@ final class ColumnPacker {
     return values(Numbers.putSigned(packed, next, least), 1, least, width);
   }
 
+  /** As {@link #halvesWidth} has found them for all rows. */
   private int halves(int end) {
-    long leastHigh = Long.MAX_VALUE;
-    long mostHigh = Long.MIN_VALUE;
-    long leastLow = Long.MAX_VALUE;
-    long mostLow = Long.MIN_VALUE;
-    for (int row = 0; row < rows; row++) {
-      long high = values[row] >> HALF;
-      long low = values[row] & LOW_HALF;
-      leastHigh = Math.min(leastHigh, high);
-      mostHigh = Math.max(mostHigh, high);
-      leastLow = Math.min(leastLow, low);
-      mostLow = Math.max(mostLow, low);
-    }
-    int highWidth = width(mostHigh - leastHigh);
-    int lowWidth = width(mostLow - leastLow);
     packed[end] = (byte) (HALVES << 4 | highWidth);
     packed[end + 1] = (byte) lowWidth;
     int next = Numbers.putSigned(packed, end + 2, leastHigh);

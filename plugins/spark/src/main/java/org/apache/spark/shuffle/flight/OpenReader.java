@@ -17,7 +17,7 @@ import scala.Option;
  * Spark's fetcher builds that exception from the address it was given, that of a whole worker. The driver unregisters the map
  * output whose location equals the one reported, so it has to be the map's own. An executor does not report the exception
  * that comes out of the task but the last one set in the task's context ({@code TaskContext.setFetchFailed}, which the
- * constructor calls); a failure listener runs before that, so this is the one place where every such exception passes,
+ * constructor calls); a failure listener runs first, so this is the one place where every such exception passes,
  * wherever it was thrown and whatever wrapped it.
  */
 final class OpenReader implements TaskCompletionListener, TaskFailureListener {

@@ -59,7 +59,7 @@ final class RowBlockReader {
     if (unpacker == null) {
       unpacker = new ColumnUnpacker();
     }
-    byte[] made = spare.length < raw ? new byte[raw + ColumnUnpacker.SLACK] : spare;
+    byte[] made = roomFor(raw, spare);
     unpacker.unpack(packed, packedLength, made, raw);
     return made;
   }

@@ -76,7 +76,7 @@ class FetchWindowsTest {
   void requestsEndAWindow() {
     assertEquals(
         List.of("w:0.0 0.1", "v:1.0 1.1", "w:2.0 2.1"), cut(windows(new FetchWindows.Limits(1 << 20, 1 << 20, 1, 9))));
-    // A request ends at 10 bytes, and what comes behind it may be another.
+    // A request ends at 10 bytes; further blocks may begin another.
     assertEquals(List.of("w:0.0 0.1", "v:1.0 1.1", "w:2.0 2.1"), cut(windows(new FetchWindows.Limits(1 << 20, 10, 4, 9))));
   }
 
