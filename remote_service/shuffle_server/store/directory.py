@@ -129,26 +129,20 @@ class DataDirectory:
 
     def check_room(self, needed: int) -> None:
         """Raises StorageFull when `needed` bytes more would go below the floor."""
-        if not self._floor:
-            return  # the file system says itself when it is full
-        space = self.measure()
-        if space.size and space.free - needed < self._kept_free(space):
-            if self.reclaim():
-                self.check_room(needed)
-                return
-            raise self._below_floor(space)
+        if self._floor:  # else the file system says itself when it is full
+            self._reclaim_until(needed)
 
     def make_room(self, needed: int) -> None:
         """As `check_room`, where another process is about to write: the file system has to have that room now."""
-        if needed <= 0:
-            return
+        if needed > 0:
+            self._reclaim_until(needed)
+
+    def _reclaim_until(self, needed: int) -> None:
         space = self.measure()
-        if not space.size or space.free - needed >= self._kept_free(space):
-            return
-        if self.reclaim():
-            self.make_room(needed)
-            return
-        raise self._below_floor(space)
+        while space.size and space.free - needed < self._kept_free(space):
+            if not self.reclaim():
+                raise self._below_floor(space)
+            space = self.measure()
 
     def check_spare(self, needed: int) -> None:
         """As `check_room`, for what can be done without: as much again has to be left. Pooled files stay."""
