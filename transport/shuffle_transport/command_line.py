@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=DataclassInstance)
 
+Amount = TypeVar("Amount", int, float)
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 EXAMPLE = "the address after `control=` in the server's ready line"
@@ -88,28 +89,29 @@ class Command(click.Command):
         )
 
 
-class Size(click.ParamType[int]):
+class _Amount(click.ParamType[Amount]):
+    """A number, or a text with a unit."""
+
+    kind: type[Amount]
+    parse: Callable[[str], Amount]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Amount:
+        try:
+            return self.kind(value) if isinstance(value, (int, self.kind)) else self.parse(str(value))
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class Size(_Amount[int]):
     """Bytes, written as `64m`."""
 
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else parse_size(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+    name, kind, parse = "size", int, staticmethod(parse_size)
 
 
-class Duration(click.ParamType[float]):
+class Duration(_Amount[float]):
     """Seconds, written as `30s` or `10m`."""
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return float(value) if isinstance(value, (int, float)) else parse_duration(str(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+    name, kind, parse = "time", float, staticmethod(parse_duration)
 
 
 class Addresses(click.ParamType[str]):

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from shuffle_api.registry.events import DRAINED, AppRemoved, Event, LostOutput, WorkerLost
+from shuffle_api.registry.events import AppRemoved, Event, LostOutput, WorkerLost
 from shuffle_server.observe.log_context import log_context
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -73,7 +73,7 @@ class History:
                 f"{event.app} {event.reason}: {event.shuffles} shuffles with {event.bytes} bytes are removed",
                 app=event.app,
             )
-        elif isinstance(event, WorkerLost) and event.reason != DRAINED:
+        elif isinstance(event, WorkerLost) and not event.drained:
             with self._lock:
                 self.workers_lost += 1
                 lost = pb.LostWorker(worker=event.worker.id, address=event.worker.address, reason=event.reason)

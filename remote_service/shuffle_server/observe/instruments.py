@@ -11,7 +11,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shuffle_api.errors import ShuffleError
-from shuffle_api.registry.events import DRAINED, AppRemoved, Event, LostOutput, WorkerLost
+from shuffle_api.registry.events import AppRemoved, Event, LostOutput, WorkerLost
 from shuffle_server.observe import families
 from shuffle_server.observe.families import BOTH, Family, Parts
 from shuffle_server.observe.traffic import Traffic
@@ -115,7 +115,7 @@ class Instruments:
         """A listener for the master's events."""
         if isinstance(event, LostOutput):
             self._lost.inc()
-        elif isinstance(event, WorkerLost) and event.reason != DRAINED:
+        elif isinstance(event, WorkerLost) and not event.drained:
             self._workers_lost.inc()
         elif isinstance(event, AppRemoved):
             self._apps_removed.labels(event.reason).inc()

@@ -33,9 +33,8 @@ Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 class SliceGatherer:
     """Takes batches, hands out slices that make a block of one partition: `emit(partition, slices)`.
 
-    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first, or of
-    the one that the driver declared. Nothing of
-    a batch is referred to when `add` returns.
+    Rows of one partition keep their order. All batches have one schema; metadata of it is that of the first, or of the
+    one that the driver declared. Nothing of a batch is referred to when `add` returns.
 
     Memory: about `buffer_bytes` in all, of which batches that were given and not yet copied are part. A quarter of it
     is sorted at once at most; a batch that is larger is cut. That holds if `emit` leaves no reference to the slices.

@@ -63,5 +63,10 @@ class WorkerLost:
     worker: WorkerInfo
     reason: str
 
+    @property
+    def drained(self) -> bool:
+        """Whether it has left after a drain: nothing is lost with it."""
+        return self.reason == DRAINED
+
 
 Event: TypeAlias = MapOutputCommitted | OutputMoved | LostOutput | ShuffleRemoved | AppRemoved | WorkerLost
