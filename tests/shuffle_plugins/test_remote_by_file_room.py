@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from bench.server import ServerProcess
@@ -13,6 +12,7 @@ from shuffle_api.columnar import HashPartitioner
 from shuffle_api.errors import QuotaExceeded, StorageFull
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
+from tests.arrow_memory import own_arrow_memory
 from tests.shuffle_plugins.by_file import BY_FILE, MIB, PARTITIONS, numbers, rows, write
 from tests.shuffle_server.helpers import fill, mounted_tmpfs, output_files
 
@@ -74,12 +74,11 @@ def test_a_writer_keeps_no_rows_of_what_it_has_written_to_a_file(tmp_path: Path)
         plugin.master("app") as master,
     ):
         handle = master.register_shuffle(16, 1)  # blocks become full seldom: it is the buffer that ends them
-        batch, most = rows(0), 0
-        before = pa.total_allocated_bytes()
-        with plugin.writer(handle, MapAttempt(0, 0)) as writer:
+        batch = rows(0)
+        with own_arrow_memory() as memory, plugin.writer(handle, MapAttempt(0, 0)) as writer:
             for _ in range(10):
                 writer.write_batch(batch, HashPartitioner("n"))
-                most = max(most, pa.total_allocated_bytes() - before)
+                memory.look()
             assert writer.commit().totals.records == 10 * batch.num_rows
-        assert 0 < most <= 4 * MIB
+        assert 0 < memory.most <= 4 * MIB
         assert plugin.statistics().handed_over_bytes > 40 * MIB

@@ -17,6 +17,7 @@ from shuffle_api.columnar.ipc import decode, encode
 from shuffle_api.errors import InvalidArgument, StorageFull
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec
+from tests.arrow_memory import own_arrow_memory
 from tests.shuffle_api.columnar.strategies import assigned, batches, rows_of
 
 
@@ -83,18 +84,13 @@ def test_rows_in_are_rows_out_each_in_its_partition_and_in_order(
 def test_a_batch_larger_than_the_buffer_is_cut_and_memory_stays_bounded() -> None:
     rows, buffer = 400_000, 4 << 20
     batch = pa.record_batch({"n": np.arange(rows), "x": np.arange(rows) * 0.5})
-    before, most = pa.total_allocated_bytes(), 0
-
-    def look(partition: int, batch: Any) -> None:
-        nonlocal most
-        most = max(most, pa.total_allocated_bytes() - before)
-
     spec = ShuffleSpec(ShuffleId("app", 0), 16, 1, content="arrow")
-    gatherer = BatchGatherer(spec, look, block_bytes=64 << 10, buffer_bytes=buffer)
-    for _ in range(4):
-        gatherer.add(batch, HashPartitioner("n"))
-    gatherer.flush()
-    assert 0 < most <= buffer
+    with own_arrow_memory() as memory:
+        gatherer = BatchGatherer(spec, lambda *_: memory.look(), block_bytes=64 << 10, buffer_bytes=buffer)
+        for _ in range(4):
+            gatherer.add(batch, HashPartitioner("n"))
+        gatherer.flush()
+    assert 0 < memory.most <= buffer
 
 
 def test_small_slices_gather_up_to_the_block_size() -> None:

@@ -16,6 +16,7 @@ from shuffle_api.columnar.arrays import taken
 from shuffle_api.columnar.order import Direction
 from shuffle_api.sorting import merging
 from shuffle_api.sorting.merging import merge_batches
+from tests.arrow_memory import own_arrow_memory
 from tests.shuffle_api.columnar.strategies import PLAIN_KINDS, batches, rows_of
 
 
@@ -60,13 +61,14 @@ def test_memory_stays_with_a_few_batches_per_run() -> None:
         for start in range(0, rows, 5_000):
             yield pa.record_batch({"k": np.arange(start, start + 5_000) * runs + number})
 
-    before, most, last = pa.total_allocated_bytes(), 0, -1
-    for batch in merge_batches([run(n) for n in range(runs)], Order.by("k")):
-        assert batch["k"][0].as_py() == last + 1
-        last = batch["k"][-1].as_py()
-        most = max(most, pa.total_allocated_bytes() - before)
+    last = -1
+    with own_arrow_memory() as memory:
+        for batch in merge_batches([run(n) for n in range(runs)], Order.by("k")):
+            assert batch["k"][0].as_py() == last + 1
+            last = batch["k"][-1].as_py()
+            memory.look()
     assert last == rows * runs - 1
-    assert 0 < most < rows * runs  # an eighth of all bytes; Arrow counts joined and taken arrays, not numpy's
+    assert 0 < memory.most < rows * runs  # an eighth of all bytes; Arrow counts joined and taken arrays, not numpy's
 
 
 def test_rows_that_are_large_are_held_by_their_bytes_and_copied_a_few_times() -> None:
@@ -83,10 +85,11 @@ def test_rows_that_are_large_are_held_by_their_bytes_and_copied_a_few_times() ->
             allocated += keys.num_rows
             return super().sorted_rows(keys)
 
-    before, most, keys = pa.total_allocated_bytes(), 0, []
-    for batch in merge_batches([run(0), run(1)], Counting.by("k")):
-        keys += batch["k"].to_pylist()
-        most = max(most, pa.total_allocated_bytes() - before)
+    keys = []
+    with own_arrow_memory() as memory:
+        for batch in merge_batches([run(0), run(1)], Counting.by("k")):
+            keys += batch["k"].to_pylist()
+            memory.look()
     assert keys == list(range(2 * rows))
-    assert most < 16 * size  # two heads of two rows, joined and taken
+    assert 0 < memory.most < 16 * size  # two heads of two rows, joined and taken
     assert allocated < 10 * len(keys)  # rows sorted, fences included: in proportion to those there are
