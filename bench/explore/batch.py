@@ -189,11 +189,13 @@ class BatchJob:
         self.findings += ledger.located(self._ask("outputs", ledger.handle))
 
     def _leave_run(self) -> None:
-        """Its tasks are late ones now, and its driver is gone or will come back when its successor is at work."""
+        """Its tasks are late ones now, and its driver is gone or closes it when its successor is at work."""
         self.trouble[f"anew: {self.anew}"] += 1
         self.anew = ""
         self._queue.clear()
         self._asked.clear()
+        assert self.driver is not None
+        self.driver.last_word = True
         for hand in self.hands:
             hand.late = True
 

@@ -46,14 +46,11 @@ def _stop_driver(job: Job, fault: Fault, hand: Hand | None) -> None:
     """It comes back late, and closes then."""
     assert job.driver is not None
     job.driver.freeze(fault.amount)
-    job.driver.last_word = True
     _hold_tasks(job, fault)
 
 
 def _same_name(job: Job, fault: Fault, hand: Hand | None) -> None:
     """The driver ends in order while tasks are at work."""
-    assert job.driver is not None
-    job.driver.last_word = True
     _hold_tasks(job, fault)
 
 
