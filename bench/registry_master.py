@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import RegisterWorker
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.endpoint import Limits, start_control
 from shuffle_server.master.master import Master
@@ -55,34 +55,15 @@ def open_master(directory: Path, log: str) -> Master:
     return master
 
 
-class _Workers:
-    def workers(self) -> Sequence[WorkerInfo]:
-        return (WORKER,)
-
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
-    def draining(self) -> Collection[str]:
-        return ()
-
-    def seen_recently(self) -> Collection[str]:
-        return (WORKER.id,)
-
-    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
-        return (WORKER,)
-
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
-        return None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.registry_master", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--log", choices=LOGS, default="synced")
     given = parser.parse_args(arguments)
     master = open_master(given.directory, given.log)
-    service = ControlService(master, _Workers(), "bench", 60)
-    server, port = start_control(service, Membership(master, 60), "127.0.0.1", 0, Limits())
+    membership = Membership(master, 60)
+    service = ControlService(master, Cluster(membership, None), "bench", 60)
+    server, port = start_control(service, membership, "127.0.0.1", 0, Limits())
     print(f"127.0.0.1:{port}", flush=True)
     sys.stdin.read()
     server.stop(1).wait()

@@ -42,6 +42,16 @@ class ServerOptions:
         help="host name or IP address under which clients reach this server; default: the host it listens on, or this"
         " machine's name where that is 0.0.0.0 or [::]",
     )
+    label: str = option(
+        "",
+        help="labels of this worker, KEY=VALUE,KEY=VALUE, such as rack=a,zone=b: for --copies-apart and what clients"
+        " prefer or are held to; may be given several times",
+    )
+    copies_apart: str = option(
+        "host",
+        help="key of the label, such as rack, in which the workers of two copies of a map output differ if possible;"
+        " host: their machines",
+    )
     http_listen: str = option(
         "",
         help="HOST:PORT of the page, its API, /metrics, /health and /ready over plain HTTP; a HOST alone means port"
@@ -243,6 +253,7 @@ FOR_WORKERS = frozenset(
         "master",
         "token_file",
         "data_listen",
+        "label",
         "memory",
         "free_floor",
         "app_max_bytes",
@@ -271,6 +282,7 @@ FOR_MASTERS = frozenset(
         "app_max_shuffles",
         "app_max_watches",
         "shuffle_max_blocks",
+        "copies_apart",
         "app_timeout",
         "worker_timeout",
         "control_threads",

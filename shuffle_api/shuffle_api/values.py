@@ -20,7 +20,40 @@ MAX_REPLICAS = 2
 MAX_COUNT = 2**31 - 1
 """Most partitions or maps of a shuffle: they travel as int32."""
 
+MAX_LABELS = 8
+HOST = "host"
+"""The label that every worker has: the name of its machine, as it advertises it."""
+
 _WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LABEL = re.compile(r"[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}")
+
+
+def check_label(label: str) -> str:
+    """Return `label` if it is KEY=VALUE, each 1 to 64 characters of [A-Za-z0-9._-], and the key is not `host`.
+
+    :raises InvalidArgument: it is not.
+    """
+    if not _LABEL.fullmatch(label) or label.startswith(f"{HOST}="):
+        raise InvalidArgument(
+            f"label {label[:200]!r} is not valid",
+            remedy="use KEY=VALUE, each 1 to 64 characters of A-Z a-z 0-9 . _ -; the key `host` is taken",
+        )
+    return label
+
+
+def parse_labels(text: str) -> tuple[str, ...]:
+    """The labels of `KEY=VALUE,KEY=VALUE`, ascending.
+
+    :raises InvalidArgument: one is not valid, two have one key, or there are more than 8.
+    """
+    labels = tuple(sorted(check_label(each.strip()) for each in text.split(",") if each.strip()))
+    keys = {label.partition("=")[0] for label in labels}
+    if len(keys) < len(labels) or len(labels) > MAX_LABELS:
+        raise InvalidArgument(
+            f"{len(labels)} labels with {len(keys)} keys: {', '.join(labels)[:200]}",
+            remedy=f"give a worker at most {MAX_LABELS} labels, each with a key of its own",
+        )
+    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +74,9 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker and where clients reach its data endpoint. `id` outlives restarts of the worker, `incarnation` rises
-    with each: requests from an older one are refused. 0: a worker in the master's own process.
+    with each: requests from an older one are refused. 0: a worker in the master's own process. `labels` are KEY=VALUE.
 
-    :raises InvalidArgument: the id is not 1-64 characters of [A-Za-z0-9._-].
+    :raises InvalidArgument: the id is not 1-64 characters of [A-Za-z0-9._-], or a label is not valid.
     """
 
     id: str
@@ -51,8 +84,11 @@ class WorkerInfo:
     port: int
     free_bytes: int = 0
     incarnation: int = 0
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for label in self.labels:
+            check_label(label)
         if not _WORKER.fullmatch(self.id):
             raise InvalidArgument(
                 f"worker id {self.id!r} is not valid", remedy="use 1 to 64 characters of A-Z a-z 0-9 . _ -"
@@ -62,6 +98,12 @@ class WorkerInfo:
     def address(self) -> str:
         """`host:port`, with brackets around an IPv6 address."""
         return str(Address(self.host, self.port))
+
+    def label(self, key: str) -> str:
+        """The value of a label, empty when the worker has none of this key; of `host` the name of its machine."""
+        if key == HOST:
+            return self.host
+        return next((label[len(key) + 1 :] for label in self.labels if label.startswith(f"{key}=")), "")
 
 
 @dataclass(frozen=True, slots=True)

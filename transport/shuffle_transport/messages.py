@@ -115,11 +115,13 @@ def totals(message: pb.Totals) -> Totals:
 
 
 def worker_message(worker: WorkerInfo) -> pb.Worker:
-    return pb.Worker(id=worker.id, host=worker.host, port=worker.port, free_bytes=worker.free_bytes)
+    return pb.Worker(
+        id=worker.id, host=worker.host, port=worker.port, free_bytes=worker.free_bytes, labels=worker.labels
+    )
 
 
 def worker_info(message: pb.Worker) -> WorkerInfo:
-    return WorkerInfo(message.id, message.host, message.port, message.free_bytes)
+    return WorkerInfo(message.id, message.host, message.port, message.free_bytes, labels=tuple(message.labels))
 
 
 def output_message(output: MapOutput) -> pb.MapOutput:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
@@ -12,6 +12,8 @@ from shuffle_api.errors import ShuffleError, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.placement import Placed, Wish
+from shuffle_server.master.worker_record import Tier, WorkerRecord
 from shuffle_server.observe.aside import Aside
 from shuffle_server.proto import registry_pb2
 from shuffle_server.worker.actions import VERIFY
@@ -45,21 +47,28 @@ class Cluster:
         self, membership: Membership, local: LocalWorker | None, credentials: Credentials = NO_CREDENTIALS
     ) -> None:
         self._membership, self._local, self._credentials = membership, local, credentials
+        self._epoch = membership.epoch
         self._asked = -ASK_SECONDS
 
-    def workers(self) -> Sequence[WorkerInfo]:
+    def workers(self) -> list[pb.Worker]:
+        """All of them."""
         self._ask_local(ASK_SECONDS)
-        return [member.info for member in self._membership.records()]
+        sure = self._membership.seen_recently()
+        return [_message(record, record.info.id not in sure) for record in self._membership.records()]
 
-    def draining(self) -> Collection[str]:
-        return {member.info.id for member in self._membership.records() if member.draining}
+    def find(self, ids: Iterable[str]) -> list[pb.Worker]:
+        """Those of these workers that are there."""
+        return [_message(record, record.tier is Tier.SILENT) for record in self._membership.find(ids)]
 
-    def seen_recently(self) -> Collection[str]:
-        return self._membership.seen_recently()
+    def changes(self, known: pb.WorkersKnown) -> pb.WorkerChanges:
+        """What a client lacks that has this state of the list."""
+        version, whole, records, gone = self._membership.changes(known.epoch, known.version)
+        workers = [_message(record, record.tier is Tier.SILENT) for record in records]
+        return pb.WorkerChanges(epoch=self._epoch, version=version, all=whole, workers=workers, gone=gone)
 
-    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
+    def place(self, wish: Wish) -> Placed:
         self._ask_local(ASK_SECONDS)
-        return self._membership.place(host, avoid)
+        return self._membership.place(wish)
 
     def states(self) -> list[pb.WorkerStatus]:
         """What the workers told of themselves; those that have told nothing yet are left out."""
@@ -102,3 +111,9 @@ class Cluster:
             self._membership.heartbeat(info.id, info.incarnation, self._local.free_bytes(), self._local.status())
         except StaleEpoch as error:  # it has not joined yet
             log.debug("%s", error)
+
+
+def _message(record: WorkerRecord, silent: bool) -> pb.Worker:
+    worker = messages.worker_message(record.info)
+    worker.draining, worker.silent = record.draining, silent
+    return worker

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation
 from shuffle_api.registry.state import Registry
-from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_api.values import MapOutput, WorkerInfo, parse_labels
 from shuffle_server.master.auth import check
 from shuffle_server.master.committing import Asked
 from shuffle_server.master.master import Master
@@ -34,7 +35,8 @@ class CommitService:
         worker = request.worker
         # Workers of version 1 write files without a generation.
         messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
-        info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation)
+        labels = parse_labels(",".join(worker.labels))
+        info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation, labels)
         return pb.JoinReply(
             known=self._membership.join(info, draining=worker.draining),
             epoch=self._master.epoch,
@@ -44,11 +46,17 @@ class CommitService:
     def Beat(self, request: pb.BeatRequest) -> pb.BeatReply:
         who = request.identity
         check_epoch(who.epoch, self._master.epoch)
-        draining = self._membership.heartbeat(who.worker, who.incarnation, request.free_bytes, request.status)
-        held = {messages.shuffle_id(key): key for key in request.shuffles}
-        gone = [held[id] for id in unregistered(self._master, held)]
+        if len(request.shuffles) > MAX_COMMITS:
+            raise InvalidArgument(
+                f"{len(request.shuffles)} shuffles in one heartbeat", remedy=f"name at most {MAX_COMMITS} at a time"
+            )
+        status = request.status if request.HasField("status") else None
+        beat = self._membership.heartbeat(who.worker, who.incarnation, request.free_bytes, status)
+        gone = [*beat.gone, *unregistered(self._master, map(messages.shuffle_id, request.shuffles))]
         self._master.settle()  # a shuffle reported as gone stays gone
-        return pb.BeatReply(gone=gone, draining=draining)
+        return pb.BeatReply(
+            gone=map(messages.key_of, dict.fromkeys(gone)), draining=beat.draining, beat_seconds=beat.seconds
+        )
 
     def Release(self, request: pb.ReleaseRequest) -> pb.ReleaseReply:
         who = request.identity
@@ -59,10 +67,18 @@ class CommitService:
             LoseMapOutput(messages.shuffle_id(o.shuffle), messages.map_attempt(o.output), RELEASED, who.worker)
             for o in request.outputs
         ]
-        sure = self._membership.seen_recently() - {who.worker}
+        sure = self._membership.seen_recently(self._holders(operations)) - {who.worker}
         outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
         pairs = zip(request.outputs, outcomes, strict=True)
         return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
+
+    def _holders(self, losses: Sequence[LoseMapOutput]) -> set[str]:
+        """The workers that hold some of these outputs."""
+        found: set[str] = set()
+        for loss in losses:
+            with self._master.lock, suppress(ShuffleError):  # each is refused for itself
+                found.update(self._master.registry.map_output(loss.shuffle, loss.output.map).workers)
+        return found
 
     def Drain(self, request: pb.DrainRequest) -> pb.DrainReply:
         if self._membership.has_left(request.worker):
@@ -71,7 +87,7 @@ class CommitService:
         status = self._membership.record(request.worker).status
         with self._master.lock:
             only, size = self._master.registry.only_at(request.worker)
-        others = len(self._membership.place())
+        others = self._membership.taking()
         return pb.DrainReply(
             outputs=only,
             bytes=size,

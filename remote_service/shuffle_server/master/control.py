@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from shuffle_api.errors import (
     InvalidArgument,
@@ -18,9 +18,10 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.registry.state import Registry
-from shuffle_api.values import WorkerInfo
+from shuffle_api.values import HOST, check_label
 from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
+from shuffle_server.master.placement import Placed, Wish
 from shuffle_server.master.quota import NO_QUOTAS, Quotas
 from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import MAX_WATCHES, Watchers
@@ -30,27 +31,34 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 PAGE = 1000  # map outputs per reply of Locate, committed or lost
 MAX_PAGE = 10_000
-PLACE_GOOD_MS = 1000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
+PLACE_GOOD_MS = 5000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
+MAX_AVOID = 1000
 MAX_TEXT = 1000  # characters of a text that is for people
 # A report is looked at for as long as workers take to read, in a thread that commits and heartbeats need too.
 MAX_REPORTS = 4
 REPORT_SECONDS = 60.0
 
 
+_Listing = pb.HelloRequest | pb.RegisterAppRequest | pb.HeartbeatRequest | pb.RegisterShuffleRequest
+
+
 class Workers(Protocol):
     """The workers as the control endpoint needs them."""
 
-    def workers(self) -> Sequence[WorkerInfo]: ...
-    def draining(self) -> Collection[str]:
-        """The ids of those that take nothing new."""
+    def workers(self) -> list[pb.Worker]:
+        """All of them."""
         ...
 
-    def seen_recently(self) -> Collection[str]:
-        """The ids of those that have sent a heartbeat just now."""
+    def find(self, ids: Iterable[str]) -> list[pb.Worker]:
+        """Those of these workers that are there."""
         ...
 
-    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
-        """Where to put a map output written at `host`, best first."""
+    def changes(self, known: pb.WorkersKnown) -> pb.WorkerChanges:
+        """What a client lacks that has this state of the list."""
+        ...
+
+    def place(self, wish: Wish) -> Placed:
+        """Where to put a map output."""
         ...
 
     def traffic(self) -> tuple[int, int]:
@@ -78,14 +86,17 @@ class ControlService:
         quotas: Quotas = NO_QUOTAS,
         max_watches: int = MAX_WATCHES,
         history: History | None = None,
+        copies_apart: str = HOST,
     ) -> None:
-        """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application."""
+        """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application;
+        `copies_apart`: the label in which the workers of two copies are to differ."""
+        self._apart = tuple(dict.fromkeys((copies_apart, HOST)))
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._quotas = states, quotas
         self._history = History() if history is None else history
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
-        self.watchers = Watchers(master, workers.workers, max_watches)
+        self.watchers = Watchers(master, workers.find, max_watches)
 
     def Hello(self, request: pb.HelloRequest) -> pb.HelloReply:
         oldest = request.oldest or request.protocol
@@ -94,23 +105,22 @@ class ControlService:
             protocol=version,
             server=f"flight-shuffle/{self._version}",
             epoch=self.master.epoch,
-            workers=self._worker_messages(),
             unix_seconds=time.time(),
+            **self._listed(request),
         )
 
     def RegisterApp(self, request: pb.RegisterAppRequest) -> pb.RegisterAppReply:
         check_text("instance", request.instance)
         check_text("name", request.name)
-        if self._register(RegisterApp(request.app, request.instance, request.name), request.app):
+        only = check_label(request.only) if request.only else ""
+        if self._register(RegisterApp(request.app, request.instance, request.name, only), request.app):
             called = f" {request.name!r}" if request.name else ""
             self._history.record("application-began", f"{request.app}{called}", app=request.app)
-        return pb.RegisterAppReply(
-            epoch=self.master.epoch, workers=self._worker_messages(), heartbeat_seconds=self._heartbeat
-        )
+        return pb.RegisterAppReply(epoch=self.master.epoch, heartbeat_seconds=self._heartbeat, **self._listed(request))
 
     def Heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         self.master.heartbeat(request.app)
-        return pb.HeartbeatReply(epoch=self.master.epoch, workers=self._worker_messages())
+        return pb.HeartbeatReply(epoch=self.master.epoch, **self._listed(request))
 
     def UnregisterApp(self, request: pb.UnregisterAppRequest) -> pb.UnregisterAppReply:
         self.master.apply(UnregisterApp(request.app))
@@ -123,7 +133,7 @@ class ControlService:
         with self.master.lock:
             registered = self.master.registry.spec(spec.id.current()).id
         return pb.RegisterShuffleReply(
-            epoch=self.master.epoch, workers=self._worker_messages(), generation=registered.generation
+            epoch=self.master.epoch, generation=registered.generation, **self._listed(request)
         )
 
     def _register(self, operation: Operation, app: str = "") -> bool:
@@ -159,11 +169,24 @@ class ControlService:
         return pb.UnregisterShuffleReply()
 
     def Place(self, request: pb.PlaceRequest) -> pb.PlaceReply:
+        if len(request.avoid) > MAX_AVOID:
+            raise InvalidArgument(
+                f"{len(request.avoid)} workers to avoid", remedy=f"name those that failed last, at most {MAX_AVOID}"
+            )
+        shuffle = messages.shuffle_id(request.shuffle)
+        avoid = frozenset(request.avoid)
         with self.master.lock:
-            self.master.registry.spec(messages.shuffle_id(request.shuffle))
-        found = self._workers.place(request.host, set(request.avoid))
-        good_for = PLACE_GOOD_MS if _no_choice(found, request) else 0
-        return pb.PlaceReply(workers=map(messages.worker_message, found), good_for_ms=good_for)
+            registry = self.master.registry
+            only = registry.app(registry.spec(shuffle).id.app).only
+            apart = (registry.worker(request.copy_from), self._apart) if request.copy_from else None
+        placed = self._workers.place(Wish(request.host, request.near, only, avoid, apart))
+        first = placed.candidates[: placed.in_turn]
+        lasting = placed.lasting and not any(each.info.id in avoid for each in first)
+        return pb.PlaceReply(
+            workers=(messages.worker_message(each.info) for each in placed.candidates),
+            good_for_ms=PLACE_GOOD_MS if lasting else 0,
+            in_turn=placed.in_turn,
+        )
 
     def Locate(self, request: pb.LocateRequest) -> pb.LocateReply:
         shuffle = messages.shuffle_id(request.shuffle)
@@ -179,7 +202,7 @@ class ControlService:
             outputs=map(messages.output_message, outputs),
             next_map=following or 0,
             more=following is not None,
-            workers=self._worker_messages(),
+            workers=self._workers.find(dict.fromkeys(worker for output in outputs for worker in output.workers)),
             partitions=spec.partitions,
             maps=spec.maps,
             codec=spec.codec,
@@ -244,7 +267,7 @@ class ControlService:
             server=f"flight-shuffle/{self._version}",
             epoch=self.master.epoch,
             uptime_seconds=time.monotonic() - self._started,
-            workers=self._worker_messages(),
+            workers=self._workers.workers(),
             shuffles=shuffles,
             apps=apps,
             bytes_pushed=pushed,
@@ -261,18 +284,11 @@ class ControlService:
             raise InvalidArgument(f"a limit of {request.limit} events", remedy="ask for 0, which is all, or more")
         return pb.EventsReply(epoch=self.master.epoch, events=self._history.events(request.after, request.limit))
 
-    def _worker_messages(self) -> list[pb.Worker]:
-        found = [messages.worker_message(worker) for worker in self._workers.workers()]
-        draining, seen_recently = self._workers.draining(), self._workers.seen_recently()
-        for worker in found:
-            worker.draining, worker.silent = worker.id in draining, worker.id not in seen_recently
-        return found
-
-
-def _no_choice(found: Sequence[WorkerInfo], request: pb.PlaceRequest) -> bool:
-    """Whether neither load nor free space would make another one the first of these workers."""
-    at_host = [worker for worker in found if worker.host == request.host]
-    return not request.avoid and (len(found) == 1 or (bool(request.host) and at_host == [*found[:1]]))
+    def _listed(self, request: _Listing) -> dict[str, Any]:
+        """The field of a reply that lists workers: the changes, or all for a client that does not say what it has."""
+        if request.HasField("known"):
+            return {"changes": self._workers.changes(request.known)}
+        return {"workers": self._workers.workers()}
 
 
 def check_text(what: str, text: str) -> None:

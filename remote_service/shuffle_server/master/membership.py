@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
-from shuffle_api.registry.events import DRAINED, LostOutput, OutputMoved
+from shuffle_api.ids import ShuffleId
+from shuffle_api.registry.events import DRAINED, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.deadlines import Deadlines
+from shuffle_server.master.heartbeat_terms import HeartbeatTerms
 from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
+from shuffle_server.master.placement import Placed, Placement, Wish
+from shuffle_server.master.worker_changes import WorkerVersions
+from shuffle_server.master.worker_record import FULL_BYTES, Tier, WorkerRecord
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-SUSPECT_SHARE = 0.4
-"""Of the time after which a silent worker is declared lost: from then on it is the last choice. It is the first again
-with its next heartbeat."""
-
-HEARTBEATS_PER_TIMEOUT = 6
-SLOWEST_HEARTBEAT = 2.0
-SURE_HEARTBEATS = 3
-"""A worker with a heartbeat within so many periods is there: others may delete copies that it also holds."""
-
 DRAINED_REMEMBERED = 1000
+GONE_REMEMBERED = 10_000  # ended shuffles that one worker is yet to be told of; it asks for the others by itself
+GONE_AT_ONCE = 1000
 
-FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is no other
 
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat is answered with.
 
-@dataclass(slots=True)
-class WorkerRecord:
-    """A worker as the master sees it. `info.free_bytes` and `status` are those of its last heartbeat."""
+    :ivar draining: the worker is to migrate what it holds, and leave.
+    :ivar seconds: within which the next heartbeat is to come.
+    :ivar gone: shuffles that are over, of which the worker may have files.
+    """
 
-    info: WorkerInfo
-    seen: float  # when its last heartbeat came, on the clock that counts silence
-    sure: float  # the same, counting every second
-    status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
-    placed: int = 0  # outputs placed there after its last heartbeat
-    draining: bool = False
-    local: bool = False  # in the master's own process: alive as long as that is
-
-    @property
-    def load(self) -> int:
-        """Pushes and pulls under way, and those that are about to come."""
-        return self.status.open_pushes + self.status.open_pulls + self.placed
+    draining: bool
+    seconds: float
+    gone: list[ShuffleId]
 
 
 class Membership:
@@ -66,14 +61,22 @@ class Membership:
         history: History | None = None,
     ) -> None:
         self._history = History() if history is None else history
-        self._master, self.silent_seconds = master, silent_seconds
+        self._master, self._terms = master, HeartbeatTerms(silent_seconds)
         self._clock, self._every_second = ServingClock(LOOK_SHARE * silent_seconds, served or clock), clock
         # Joins and losses are decided one after the other, the registry's answer included.
         self._changes = threading.Lock()
         self._lock = threading.Lock()  # of the table
+        self._records: dict[str, WorkerRecord] = {}
+        self._placement = Placement(Random(secrets.randbits(64)), self._is_suspect, self._note)
+        self._deadlines = Deadlines()
+        self._versions = WorkerVersions()
+        self._gone: dict[str, list[ShuffleId]] = {}
         # After a restart the master has no heartbeats yet: each worker counts as seen just now.
-        self._records = {info.id: WorkerRecord(info, *self._times()) for info in master.registry.workers()}
-        self._past_pushed = self._past_pulled = 0  # by workers that have restarted or left
+        known = master.registry.workers()
+        for info in known:
+            self._add(WorkerRecord(info, *self._times(), self._terms.beat_seconds(len(known))))
+        master.subscribe(self._happened)
+        self._pushed = self._pulled = 0
         self._drained: dict[str, None] = {}  # ids of workers that have left, the last ones
 
     def join(self, info: WorkerInfo, *, local: bool = False, draining: bool = False) -> bool:
@@ -93,15 +96,39 @@ class Membership:
                     worker=info.id,
                 )
             self._master.apply(RegisterWorker(info))
-            record = WorkerRecord(info, *self._times(), local=local, draining=draining)
+            record = WorkerRecord(info, *self._times(), self.beat_seconds, local=local, draining=draining)
             if former is not None and former.info.incarnation == info.incarnation:
                 record.draining |= former.draining
             self._drained.pop(info.id, None)
             with self._lock:
-                self._leave_behind(former)
-                self._records[info.id] = record
+                self._add(record)
             self._record_join(former, info)
             return former is not None
+
+    def _add(self, record: WorkerRecord) -> None:
+        """A worker counts from now on, in the place of the one that had its id. To be called under the lock."""
+        id = record.info.id
+        self._records[id] = record
+        self._placement.put(record, self._tier(record))
+        self._deadlines.add(id, self._terms.suspect_at(record))
+        self._versions.note(id)
+
+    def _remove(self, id: str) -> None:
+        with self._lock:
+            record = self._records.pop(id, None)
+            self._gone.pop(id, None)
+            if record is not None:
+                self._placement.put(record, None)
+                self._versions.note(id)
+
+    def _tier(self, record: WorkerRecord) -> Tier | None:
+        """Of a worker that has just sent a heartbeat."""
+        if record.draining:
+            return None
+        return Tier.FULL if record.info.free_bytes < FULL_BYTES else Tier.ROOMY
+
+    def _note(self, record: WorkerRecord) -> None:
+        self._versions.note(record.info.id)
 
     def _record_join(self, former: WorkerRecord | None, info: WorkerInfo) -> None:
         self._history.joined(info.id)
@@ -112,21 +139,18 @@ class Membership:
         if info.port and not known:
             self._history.record("worker-joined", f"{info.id} at {info.address}", worker=info.id)
 
-    def _leave_behind(self, former: WorkerRecord | None) -> None:
-        """What a worker has taken in and served counts on when it restarts or leaves. To be called under the lock."""
-        if former is not None:
-            self._past_pushed += former.status.bytes_pushed
-            self._past_pulled += former.status.bytes_pulled
+    @property
+    def epoch(self) -> int:
+        """Of the master."""
+        return self._master.epoch
 
     def traffic(self) -> tuple[int, int]:
         """Payload bytes that workers have taken in and served since this master started, or they, if later."""
         with self._lock:
-            states = [record.status for record in self._records.values()]
-            pushed = self._past_pushed + sum(state.bytes_pushed for state in states)
-            return pushed, self._past_pulled + sum(state.bytes_pulled for state in states)
+            return self._pushed, self._pulled
 
-    def heartbeat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus) -> bool:
-        """A heartbeat; whether the worker is to migrate what it holds, and leave.
+    def heartbeat(self, id: str, incarnation: int, free_bytes: int, status: pb.WorkerStatus | None) -> Beat:
+        """A heartbeat, with the state of the worker; None: it is that of the last one.
 
         :raises StaleEpoch: the worker has not joined, or a later incarnation of it has.
         """
@@ -136,10 +160,37 @@ class Membership:
                 raise StaleEpoch(f"worker {id} incarnation {incarnation} has not joined", worker=id)
             record.info = replace(record.info, free_bytes=free_bytes)
             record.seen, record.sure = self._times()
-            before, record.status, record.placed = record.status, status, 0
-            draining = record.draining
-        self._history.directories(id, before, status)
-        return draining
+            before, record.placed = record.status, 0
+            if status is not None:
+                record.status = status
+                self._pushed += max(0, status.bytes_pushed - before.bytes_pushed)
+                self._pulled += max(0, status.bytes_pulled - before.bytes_pulled)
+            self._retier(record, self._tier(record))
+            record.beat_seconds = self.beat_seconds
+            gone = self._gone.pop(id, [])
+            if gone[GONE_AT_ONCE:]:
+                self._gone[id] = gone[GONE_AT_ONCE:]
+            answer = Beat(record.draining, record.beat_seconds, gone[:GONE_AT_ONCE])
+        if status is not None:
+            self._history.directories(id, before, status)
+        return answer
+
+    def _retier(self, record: WorkerRecord, tier: Tier | None) -> None:
+        former = record.tier
+        if tier is not former:
+            self._placement.put(record, tier)
+            if Tier.SILENT in (tier, former):
+                self._note(record)
+
+    def _happened(self, event: Event) -> None:
+        """A shuffle is over: the workers that hold outputs of it learn of it with their next heartbeat."""
+        if isinstance(event, ShuffleRemoved) and event.workers:
+            with self._lock:
+                for id in event.workers:
+                    if id in self._records:
+                        gone = self._gone.setdefault(id, [])
+                        if len(gone) < GONE_REMEMBERED:
+                            gone.append(event.id)
 
     def expire(self) -> list[str]:
         """Give up the workers that have been silent for too long; their ids.
@@ -147,17 +198,35 @@ class Membership:
         :raises StorageFailed: that cannot be recorded now; it is tried again with the next call.
         """
         with self._changes:
-            with self._lock:
-                silent = [m for m in self._records.values() if self._silent(m)]
             lost = []
-            for record in silent:
+            for id in self._overdue():
                 with self._lock:
-                    if not self._silent(record):
+                    record = self._records.get(id)
+                    if record is None or not self._silent(record):
                         continue  # its heartbeat came while others were declared lost, which takes the disk's time
                     seconds = self._clock() - record.seen
-                self._lose(record.info.id, f"silent for {seconds:.0f} s")
-                lost.append(record.info.id)
+                self._lose(id, f"silent for {seconds:.0f} s")
+                lost.append(id)
             return lost
+
+    def _overdue(self) -> list[str]:
+        """The workers that are silent for too long; those that are silent for a while become the last choice."""
+        with self._lock:
+            now, silent = self._clock(), []
+            for id in list(self._deadlines.due(now)):
+                record = self._records.get(id)
+                if record is None or record.local:
+                    continue
+                if self._silent(record):
+                    silent.append(id)
+                    self._deadlines.add(id, now)  # again with the next look, should the loss not be recorded
+                elif self._is_suspect(record):
+                    if record.tier is not None:
+                        self._retier(record, Tier.SILENT)
+                    self._deadlines.add(id, record.seen + self._terms.timeout(record))
+                else:
+                    self._deadlines.add(id, self._terms.suspect_at(record))
+            return silent
 
     def leave(self, id: str, reason: str) -> None:
         """Give a worker up at once. Outputs held only there are lost."""
@@ -166,14 +235,19 @@ class Membership:
 
     @property
     def beat_seconds(self) -> float:
-        """How often workers send a heartbeat."""
-        return min(SLOWEST_HEARTBEAT, self.silent_seconds / HEARTBEATS_PER_TIMEOUT)
+        """How often a worker sends a heartbeat."""
+        return self._terms.beat_seconds(len(self._records))
 
-    def seen_recently(self) -> set[str]:
-        """The workers of which nobody need doubt that they are there: the last copy of an output may be theirs."""
+    def _is_suspect(self, record: WorkerRecord) -> bool:
+        return not record.local and self._clock() > self._terms.suspect_at(record)
+
+    def seen_recently(self, ids: Iterable[str] | None = None) -> set[str]:
+        """The workers of which nobody need doubt that they are there, of these or of all: the last copy of an output
+        may be theirs."""
         with self._lock:
-            since = self._every_second() - SURE_HEARTBEATS * self.beat_seconds
-            return {record.info.id for record in self._records.values() if record.local or record.sure >= since}
+            now = self._every_second()
+            records = self._records.values() if ids is None else filter(None, map(self._records.get, ids))
+            return {record.info.id for record in records if self._terms.is_sure(record, now)}
 
     def leave_empty(self, id: str, incarnation: int) -> None:
         """A drained worker goes.
@@ -197,8 +271,8 @@ class Membership:
             (outcome,) = self._master.apply_all([LoseWorker(id, DRAINED)], check)
             if isinstance(outcome, ShuffleError):
                 raise outcome
+            self._remove(id)
             with self._lock:
-                self._leave_behind(self._records.pop(id, None))
                 self._drained[id] = None
                 while len(self._drained) > DRAINED_REMEMBERED:
                     del self._drained[next(iter(self._drained))]
@@ -211,8 +285,7 @@ class Membership:
 
     def _lose(self, id: str, reason: str) -> None:
         events = self._master.apply(LoseWorker(id, reason))
-        with self._lock:
-            self._leave_behind(self._records.pop(id, None))
+        self._remove(id)
         if events:
             lost, moved = (sum(isinstance(event, kind) for event in events) for kind in (LostOutput, OutputMoved))
             self._history.worker_lost(id, reason, lost, moved)
@@ -230,6 +303,9 @@ class Membership:
                     remedy="run `flight-shuffle master`, and workers",
                 )
             again, record.draining = record.draining, True
+            if not again:
+                self._placement.put(record, None)
+                self._note(record)
         if not again:
             self._history.record("worker-draining", f"{id} migrates what it holds, and leaves", worker=id)
 
@@ -243,34 +319,44 @@ class Membership:
         with self._lock:
             return [replace(record) for record in self._records.values()]
 
-    def place(self, host: str = "", avoid: Collection[str] = ()) -> list[WorkerInfo]:
-        """Where to put a map output that is written at `host`, best first; the first is counted on to get it.
+    def place(self, wish: Wish) -> Placed:
+        """Where to put a map output, at most three workers, best first.
 
-        Draining workers are left out. Those that are silent, full, or to be avoided come last; then counts whether a
-        worker is at the host, how busy it is, and its free space.
+        Draining workers are left out. Those to be avoided come last, then those that are silent, then full ones; then
+        counts whether a worker is at the host, or has the label, how busy it is, and its free space.
         """
         with self._lock:
-            late = self._clock() - SUSPECT_SHARE * self.silent_seconds
-            ordered = sorted(
-                (record for record in self._records.values() if not record.draining),
-                key=lambda m: (
-                    m.info.id in avoid,
-                    not m.local and m.seen < late,
-                    m.info.free_bytes < FULL_BYTES,
-                    bool(host) and m.info.host != host,
-                    m.load,
-                    -m.info.free_bytes,
-                ),
-            )
-            if ordered:
-                ordered[0].placed += 1
-            return [record.info for record in ordered]
+            return self._placement.pick(wish)
+
+    def taking(self) -> int:
+        """How many workers take map outputs."""
+        return len(self._placement)
+
+    @property
+    def looked(self) -> int:
+        """Workers that were looked at to place map outputs, in all."""
+        return self._placement.looked
+
+    def find(self, ids: Iterable[str]) -> list[WorkerRecord]:
+        """Those of these workers that are there."""
+        with self._lock:
+            return [replace(self._records[id]) for id in ids if id in self._records]
+
+    def changes(self, epoch: int, version: int) -> tuple[int, bool, list[WorkerRecord], list[str]]:
+        """What a client lacks that has this version of the list: the version it has then, whether these are all there
+        are, the workers, and the ids of those that are gone."""
+        with self._lock:
+            changed = self._versions.since(version) if epoch == self._master.epoch else None
+            ids = self._records if changed is None else changed
+            present = [replace(self._records[id]) for id in ids if id in self._records]
+            gone = [id for id in ids if id not in self._records]
+            return self._versions.version, changed is None, present, gone
 
     def _times(self) -> tuple[float, float]:
         return self._clock(), self._every_second()
 
     def _silent(self, record: WorkerRecord) -> bool:
-        return not record.local and self._clock() - record.seen > self.silent_seconds
+        return not record.local and self._clock() - record.seen > self._terms.timeout(record)
 
     def _record(self, id: str) -> WorkerRecord:
         if id not in self._records:

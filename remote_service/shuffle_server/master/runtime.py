@@ -13,7 +13,7 @@ from shuffle_api.backoff import Backoff
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
-from shuffle_api.values import WorkerInfo
+from shuffle_api.values import HOST, WorkerInfo
 from shuffle_server import __version__
 from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import ConnectionStatistics
@@ -24,6 +24,7 @@ from shuffle_server.master.history import History
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.placement import Wish
 from shuffle_server.master.quota import Quotas
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.storage import StandingBy, open_storage
@@ -82,6 +83,7 @@ class MasterRuntime:
         self.history.record("leader", f"this master leads, epoch {self.master.epoch}")
         self.membership = Membership(self.master, options.worker_timeout, served=self._served, history=self.history)
         self._server: ControlServer | None = None
+        self._local: LocalWorker | None = None
         self.service: ControlService | None = None
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
@@ -89,14 +91,22 @@ class MasterRuntime:
 
         :param local: the worker in this process, which has joined.
         """
-        options = self._options
+        options, self._local = self._options, local
         address = control_listen(options)
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, security.for_cluster())
         heartbeat = max(1, int(options.app_timeout / 4))
         quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
         service = ControlService(
-            self.master, cluster, __version__, heartbeat, cluster.states, quotas, options.app_max_watches, self.history
+            self.master,
+            cluster,
+            __version__,
+            heartbeat,
+            cluster.states,
+            quotas,
+            options.app_max_watches,
+            self.history,
+            options.copies_apart,
         )
         self.service = service
         listen = partial(
@@ -138,8 +148,13 @@ class MasterRuntime:
         return Writable(f"the registry's disk has not answered a write for {ASIDE_SECONDS:g} s")
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
-        """For the worker in this process: the workers that take map outputs, best first."""
-        return self.membership.place(avoid=avoid)
+        """For the worker in this process: the workers that take a copy of a map output, best first."""
+        with self.master.lock:
+            registry = self.master.registry
+            only = registry.app(registry.spec(shuffle).id.app).only
+        apart = None if self._local is None else (self._local.info, (self._options.copies_apart, HOST))
+        wish = Wish(only=only, avoid=frozenset(avoid), apart=apart)
+        return [each.info for each in self.membership.place(wish).candidates]
 
     @property
     def look_seconds(self) -> float:

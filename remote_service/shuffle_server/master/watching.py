@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from shuffle_api.errors import Overloaded, ShuffleError, ShuttingDown, UnknownShuffle
 from shuffle_api.ids import ShuffleId, name_of
@@ -91,15 +92,18 @@ class Watch:
             return taken
 
 
+Find: TypeAlias = Callable[[Iterable[str]], Iterable[pb.Worker]]
+
+
 class Watchers:
     """Answers `Watch`, and listens to the master's events. Thread-safe; `end` ends all watches.
 
-    :param workers: those that there are now, with their addresses.
+    :param find: those of some workers that are there, with their addresses.
     :param each: most watches of one application.
     """
 
-    def __init__(self, master: Master, workers: Callable[[], Iterable[WorkerInfo]], each: int = MAX_WATCHES) -> None:
-        self._master, self._workers = master, workers
+    def __init__(self, master: Master, find: Find, each: int = MAX_WATCHES) -> None:
+        self._master, self._find = master, find
         self._lock = threading.Lock()
         self._watches: dict[ShuffleId, set[Watch]] = {}
         remedy = "ask with Locate, watch later, or raise --app-max-watches"
@@ -168,18 +172,19 @@ class Watchers:
         if not watch.visit.call.over:
             watch.visit.call.send(message.SerializeToString(), watch.done)
 
-    def _message(self, generation: int, pending: Iterable[OutputEvent]) -> pb.WatchReply:
-        present = {worker.id: worker for worker in self._workers()}
+    def _message(self, generation: int, pending: Sequence[OutputEvent]) -> pb.WatchReply:
+        lost = {event.output.worker for event in pending if isinstance(event, LostOutput)}
+        present = {worker.id: worker for worker in self._find(lost)}
         reply = pb.WatchReply(epoch=self._master.epoch, generation=generation)
         for event in pending:
             if isinstance(event, OutputMoved):
                 reply.moved.append(messages.output_message(event.output))
                 continue
             worker = event.output.worker
-            info = present.get(worker) or self._gone.get(worker) or WorkerInfo(worker, "", 0)
+            gone = self._gone.get(worker, WorkerInfo(worker, "", 0))
             reply.lost.add(
                 output=messages.attempt_of(event.output.output),
-                worker=messages.worker_message(info),
+                worker=present.get(worker) or messages.worker_message(gone),
                 reason=event.reason,
             )
         return reply

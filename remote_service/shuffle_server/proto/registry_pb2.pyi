@@ -82,12 +82,14 @@ class BeatRequest(_message.Message):
     def __init__(self, identity: _Optional[_Union[Identity, _Mapping]] = ..., free_bytes: _Optional[int] = ..., status: _Optional[_Union[_flight_shuffle_pb2.WorkerStatus, _Mapping]] = ..., shuffles: _Optional[_Iterable[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]]] = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone", "draining")
+    __slots__ = ("gone", "draining", "beat_seconds")
     GONE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    BEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedCompositeFieldContainer[_flight_shuffle_pb2.ShuffleKey]
     draining: bool
-    def __init__(self, gone: _Optional[_Iterable[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
+    beat_seconds: float
+    def __init__(self, gone: _Optional[_Iterable[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]]] = ..., draining: _Optional[bool] = ..., beat_seconds: _Optional[float] = ...) -> None: ...
 
 class HeldRequest(_message.Message):
     __slots__ = ("worker", "first")

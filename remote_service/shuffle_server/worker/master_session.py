@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 10.0
 LOSSES_AT_ONCE = 1000
+SHUFFLES_AT_ONCE = 100  # in a heartbeat
 
 
 class Holdings(Protocol):
@@ -87,6 +88,8 @@ class MasterSession:
         self._reporting = threading.Lock()
         self._lock = threading.Lock()  # of the losses
         self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
+        self._reported = control_pb.WorkerStatus()  # as the master has it
+        self._asked = 0  # of the shuffles held, those up to here were named in earlier heartbeats
         self._task = PeriodicTask("membership", self._heartbeat, 1.0)
         self._closing = self._task.closing
 
@@ -153,6 +156,7 @@ class MasterSession:
         )
         reply: pb.JoinReply = self._client.call("Join", request)
         self._task.period = reply.beat_seconds
+        self._reported = control_pb.WorkerStatus()
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
         return Identity(reply.epoch, worker.id, self._incarnation), reply.known
 
@@ -265,16 +269,31 @@ class MasterSession:
             self.rejoin(identity)
             identity = self._identity
         self.report_losses()
-        held = map(messages.key_of, self._holdings.held_shuffles())
+        status = self._status()
         request = pb.BeatRequest(
-            identity=identity.message(), free_bytes=self._free_bytes(), status=self._status(), shuffles=held
+            identity=identity.message(),
+            free_bytes=self._free_bytes(),
+            status=None if status == self._reported else status,
+            shuffles=map(messages.key_of, self._some_held()),
         )
         reply: pb.BeatReply = self._client.call("Beat", request)
+        self._reported = status
+        self._task.period = reply.beat_seconds or self._task.period
         for gone in reply.gone:
             self._holdings.remove_shuffle(messages.shuffle_id(gone))
         if reply.draining and not self._draining:
             self._draining = True
             self._on_drain()
+
+    def _some_held(self) -> list[ShuffleId]:
+        """Some of the shuffles of which there are files, others each time: whether they are over is asked in turn.
+
+        Of shuffles with outputs committed here the master says so by itself.
+        """
+        held = self._holdings.held_shuffles()
+        first = self._asked if self._asked < len(held) else 0
+        self._asked = first + SHUFFLES_AT_ONCE
+        return held[first : self._asked]
 
     def close(self) -> None:
         """Stop; idempotent."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shuffle_api.errors import AttemptSuperseded, MapOutputLost, MapOutputNotWritten
+from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput
-from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.master import Master
 
 AT_ONCE = 1000  # outputs that are looked at while nobody else may
@@ -34,6 +34,10 @@ class RegistryView(Protocol):
 
     def shuffles(self) -> list[ShuffleId]:
         """All shuffles."""
+        ...
+
+    def holder(self, worker: str) -> WorkerInfo | None:
+        """Where a worker is that `winner` has named just now; None when it is not known."""
         ...
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
@@ -80,6 +84,13 @@ class LocalRegistryView:
     def shuffles(self) -> list[ShuffleId]:
         with self._master.lock:
             return self._master.registry.shuffle_ids()
+
+    def holder(self, worker: str) -> WorkerInfo | None:
+        with self._master.lock:
+            try:
+                return self._master.registry.worker(worker)
+            except InvalidArgument:
+                return None
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         try:

@@ -22,6 +22,8 @@ RETRY_SECONDS = 60.0
 
 STALE_ATTEMPTS = 3
 KEPT_SPECS = 10_000
+KEPT_HOLDERS = 10_000
+MOST_AVOIDED = 1000
 
 
 class RemoteRegistryView:
@@ -40,6 +42,7 @@ class RemoteRegistryView:
         )
         self._lock = threading.Lock()
         self._specs: dict[ShuffleId, ShuffleSpec] = {}
+        self._holders: dict[str, WorkerInfo] = {}
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
         self._session.check_taking()
@@ -93,10 +96,17 @@ class RemoteRegistryView:
         self._session.lose(shuffle, output, reason)
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
-        """The workers that take map outputs, best first; those to avoid come last."""
-        request = pb.PlaceRequest(shuffle=messages.key_of(shuffle), avoid=avoid)
+        """Up to three workers that take a copy of a map output, best first; those to avoid come last."""
+        avoid = list(avoid)[-MOST_AVOIDED:]
+        request = pb.PlaceRequest(
+            shuffle=messages.key_of(shuffle), avoid=avoid, copy_from=self._session.identity.worker
+        )
         reply: pb.PlaceReply = self._control.call("Place", request)
         return [messages.worker_info(worker) for worker in reply.workers]
+
+    def holder(self, worker: str) -> WorkerInfo | None:
+        with self._lock:
+            return self._holders.get(worker)
 
     def close(self) -> None:
         """Close the connections; idempotent."""
@@ -113,4 +123,7 @@ class RemoteRegistryView:
             if len(self._specs) >= KEPT_SPECS:
                 self._specs.clear()
             self._specs[whole] = spec
+            if len(self._holders) >= KEPT_HOLDERS:
+                self._holders.clear()
+            self._holders.update({worker.id: messages.worker_info(worker) for worker in reply.workers})
         return spec, list(map(messages.map_output, reply.outputs)), reply.next_map if reply.more else None

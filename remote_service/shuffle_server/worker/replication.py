@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -17,13 +17,14 @@ from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 log = logging.getLogger(__name__)
 
 Place = Callable[[ShuffleId, Collection[str]], Sequence[WorkerInfo]]
-"""The workers that take outputs of a shuffle, best first; those named come last."""
+"""Up to three workers that take copies of outputs of a shuffle, best first; those named come last."""
 
 OTHERS_SECONDS = 100.0
 """For which a worker waits for copies of what it does not hold: longer than a holder that is gone is still counted on
 (--worker-timeout), shorter than a sender waits for its answer."""
 
 LOOK_SECONDS = 0.2
+MOST_ASKS = 4  # for candidates of one copy
 MOST_COPIES = 5  # of one output that one worker is sent, if the registry learns nothing of them
 SUSPECT_SECONDS = 10.0  # for which a worker that failed is the last choice
 SAY_SECONDS = 60.0  # between two lines about copies that cannot be made
@@ -33,6 +34,7 @@ class Winners(Protocol):
     """The registry, as far as it is asked here."""
 
     def winner(self, shuffle: ShuffleId, map_id: int) -> MapOutput | None: ...
+    def holder(self, worker: str) -> WorkerInfo | None: ...
 
 
 class Copying(Protocol):
@@ -83,8 +85,7 @@ class Replication:
                     # Who holds another attempt that has not been dropped yet takes no copy, and names the winner.
                     if taken:
                         time.sleep(LOOK_SECONDS)
-                    candidates = [w for w in self.candidates(spec.id, now.workers) if taken[w.id] < MOST_COPIES]
-                    if (worker := self.copy_to_one(spec.id, now.output, candidates)) is not None:
+                    if (worker := self._copy_to_any(spec.id, now, taken)) is not None:
                         taken[worker.id] += 1
                         continue
                 elif was_asked:
@@ -96,6 +97,19 @@ class Replication:
                     continue
                 tried = True
 
+    def _copy_to_any(self, shuffle: ShuffleId, output: MapOutput, taken: Mapping[str, int]) -> WorkerInfo | None:
+        """Copy to one of the candidates; when all refuse, to one of those that are left without them, and so on."""
+        tried: set[str] = set()
+        for _ in range(MOST_ASKS):
+            found = [each for each in self.candidates(shuffle, output.workers) if each.id not in tried]
+            candidates = [each for each in found if taken.get(each.id, 0) < MOST_COPIES]
+            if (worker := self.copy_to_one(shuffle, output.output, candidates)) is not None:
+                return worker
+            if not candidates:
+                break
+            tried |= {each.id for each in found}
+        return None
+
     def lacks_copies(self, spec: ShuffleSpec, output: MapOutput) -> bool:
         """Whether fewer workers hold it than should. Raises UnknownShuffle, UnknownApp, AppExpired."""
         now = self._registry.winner(spec.id, output.output.map)
@@ -103,7 +117,7 @@ class Replication:
 
     def _asked(self, shuffle: ShuffleId, output: MapOutput) -> bool:
         """Have the holder make a copy; False when it could not be asked."""
-        holder = next((each for each in self._place(shuffle, ()) if each.id == output.worker), None)
+        holder = self._registry.holder(output.worker)
         if holder is None:
             return False
         try:

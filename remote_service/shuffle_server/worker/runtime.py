@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask, StreamThread
-from shuffle_api.values import WorkerInfo
+from shuffle_api.values import WorkerInfo, parse_labels
 from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.figures import WorkerSources
@@ -91,7 +92,8 @@ class WorkerRuntime:
         """
         options = self._options
         listen = data_listen(options)
-        info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port)
+        labels = parse_labels(options.label)
+        info = WorkerInfo(self.id, announced_host(options.advertise, listen), listen.port, labels=labels)
         self._copier = Copier(self.store, security.for_worker(self.id))
         self.replication = Replication(lambda: self.worker.info, registry_view, place, self._copier)
         self.worker = Worker(info, self.store, registry_view, self.pool, self._instruments, self.replication)
@@ -125,7 +127,7 @@ class WorkerRuntime:
             raise InvalidArgument(
                 f"cannot listen on {listen}: {error}", remedy="choose another --data-listen address, or port 0"
             ) from error
-        self.worker.info = WorkerInfo(self.id, info.host, self._endpoint.port)
+        self.worker.info = replace(info, port=self._endpoint.port)
         self.guard.start(self._endpoint.port)
         self.store.start()
         self.removals.start()

@@ -19,6 +19,7 @@ class AppRecord:
     app: str
     instance: str
     name: str
+    only: str = ""
 
 
 @dataclass(slots=True)

@@ -36,9 +36,11 @@ class OutputMoved:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRemoved:
-    """A shuffle is gone: nothing of it may be read or committed any more, its files can be deleted."""
+    """A shuffle is gone: nothing of it may be read or committed any more, its files can be deleted. `workers` held its
+    committed outputs."""
 
     id: ShuffleId
+    workers: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 @dataclass(frozen=True, slots=True)
 class RegisterApp:
     """An application run begins. `instance` is random per run and distinguishes a repeated call from another run
-    with the same id; `name` is for people.
+    with the same id; `name` is for people. Only workers with the label `only`, if there is one, get its map outputs.
 
     :raises InvalidArgument: when made: the application id is not valid.
     """
@@ -24,6 +24,7 @@ class RegisterApp:
     app: str
     instance: str
     name: str
+    only: str = ""
 
     def __post_init__(self) -> None:
         check_run(self.app)

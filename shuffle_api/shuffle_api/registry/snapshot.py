@@ -40,7 +40,7 @@ def _expired(apps: Apps) -> Iterator[Operation]:
 
 
 def _register(record: AppRecord) -> RegisterApp:
-    return RegisterApp(record.app, record.instance, record.name)
+    return RegisterApp(record.app, record.instance, record.name, record.only)
 
 
 def _shuffle(outputs: ShuffleOutputs) -> Iterator[Operation]:

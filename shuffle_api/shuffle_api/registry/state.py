@@ -105,7 +105,7 @@ class Registry:
         return self._HANDLERS[type(operation)](self, operation)
 
     def _register_app(self, op: RegisterApp) -> tuple[Event, ...]:
-        self._apps.register(AppRecord(op.app, op.instance, op.name))
+        self._apps.register(AppRecord(op.app, op.instance, op.name, op.only))
         return ()
 
     def _unregister_app(self, op: UnregisterApp) -> tuple[Event, ...]:
@@ -192,9 +192,10 @@ class Registry:
         return (*map(self._remove, self.shuffle_ids(app)), AppRemoved(app, reason, *totals))
 
     def _remove(self, id: ShuffleId) -> ShuffleRemoved:
-        self._index.removed(self._shuffles.pop(id))
+        outputs = self._shuffles.pop(id)
+        self._index.removed(outputs)
         del self._current[id.current()]
-        return ShuffleRemoved(id)
+        return ShuffleRemoved(id, tuple(dict.fromkeys(worker for place in outputs.places for worker in place)))
 
     # ----------------------------------------------------------------------------------- questions
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
-from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.values import MapOutput, WorkerInfo
+from shuffle_api.values import MapOutput
+from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.endpoint import CALLS, Limits, start_control
 from shuffle_server.master.master import Master
@@ -16,26 +14,6 @@ from shuffle_server.master.watching import MAX_WATCHES
 from shuffle_server.security import OPEN, ServerSecurity
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE
 from tests.shuffle_server.master.simulated import SimulatedDirectory
-
-
-class NoWorkers:
-    def workers(self) -> Sequence[WorkerInfo]:
-        return ()
-
-    def traffic(self) -> tuple[int, int]:
-        return 0, 0
-
-    def draining(self) -> Collection[str]:
-        return ()
-
-    def seen_recently(self) -> Collection[str]:
-        return ()
-
-    def place(self, host: str, avoid: Collection[str]) -> Sequence[WorkerInfo]:
-        return ()
-
-    def verify(self, worker: str, shuffle: ShuffleId, output: MapAttempt, timeout: float) -> str | None:
-        return None
 
 
 class Scene:
@@ -60,8 +38,8 @@ class Scene:
         self._serve(0)
 
     def _serve(self, port: int) -> None:
-        service = ControlService(self.master, NoWorkers(), "0", 1, max_watches=self._watches)
         membership = Membership(self.master, 60)
+        service = ControlService(self.master, Cluster(membership, None), "0", 1, max_watches=self._watches)
         self.server, bound = start_control(
             service, membership, "127.0.0.1", port, self._limits, self._security, served=self._served
         )

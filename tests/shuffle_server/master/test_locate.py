@@ -10,12 +10,13 @@ import pytest
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry import LoseMapOutput
 from shuffle_server.master import control as control_module
+from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.control import ControlService
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
-from tests.shuffle_server.master.served import NoWorkers
 
 MAPS = 40
 HELD = {0, 17, 18, 39}
@@ -26,7 +27,7 @@ def service() -> Iterator[ControlService]:
     with closing(Master(None)) as master:
         lost = [LoseMapOutput(SHUFFLE, MapAttempt(map, 0), "gone") for map in range(MAPS) if map not in HELD]
         master.apply_all([*BEGIN, *map(commit, range(MAPS)), *lost])
-        yield ControlService(master, NoWorkers(), "0", 1)
+        yield ControlService(master, Cluster(Membership(master, 60), None), "0", 1)
 
 
 def pages(service: ControlService, size: int) -> Iterator[pb.LocateReply]:

@@ -11,12 +11,13 @@ import pytest
 
 from shuffle_api.errors import Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.control import MAX_REPORTS, REPORT_SECONDS, ControlService
 from shuffle_server.master.master import Master
+from shuffle_server.master.membership import Membership
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import BEGIN, SHUFFLE, commit
-from tests.shuffle_server.master.served import NoWorkers
 
 DEADLINE = 120.0
 REPORT = pb.ReportLostRequest(
@@ -24,10 +25,11 @@ REPORT = pb.ReportLostRequest(
 )
 
 
-class SlowWorkers(NoWorkers):
+class SlowWorkers(Cluster):
     """They find each output damaged once `done` is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, master: Master) -> None:
+        super().__init__(Membership(master, 60), None)
         self.asked, self.done = threading.Semaphore(0), threading.Event()
         self.timeouts: list[float] = []
 
@@ -50,7 +52,7 @@ def report(service: ControlService) -> list[int]:
 
 
 def test_a_flood_of_reports_leaves_threads_for_others(master: Master) -> None:
-    workers = SlowWorkers()
+    workers = SlowWorkers(master)
     service = ControlService(master, workers, "0", 1)
     with ThreadPoolExecutor(MAX_REPORTS) as pool:
         running = [pool.submit(report, service) for _ in range(MAX_REPORTS)]
@@ -66,7 +68,7 @@ def test_a_flood_of_reports_leaves_threads_for_others(master: Master) -> None:
 
 
 def test_a_report_has_a_deadline_in_all(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = SlowWorkers()
+    workers = SlowWorkers(master)
     workers.done.set()
     service = ControlService(master, workers, "0", 1)
     monkeypatch.setattr("shuffle_server.master.control.REPORT_SECONDS", 0.0)

@@ -451,78 +451,116 @@ class FileReads(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
-    __slots__ = ("protocol", "client", "oldest")
+    __slots__ = ("protocol", "client", "oldest", "known")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     client: str
     oldest: int
-    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ...) -> None: ...
+    known: WorkersKnown
+    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("protocol", "server", "epoch", "workers", "unix_seconds")
+    __slots__ = ("protocol", "server", "epoch", "workers", "unix_seconds", "changes")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     server: str
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     unix_seconds: float
-    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., unix_seconds: _Optional[float] = ...) -> None: ...
+    changes: WorkerChanges
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., unix_seconds: _Optional[float] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
+
+class WorkersKnown(_message.Message):
+    __slots__ = ("epoch", "version")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    version: int
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
+
+class WorkerChanges(_message.Message):
+    __slots__ = ("epoch", "version", "all", "workers", "gone")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    version: int
+    all: bool
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., all: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., gone: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "host", "port", "free_bytes", "draining", "silent")
+    __slots__ = ("id", "host", "port", "free_bytes", "draining", "silent", "labels")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     SILENT_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     port: int
     free_bytes: int
     draining: bool
     silent: bool
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ..., silent: _Optional[bool] = ...) -> None: ...
+    labels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ..., silent: _Optional[bool] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterAppRequest(_message.Message):
-    __slots__ = ("app", "instance", "name")
+    __slots__ = ("app", "instance", "name", "known", "only")
     APP_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    ONLY_FIELD_NUMBER: _ClassVar[int]
     app: str
     instance: str
     name: str
-    def __init__(self, app: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    known: WorkersKnown
+    only: str
+    def __init__(self, app: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ..., only: _Optional[str] = ...) -> None: ...
 
 class RegisterAppReply(_message.Message):
-    __slots__ = ("epoch", "workers", "heartbeat_seconds")
+    __slots__ = ("epoch", "workers", "heartbeat_seconds", "changes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     heartbeat_seconds: int
-    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., heartbeat_seconds: _Optional[int] = ...) -> None: ...
+    changes: WorkerChanges
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., heartbeat_seconds: _Optional[int] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "known")
     APP_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     app: str
-    def __init__(self, app: _Optional[str] = ...) -> None: ...
+    known: WorkersKnown
+    def __init__(self, app: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch", "workers")
+    __slots__ = ("epoch", "workers", "changes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
-    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
+    changes: WorkerChanges
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
 
 class UnregisterAppRequest(_message.Message):
     __slots__ = ("app",)
@@ -535,30 +573,34 @@ class UnregisterAppReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("shuffle", "partitions", "maps", "codec", "content", "replicas")
+    __slots__ = ("shuffle", "partitions", "maps", "codec", "content", "replicas", "known")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     MAPS_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     partitions: int
     maps: int
     codec: str
     content: str
     replicas: int
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
+    known: WorkersKnown
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., replicas: _Optional[int] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
-    __slots__ = ("epoch", "workers", "generation")
+    __slots__ = ("epoch", "workers", "generation", "changes")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     generation: int
-    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
+    changes: WorkerChanges
+    def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., generation: _Optional[int] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
 
 class UnregisterShuffleRequest(_message.Message):
     __slots__ = ("shuffle", "more", "generations")
@@ -575,22 +617,28 @@ class UnregisterShuffleReply(_message.Message):
     def __init__(self) -> None: ...
 
 class PlaceRequest(_message.Message):
-    __slots__ = ("shuffle", "host", "avoid")
+    __slots__ = ("shuffle", "host", "avoid", "near", "copy_from")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     AVOID_FIELD_NUMBER: _ClassVar[int]
+    NEAR_FIELD_NUMBER: _ClassVar[int]
+    COPY_FROM_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     host: str
     avoid: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., host: _Optional[str] = ..., avoid: _Optional[_Iterable[str]] = ...) -> None: ...
+    near: str
+    copy_from: str
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., host: _Optional[str] = ..., avoid: _Optional[_Iterable[str]] = ..., near: _Optional[str] = ..., copy_from: _Optional[str] = ...) -> None: ...
 
 class PlaceReply(_message.Message):
-    __slots__ = ("workers", "good_for_ms")
+    __slots__ = ("workers", "good_for_ms", "in_turn")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     GOOD_FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_TURN_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     good_for_ms: int
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., good_for_ms: _Optional[int] = ...) -> None: ...
+    in_turn: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., good_for_ms: _Optional[int] = ..., in_turn: _Optional[int] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("shuffle", "first_map", "end_map", "page")

@@ -1,0 +1,53 @@
+"""A worker as the master sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from shuffle_api.values import HOST, WorkerInfo
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+FULL_BYTES = 256 << 20  # a worker with less free space is chosen when there is no other
+ROOMY_BYTES = 4 * FULL_BYTES
+
+
+class Tier(IntEnum):
+    """How willingly a worker is chosen; one of a later tier only when there is none of an earlier one."""
+
+    ROOMY = 0
+    FULL = 1
+    SILENT = 2
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """A worker. `info.free_bytes` and `status` are those of its last heartbeat.
+
+    :ivar beat_seconds: within which it was asked to send the next one.
+    """
+
+    info: WorkerInfo
+    seen: float  # when its last heartbeat came, on the clock that counts silence
+    sure: float  # the same, counting every second
+    beat_seconds: float
+    status: pb.WorkerStatus = field(default_factory=pb.WorkerStatus)
+    placed: int = 0  # outputs placed there after its last heartbeat
+    draining: bool = False
+    local: bool = False  # in the master's own process: alive as long as that is
+    tier: Tier | None = None  # None: it takes nothing
+
+    @property
+    def load(self) -> int:
+        """Pushes and pulls under way, and those that are about to come."""
+        return self.status.open_pushes + self.status.open_pulls + self.placed
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Of two workers the one with the smaller order is chosen."""
+        return self.load, -self.info.free_bytes
+
+    @property
+    def labels(self) -> list[str]:
+        """Its labels, that of its machine too."""
+        return [f"{HOST}={self.info.host}", *self.info.labels]
