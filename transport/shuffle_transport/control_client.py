@@ -87,24 +87,26 @@ class ControlClient:
             self._choice = _CHOICES.setdefault(addresses, _Choice())
         self._closed = threading.Event()
 
-    def hello(self) -> pb.HelloReply:
+    def hello(self, known: pb.WorkersKnown | None = None) -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
+
+        :param known: what the caller knows of the workers: the reply has the changes; None: it lists all workers.
 
         Raises ServerUnreachable, ProtocolMismatch (also when something else listens there).
         """
-        reply = self._greet(messages.PROTOCOL)
+        reply = self._greet(messages.PROTOCOL, known)
         messages.check_protocol(reply.protocol, f"the server at {self.address}")
         return reply
 
-    def _greet(self, version: int) -> pb.HelloReply:
+    def _greet(self, version: int, known: pb.WorkersKnown | None) -> pb.HelloReply:
         """A server of version 1 takes no range: it refuses every version but its own."""
-        request = pb.HelloRequest(protocol=version, client=self._client, oldest=messages.OLDEST_PROTOCOL)
+        request = pb.HelloRequest(protocol=version, client=self._client, oldest=messages.OLDEST_PROTOCOL, known=known)
         try:
             reply: pb.HelloReply = self.call("Hello", request)
         except ProtocolMismatch:
             if version == messages.OLDEST_PROTOCOL:
                 raise
-            return self._greet(version - 1)
+            return self._greet(version - 1, known)
         return reply
 
     def call(self, method: str, request: Message, credentials: Credentials | None = None) -> Any:

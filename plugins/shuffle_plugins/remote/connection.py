@@ -5,17 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId
-from shuffle_api.values import WorkerInfo
 from shuffle_plugins.remote.options import RemoteOptions
+from shuffle_plugins.remote.placements import Placements
 from shuffle_plugins.remote.read_metrics import ReadMetrics
 from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_plugins.remote.traffic import RemoteTraffic
+from shuffle_plugins.remote.worker_table import WorkerTable
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
@@ -64,34 +65,44 @@ class Connection:
         self.local_files = LocalFileAccess(app, allowed=options.hand_over == "auto")
         self.traffic = RemoteTraffic()
         self.read_metrics = ReadMetrics(self.local_files, self.data)
-        self._workers: dict[str, WorkerInfo] = {}
-        self._draining: set[str] = set()
+        self.workers, self.placements = WorkerTable(), Placements()
         self._clients: dict[str, FlightClient] = {}
         self._closed = False
 
-    def learn(self, workers: Iterable[pb.Worker]) -> None:
-        """Remember where workers are; every control reply that lists them is handed in here."""
-        known = list(workers)
-        with self._lock:
-            self._workers.update({worker.id: messages.worker_info(worker) for worker in known})
-            self._draining -= {worker.id for worker in known}
-            self._draining |= {worker.id for worker in known if worker.draining}
+    def refresh(self) -> int:
+        """Greet the server and learn what has changed of the workers; the version of the protocol that it speaks.
 
-    def draining(self) -> set[str]:
-        """The workers that are about to leave, as far as this process knows."""
-        with self._lock:
-            return set(self._draining)
+        Raises what `ControlClient.hello` raises.
+        """
+        reply = self.control.hello(self.workers.known())
+        self.workers.learn(reply)
+        return reply.protocol
 
-    def place(self, shuffle: ShuffleId, avoid: Iterable[str] = ()) -> str:
+    def place(self, shuffle: ShuffleId, avoid: Collection[str] = ()) -> str:
         """The id of the worker to write a map output to; one of those to `avoid` only when there is no other.
+
+        The master is asked once for all outputs of some seconds, and again when all candidates have failed.
 
         Raises ServerUnreachable, ProtocolMismatch, UnknownApp, AppExpired, UnknownShuffle.
         """
-        request = pb.PlaceRequest(shuffle=messages.key_of(shuffle), host=self._host, avoid=avoid)
+        known = self.placements.choose(avoid)
+        if known is not None and self.workers.get(known) is not None:
+            return known
+        request = pb.PlaceRequest(
+            shuffle=messages.key_of(shuffle),
+            host=self._host,
+            near=self._options.near,
+            avoid=self.placements.to_avoid(avoid),
+        )
         reply: pb.PlaceReply = self.control.call("Place", request)
-        self.learn(reply.workers)
+        self.workers.add(reply.workers)
         if not reply.workers:
-            raise ServerUnreachable(self.control.address, "no worker takes map outputs", remedy="start one")
+            raise ServerUnreachable(
+                self.control.address,
+                "no worker takes map outputs",
+                remedy="start one; with the option only, one that has this label",
+            )
+        self.placements.answered(reply)
         return reply.workers[0].id
 
     def data(self, worker: str) -> FlightClient:
@@ -99,14 +110,12 @@ class Connection:
         with self._lock:
             if self._closed:
                 raise InvalidArgument("the plugin is closed", remedy="open a new one")
-            client = self._clients.get(worker)
-            info = self._workers.get(worker)
+            client, info = self._clients.get(worker), self.workers.get(worker)
             if client is not None and info is not None and client.address == info.address:
                 return client
         if info is None:
-            self.learn(self.control.hello().workers)
-            with self._lock:
-                info = self._workers.get(worker)
+            self.refresh()
+            info = self.workers.get(worker)
         if info is None:
             raise ServerUnreachable(
                 f"worker {worker}",
@@ -134,7 +143,7 @@ class Connection:
                 if (pause := backoff.pause()) is None:
                     raise
             time.sleep(pause)
-            self.learn(self.control.hello().workers)
+            self.refresh()
 
     def backoff(self) -> ProgressBackoff:
         """For an action that goes on where it broke off."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from shuffle_api.errors import (
     AppExpired,
@@ -79,20 +80,32 @@ class DataPusher:
 
         Raises what `ShuffleWriter.write` raises.
         """
-        if not self._append(blocks):
-            self._push(blocks, commit=False)
+        with self._noting_full():
+            if not self._append(blocks):
+                self._push(blocks, commit=False)
 
     def commit(self, blocks: Sequence[Block]) -> MapOutput:
         """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`."""
-        if self._append(blocks):
-            winner = self._finalized()
-            if winner is not None:
-                return winner
-            blocks = ()  # they were pushed with the others
-        winner = self._push(blocks, commit=True)
+        with self._noting_full():
+            if self._append(blocks):
+                winner = self._finalized()
+                if winner is not None:
+                    return winner
+                blocks = ()  # they were pushed with the others
+            winner = self._push(blocks, commit=True)
         if winner is None:
             raise StreamBroken(f"worker {self._worker} did not answer the commit")
         return winner
+
+    @contextmanager
+    def _noting_full(self) -> Iterator[None]:
+        """A worker without room gets no further outputs of this process until the master is asked again."""
+        try:
+            yield
+        except StorageFull:
+            if self._worker is not None:
+                self._connection.placements.failed(self._worker)
+            raise
 
     def abort(self) -> None:
         """Have the worker forget it, if it can be told."""

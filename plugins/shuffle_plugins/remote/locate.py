@@ -29,7 +29,7 @@ def locate(connection: Connection, spec: ShuffleSpec, maps: range | None) -> Loc
     while more:
         request = pb.LocateRequest(shuffle=messages.key_of(spec.id), first_map=first, end_map=wanted.stop)
         reply: pb.LocateReply = connection.control.call("Locate", request)
-        connection.learn(reply.workers)
+        connection.workers.add(reply.workers)
         outputs += map(messages.map_output, reply.outputs)
         lost += map(messages.map_output, reply.lost)
         if reply.more and reply.next_map <= first:

@@ -34,8 +34,8 @@ class RemoteMaster(ShuffleMaster):
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         # A server of version 1 takes no runs: there one of a name ends before the next one begins.
-        self.run = run if connection.control.hello().protocol > 1 else name_of(run)
-        self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run))
+        self.run = run if connection.refresh() > 1 else name_of(run)
+        self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run), only=options.only)
         self._registering = threading.Lock()
         reply = self._register()
         self._heartbeats = PeriodicTask(f"heartbeat-{self.run}", self._heartbeat, max(1, reply.heartbeat_seconds))
@@ -52,8 +52,10 @@ class RemoteMaster(ShuffleMaster):
         spec = ShuffleSpec(
             ShuffleId(self.run, number), partitions, maps, options.codec, options.content, options.replicas
         )
-        reply: pb.RegisterShuffleReply = self._ask("RegisterShuffle", messages.spec_message(spec))
-        self._connection.learn(reply.workers)
+        request = messages.spec_message(spec)
+        request.known.CopyFrom(self._connection.workers.known())
+        reply: pb.RegisterShuffleReply = self._ask("RegisterShuffle", request)
+        self._connection.workers.learn(reply)
         registered = replace(spec, id=replace(spec.id, generation=reply.generation))
         return ShuffleHandle("remote", registered, self._connection.control.address)
 
@@ -80,8 +82,9 @@ class RemoteMaster(ShuffleMaster):
             log.warning("application %s could not be unregistered, the server will expire it: %s", self.run, error)
 
     def _register(self) -> pb.RegisterAppReply:
+        self._registration.known.CopyFrom(self._connection.workers.known())
         reply: pb.RegisterAppReply = self._connection.control.call("RegisterApp", self._registration)
-        self._connection.learn(reply.workers)
+        self._connection.workers.learn(reply)
         return reply
 
     def _ask(self, method: str, request: Message) -> Any:
@@ -103,6 +106,7 @@ class RemoteMaster(ShuffleMaster):
 
     def _heartbeat(self) -> None:
         try:
-            self._connection.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run)).workers)
+            workers = self._connection.workers
+            workers.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run, known=workers.known())))
         except ShuffleError as error:
             log.warning("heartbeat of application %s: %s", self.run, error)

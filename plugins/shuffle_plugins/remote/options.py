@@ -46,6 +46,16 @@ class RemoteOptions:
         "",
         help="name of this machine as the workers on it advertise it: map outputs go to those; default: its host name",
     )
+    near: str = option(
+        "",
+        help="label of workers, KEY=VALUE, such as rack=a: where no worker of this host takes map outputs, they go to"
+        " workers with this label if there are some",
+    )
+    only: str = option(
+        "",
+        help="label of workers, KEY=VALUE: only workers with it get map outputs of the application; chosen where the"
+        " master is opened",
+    )
     hand_over: str = option(
         "auto",
         choices=("auto", "off"),

@@ -163,7 +163,7 @@ class RemoteReader(BlocksReader):
             located = self._located([output.output for output in replicas.rest])
         except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
             return
-        replicas.draining = self._connection.draining()
+        replicas.draining = self._connection.workers.draining()
         replicas.update(self._spec.id, {output.output.map: output for output in located.outputs})
 
     def _pull(self, worker: str, asked: Sequence[MapOutput]) -> Iterator[Pulled | ShuffleError]:

@@ -18,6 +18,7 @@ import org.apache.spark.shuffle.flight.net.FlightException;
 import org.apache.spark.shuffle.flight.net.PeriodicTask;
 import org.apache.spark.shuffle.flight.net.Protocol;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
@@ -145,7 +146,9 @@ final class AppRegistration implements AutoCloseable {
   }
 
   private int register() throws IOException {
-    RegisterAppReply reply = connections.control().registerApp(run(), instance, title);
+    RegisterAppReply reply =
+        connections.control().registerApp(run(), instance, title, conf.only(), connections.workersKnown());
+    connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
     synchronized (this) {
       registered = true;
     }
@@ -166,7 +169,8 @@ final class AppRegistration implements AutoCloseable {
     synchronized (reaching) {
       if (isRegistered()) {
         try {
-          connections.control().heartbeat(run());
+          HeartbeatReply reply = connections.control().heartbeat(run(), connections.workersKnown());
+          connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
           usable();
           return;
         } catch (FlightException e) {
@@ -234,11 +238,12 @@ final class AppRegistration implements AutoCloseable {
       ShuffleRegistration registration, int shuffle, RegisterShuffleRequest.Builder request, boolean pipelined) {
     ShuffleKey key = ShuffleKey.newBuilder().setApp(run()).setShuffle(shuffle).build();
     ControlClient.Sent<RegisterShuffleReply> sent =
-        connections.control().registerShuffle(request.setShuffle(key).build());
+        connections.control().registerShuffle(request.setShuffle(key).setKnown(connections.workersKnown()).build());
     shuffles.put(shuffle, new Asked(registration, key, sent)); // if the answer is lost, the server knows it all the same
     return () -> {
       RegisterShuffleReply reply = sent.await();
-      List<Worker> workers = reply.getWorkersList();
+      List<Worker> workers =
+          connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
       WorkerAddress worker =
           (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
               .map(WorkerAddress::of)

@@ -25,6 +25,7 @@ import org.apache.spark.shuffle.flight.net.PutStream;
 import org.apache.spark.shuffle.flight.net.WantedBlock;
 import org.apache.spark.shuffle.flight.net.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.Committed;
+import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.PutCommand;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
@@ -204,7 +205,7 @@ final class DataPusher implements AutoCloseable {
   private void place(Backoff backoff) throws IOException {
     while (worker == null) {
       try {
-        worker = connections.place(handle.key(), executor().host(), failed);
+        worker = connections.place(handle.key(), executor().host(), conf.near(), failed);
       } catch (FlightException e) {
         againAfter(e, backoff, "{}; asking again where map {} goes");
       }
@@ -260,7 +261,6 @@ final class DataPusher implements AutoCloseable {
   /** Sends all there is in one request, at most {@link InlinePush#LARGEST} bytes. */
   private Committed putWhole() throws IOException {
     InlinePush put = new InlinePush(localFiles, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
-    worker = connections.placed(executor().host()).orElse(null);
     return atAWorker(at -> put.send(at, conf.connectTimeout(), conf.ioTimeout()), "{}; putting map {} again");
   }
 
@@ -269,6 +269,9 @@ final class DataPusher implements AutoCloseable {
    * its stage again, which registers the shuffle anew ({@link FlightShuffleHandle#writeReplace}).
    */
   private FlightException explained(FlightException failure) {
+    if (failure.code() == ErrorCode.STORAGE_FULL && worker != null) {
+      connections.failed(worker);
+    }
     if (failure.shuffleIsGone()) {
       context.setFetchFailed(
           new MetadataFetchFailedException(handle.shuffleId(), context.partitionId(), failure.getMessage()));

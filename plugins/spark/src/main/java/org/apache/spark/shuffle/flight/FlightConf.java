@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.regex.Pattern;
 import org.apache.spark.SparkConf;
 import org.apache.spark.network.util.JavaUtils;
 import org.apache.spark.shuffle.flight.net.HostPort;
@@ -20,12 +21,15 @@ import scala.Tuple2;
  * @param packRows whether rows are packed by column
  * @param handOver whether map outputs may be written to and read from the files of a worker on this host
  * @param replicas workers that hold each map output
+ * @param near label of workers to prefer where none is at the executor's host; or empty
+ * @param only label that workers need to get map outputs of the application; or empty
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
-    int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, Duration flushTimeout,
+    int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, String near, String only,
+    Duration flushTimeout,
     SecurityConf security) {
 
   /** One option: name, default (null: none) and help text. */
@@ -76,6 +80,15 @@ record FlightConf(
           PREFIX + "replicas", "1",
           "1 or 2: workers that hold each map output; with 2 no map runs again when a worker is lost, and a commit waits for the "
               + "second copy");
+  static final Option NEAR =
+      new Option(
+          PREFIX + "near", "",
+          "label of workers, KEY=VALUE, such as rack=a: where no worker of an executor's host takes map outputs, they go to "
+              + "workers with this label if there are some");
+  static final Option ONLY =
+      new Option(
+          PREFIX + "only", "",
+          "label of workers, KEY=VALUE: only workers with it get map outputs of the application");
   static final Option FLUSH_TIMEOUT =
       new Option(
           PREFIX + "flushTimeout", "5ms",
@@ -112,8 +125,9 @@ record FlightConf(
   static final List<Option> OPTIONS =
       List.of(
           SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
-          HAND_OVER, REPLICAS, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
+  private static final Pattern LABEL = Pattern.compile("[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}");
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
   private static final int LARGEST_ROW_MEMORY = 1 << 30;
@@ -142,7 +156,8 @@ record FlightConf(
     return new FlightConf(
         server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, packRows(conf), handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+        rowMemory, packRows(conf), handOver(conf), replicas(conf), label(conf, NEAR), label(conf, ONLY),
+        duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
   }
 
   private static boolean packRows(SparkConf conf) {
@@ -169,6 +184,15 @@ record FlightConf(
       case "2" -> 2;
       default -> throw new IllegalArgumentException(REPLICAS.key() + "=" + value(conf, REPLICAS) + ": not one of 1, 2");
     };
+  }
+
+  private static String label(SparkConf conf, Option option) {
+    String label = value(conf, option);
+    if (!label.isEmpty() && !LABEL.matcher(label).matches()) {
+      throw new IllegalArgumentException(
+          option.key() + "=" + label + ": not KEY=VALUE, each 1 to 64 characters of A-Z a-z 0-9 . _ -");
+    }
+    return label;
   }
 
   /** The control endpoints as the user wrote them. */

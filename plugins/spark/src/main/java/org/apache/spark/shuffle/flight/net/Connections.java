@@ -8,7 +8,6 @@ import io.netty.channel.WriteBufferWaterMark;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Collection;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -20,9 +19,12 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.shuffle.flight.proto.HelloReply;
 import org.apache.spark.shuffle.flight.proto.PlaceReply;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
+import org.apache.spark.shuffle.flight.proto.WorkerChanges;
+import org.apache.spark.shuffle.flight.proto.WorkersKnown;
 
 /**
  * The connections of one process, shared by all its tasks: one to the control endpoint, one to each worker. HTTP/2
@@ -48,16 +50,13 @@ public final class Connections implements AutoCloseable {
   private static final AtomicInteger THREADS = new AtomicInteger();
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(5);
 
-  /** The master's answer for a host, and until when (System.nanoTime) it would be the same. */
-  private record Placed(WorkerAddress worker, long until) {}
-
   private final String client;
   private final Credentials credentials;
   private final ExecutorService pool = Executors.newCachedThreadPool(daemon("flight-shuffle-io-"));
   private final ScheduledExecutorService timer =
       Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
-  private final ConcurrentMap<String, WorkerAddress> workers = new ConcurrentHashMap<>();
-  private final ConcurrentMap<String, Placed> placed = new ConcurrentHashMap<>();
+  private final WorkerTable workers = new WorkerTable();
+  private final Placements placements = new Placements(System::nanoTime);
   private final ConcurrentMap<HostPort, ManagedChannel> channels = new ConcurrentHashMap<>();
   private final ControlClient control;
 
@@ -90,50 +89,77 @@ public final class Connections implements AutoCloseable {
 
   /** Where the server said last that {@code worker} is; where the caller knows it to be until then. */
   public WorkerAddress locate(WorkerAddress worker) {
-    return workers.getOrDefault(worker.id(), worker);
+    return workers.find(worker.id()).orElse(worker);
   }
 
   /** Where {@code worker} is, if this process has its address. */
   public Optional<WorkerAddress> known(String worker) {
-    return Optional.ofNullable(workers.get(worker));
+    return workers.find(worker);
   }
 
   /** Where {@code worker} is; asks the server about one that is new here. Empty when the server does not know it either. */
   public Optional<WorkerAddress> find(String worker) throws IOException {
-    if (!workers.containsKey(worker)) {
+    Optional<WorkerAddress> known = known(worker);
+    if (known.isEmpty()) {
       refresh();
+      known = known(worker);
     }
-    return known(worker);
+    return known;
   }
 
   /**
-   * The worker to push a map output to that is written at {@code host}.
+   * The worker to push a map output to. The master is asked once for all outputs of some seconds, and again when all of its
+   * candidates have failed.
    *
+   * @param host where the output is written
+   * @param near a label, KEY=VALUE, of workers to prefer where none is at the host; or empty
    * @param avoid workers that just failed; one of them only when there is no other
    */
-  public WorkerAddress place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
-    long asked = System.nanoTime();
-    PlaceReply reply = control.place(shuffle, host, avoid);
+  public WorkerAddress place(ShuffleKey shuffle, String host, String near, Collection<String> avoid) throws IOException {
+    Optional<WorkerAddress> known = placements.choose(host, avoid).flatMap(workers::find);
+    if (known.isPresent()) {
+      return known.get();
+    }
+    PlaceReply reply = control.place(shuffle, host, near, placements.toAvoid(avoid));
     List<Worker> found = reply.getWorkersList();
     if (found.isEmpty()) {
       throw FlightException.broken("Flight Shuffle server", "no worker takes map outputs", null);
     }
-    WorkerAddress best = WorkerAddress.of(found.get(0));
-    workers.put(best.id(), best);
-    placed.put(host, new Placed(best, asked + TimeUnit.MILLISECONDS.toNanos(reply.getGoodForMs())));
+    workers.add(found);
+    placements.answered(host, reply);
     if (!avoid.isEmpty()) {
       channels.values().forEach(ManagedChannel::resetConnectBackoff);
     }
-    return best;
+    return WorkerAddress.of(found.get(0));
+  }
+
+  /** {@code worker} did not take an output: no other goes there until the master is asked again. */
+  public void failed(WorkerAddress worker) {
+    placements.failed(worker.id());
+  }
+
+  /** For requests: what this process knows of the workers. */
+  public WorkersKnown workersKnown() {
+    return workers.known();
   }
 
   /**
-   * What {@link #place} would say for an output that is written at {@code host}, as far as it is known without asking. The
-   * worker may refuse it all the same: it is about to leave, say.
+   * Takes in what the reply to a request with {@link #workersKnown} says.
+   *
+   * @param changes null from a server of an earlier release, which lists them all
+   * @return all workers
    */
-  public Optional<WorkerAddress> placed(String host) {
-    Placed known = placed.get(host);
-    return known == null || System.nanoTime() - known.until() >= 0 ? Optional.empty() : Optional.of(locate(known.worker()));
+  public List<Worker> learn(WorkerChanges changes, List<Worker> listed) {
+    if (changes == null) {
+      return listed;
+    }
+    workers.learn(changes);
+    return workers.all();
+  }
+
+  /** Takes in the addresses of some workers. */
+  void learn(List<Worker> some) {
+    workers.add(some);
   }
 
   /**
@@ -142,14 +168,14 @@ public final class Connections implements AutoCloseable {
    * @return the ids of those it counts on
    */
   public Set<String> refresh() throws IOException {
-    Set<String> known = new HashSet<>();
-    for (Worker worker : control.hello(client).getWorkersList()) {
-      workers.put(worker.getId(), WorkerAddress.of(worker));
-      known.add(worker.getId());
+    HelloReply reply = control.hello(client, workers.known());
+    if (reply.hasChanges()) {
+      workers.learn(reply.getChanges());
+    } else {
+      workers.replace(reply.getWorkersList());
     }
-    workers.keySet().retainAll(known);
     channels.values().forEach(ManagedChannel::resetConnectBackoff);
-    return known;
+    return workers.ids();
   }
 
   /** The connection to a worker's Flight endpoint. */

@@ -43,6 +43,7 @@ import org.apache.spark.shuffle.flight.proto.UnregisterAppReply;
 import org.apache.spark.shuffle.flight.proto.UnregisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.UnregisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
+import org.apache.spark.shuffle.flight.proto.WorkersKnown;
 
 /**
  * Calls of the control service; they block, but for {@link #registerShuffle}. Each retries while the server cannot be reached
@@ -97,10 +98,18 @@ public final class ControlClient {
     return protocol;
   }
 
-  /** Introduces this side, agrees on a version of the protocol, and returns the workers. */
-  public HelloReply hello(String client) throws IOException {
+  /**
+   * Introduces this side, agrees on a version of the protocol, and returns what has changed of the workers.
+   *
+   * @param known what this side knows of them
+   */
+  public HelloReply hello(String client, WorkersKnown known) throws IOException {
     HelloRequest.Builder request =
-        HelloRequest.newBuilder().setProtocol(Protocol.NEWEST).setOldest(Protocol.OLDEST).setClient(client);
+        HelloRequest.newBuilder()
+            .setProtocol(Protocol.NEWEST)
+            .setOldest(Protocol.OLDEST)
+            .setClient(client)
+            .setKnown(known);
     HelloReply reply;
     try {
       reply = call(HELLO, request.build());
@@ -129,14 +138,16 @@ public final class ControlClient {
    *
    * @param app the run
    * @param instance random per run: the same app and instance again is a no-op
+   * @param only a label: only workers with it get the application's map outputs; or empty
    */
-  public RegisterAppReply registerApp(String app, String instance, String name) throws IOException {
-    return call(
-        REGISTER_APP, RegisterAppRequest.newBuilder().setApp(app).setInstance(instance).setName(name).build());
+  public RegisterAppReply registerApp(String app, String instance, String name, String only, WorkersKnown known)
+      throws IOException {
+    RegisterAppRequest.Builder request = RegisterAppRequest.newBuilder().setApp(app).setInstance(instance).setName(name);
+    return call(REGISTER_APP, request.setOnly(only).setKnown(known).build());
   }
 
-  public HeartbeatReply heartbeat(String app) throws IOException {
-    return call(HEARTBEAT, HeartbeatRequest.newBuilder().setApp(app).build());
+  public HeartbeatReply heartbeat(String app, WorkersKnown known) throws IOException {
+    return call(HEARTBEAT, HeartbeatRequest.newBuilder().setApp(app).setKnown(known).build());
   }
 
   public void unregisterApp(String app) throws IOException {
@@ -156,9 +167,10 @@ public final class ControlClient {
     call(UNREGISTER_SHUFFLE, request.build());
   }
 
-  /** Asks for the workers to push a map output to that is written at {@code host}, best first. */
-  public PlaceReply place(ShuffleKey shuffle, String host, Collection<String> avoid) throws IOException {
-    return call(PLACE, PlaceRequest.newBuilder().setShuffle(shuffle).setHost(host).addAllAvoid(avoid).build());
+  /** Asks for up to three workers to push a map output to that is written at {@code host}, best first. */
+  public PlaceReply place(ShuffleKey shuffle, String host, String near, Collection<String> avoid) throws IOException {
+    PlaceRequest.Builder request = PlaceRequest.newBuilder().setShuffle(shuffle).setHost(host).setNear(near);
+    return call(PLACE, request.addAllAvoid(avoid).build());
   }
 
   /** A page of where the outputs of the maps from {@code first} to before {@code end} lie. */

@@ -37,6 +37,7 @@ public final class LocationLookup {
     boolean more = true;
     while (more) {
       LocateReply page = connections.control().locate(shuffle, next, end);
+      connections.learn(page.getWorkersList());
       for (MapOutput output : page.getOutputsList()) {
         if (wanted.contains(output.getOutput().getMap())) {
           Stream<String> workers = Stream.concat(Stream.of(output.getWorker()), output.getCopiesList().stream());
