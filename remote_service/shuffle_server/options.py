@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from shuffle_api.address import Address, parse_address, parse_addresses
 from shuffle_api.options import OptionRow, amount_text, option, option_spelling, options_table
+from shuffle_api.values import parse_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +327,8 @@ def http_listen(listen: str) -> Address:
 
 
 def check_addresses(options: ServerOptions) -> None:
-    """:raises InvalidArgument: an address is none; the option is named."""
+    """:raises InvalidArgument: an address or a label is none; the option is named."""
+    parse_labels(options.label)
     control_listen(options)
     data_listen(options)
     if options.http_listen:

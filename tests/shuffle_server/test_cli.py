@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.values import parse_labels
 from shuffle_server.cli import main, program
 from shuffle_server.cli.roles import options_from
 from shuffle_server.options import ServerOptions
@@ -119,3 +121,32 @@ def test_a_command_takes_its_token_from_the_environment(
         assert main(["status", server.control_address, "--secret-file", str(secret_file)]) == 0
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--label", "zone=b", "--label", "rack=a"], {}),
+        (["--label", "rack=a,zone=b"], {}),
+        ([], {"FLIGHT_SHUFFLE_LABEL": "rack=a,zone=b"}),
+    ],
+)
+def test_labels_are_given_one_by_one_or_as_a_list(
+    arguments: list[str], environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    options = options_of("worker", "--data-dir", "d", "--master", "h:1", *arguments)
+    assert parse_labels(options.label) == ("rack=a", "zone=b")
+
+
+def test_labels_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('label = "rack=a,zone=b"\n')
+    options = options_of("worker", "--data-dir", "d", "--master", "h:1", "--config", str(tmp_path / "config.toml"))
+    assert parse_labels(options.label) == ("rack=a", "zone=b")
+
+
+@pytest.mark.parametrize("wrong", ["rack", "host=h", "rack=a,rack=b", "a b=c", ",".join(f"k{n}=v" for n in range(9))])
+def test_labels_that_are_none_are_refused(wrong: str) -> None:
+    with pytest.raises(InvalidArgument, match="label"):
+        parse_labels(wrong)

@@ -148,7 +148,8 @@ def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] 
     note = f" (default: {default})" if default not in ("", "required") else ""
     last = row.name.rpartition("_")[2]
     metavar = None if choices else _METAVARS.get(row.unit) or _METAVARS.get(last, last.upper())
-    return click.Option(
+    kind = JoinedOption if row.name in _REPEATED else click.Option
+    return kind(
         [option_spelling(row.name), *also, row.name],
         type=click.Choice(choices) if choices else Value(cls, row),
         metavar=metavar,
@@ -156,7 +157,24 @@ def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] 
     )
 
 
+_REPEATED = frozenset(("label",))
+"""Options that may be given several times: their values are joined with commas."""
+
+
+class JoinedOption(click.Option):
+    """An option that may be given several times, with values that are lists; its value is the whole list."""
+
+    def __init__(self, names: Sequence[str], **more: Any) -> None:
+        more |= {"multiple": True, "callback": lambda context, param, value: ",".join(value) or None}
+        super().__init__(names, **more)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        return ((value,) if isinstance(value, str) else value), source
+
+
 _METAVARS = {
+    "label": "KEY=VALUE",
     "bytes": "SIZE",
     "seconds": "TIME",
     "percent": "PERCENT",

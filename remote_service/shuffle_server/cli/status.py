@@ -191,9 +191,13 @@ def _workers(reply: pb.StatusReply) -> str:
                 size_shown(state.spare_bytes),
             )
         address = str(Address(worker.host, worker.port))
-        rows.append((worker.id, address, state_of(worker), size_shown(worker.free_bytes), *told))
+        labels = ",".join(worker.labels) or "-"
+        rows.append((worker.id, address, state_of(worker), labels, size_shown(worker.free_bytes), *told))
     return table(
-        ("WORKER", "ADDRESS", "STATE", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "BEING WRITTEN", "SPARE"),
+        (
+            *("WORKER", "ADDRESS", "STATE", "LABELS", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS"),
+            *("BEING WRITTEN", "SPARE"),
+        ),
         rows,
     )
 

@@ -172,6 +172,7 @@ def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
         "worker": worker.id,
         "address": str(Address(worker.host, worker.port)),
         "state": state_of(worker),
+        "labels": list(worker.labels),
         "free_bytes": worker.free_bytes,
         "memory_used": state.memory_used,
         "memory_budget": state.memory_budget,

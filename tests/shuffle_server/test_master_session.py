@@ -1,0 +1,101 @@
+"""What a worker sends with its heartbeats, with a master that is a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shuffle_api.ids import ShuffleId
+from shuffle_api.values import WorkerInfo
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE, MasterSession
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
+from shuffle_transport.security import NO_CREDENTIALS
+
+
+class Holdings:
+    def __init__(self) -> None:
+        self.held = [ShuffleId("app", number, 1) for number in range(2 * SHUFFLES_AT_ONCE + 1)]
+        self.removed: list[ShuffleId] = []
+
+    def held_shuffles(self) -> list[ShuffleId]:
+        return [id for id in self.held if id not in self.removed]
+
+    def remove_shuffle(self, shuffle: ShuffleId) -> None:
+        self.removed.append(shuffle)
+
+    def drop_outputs(self) -> None:
+        raise AssertionError("nothing was given up")
+
+
+class Master:
+    """Answers heartbeats."""
+
+    def __init__(self) -> None:
+        self.beats: list[pb.BeatRequest] = []
+        self.reply = pb.BeatReply(beat_seconds=7.0)
+
+    def call(self, method: str, request: Any) -> Any:
+        if method == "Join":
+            return pb.JoinReply(epoch=1, known=True, beat_seconds=2.0)
+        assert method == "Beat"
+        self.beats.append(request)
+        return self.reply
+
+
+class Scene:
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.master, self.holdings = Master(), Holdings()
+        self.status = control_pb.WorkerStatus(worker="w", open_pushes=1)
+        self.session = MasterSession(
+            "127.0.0.1:1",
+            directory / "incarnation",
+            lambda: WorkerInfo("w", "h", 1),
+            lambda: control_pb.WorkerStatus.FromString(self.status.SerializeToString()),
+            lambda: 1,
+            self.holdings,
+            NO_CREDENTIALS,
+        )
+        monkeypatch.setattr(self.session._client, "call", self.master.call)
+        self.session.join(0.0)
+
+    def beat(self) -> pb.BeatRequest:
+        self.session._heartbeat()
+        assert self.session.absent() == "it has not joined its master"  # it was not started: it takes nothing
+        return self.master.beats[-1]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    scene = Scene(tmp_path, monkeypatch)
+    with closing(scene.session):
+        yield scene
+
+
+def test_a_state_is_sent_when_it_has_changed_and_after_a_join(scene: Scene) -> None:
+    assert [scene.beat().HasField("status") for _ in range(3)] == [True, False, False]
+    scene.status.open_pushes = 2
+    assert [scene.beat().HasField("status") for _ in range(2)] == [True, False]
+    scene.session.join(0.0)
+    assert scene.beat().HasField("status")
+
+
+def test_the_master_sets_the_interval(scene: Scene) -> None:
+    assert scene.session._task.period == 2.0
+    scene.beat()
+    assert scene.session._task.period == 7.0
+
+
+def test_held_shuffles_are_named_in_turn_a_few_with_each_heartbeat(scene: Scene) -> None:
+    named = [list(map(messages.shuffle_id, scene.beat().shuffles)) for _ in range(3)]
+    assert [len(each) for each in named] == [SHUFFLES_AT_ONCE, SHUFFLES_AT_ONCE, 1]
+    assert [id for each in named for id in each] == scene.holdings.held
+    assert list(map(messages.shuffle_id, scene.beat().shuffles)) == named[0]
+    scene.master.reply.gone.append(messages.key_of(scene.holdings.held[3]))
+    scene.beat()
+    assert scene.holdings.removed == [scene.holdings.held[3]]
