@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
-from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation
-from shuffle_api.registry.state import Registry
+from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput
 from shuffle_api.values import MapOutput, WorkerInfo, parse_labels
 from shuffle_server.master.auth import check
 from shuffle_server.master.committing import Asked
 from shuffle_server.master.master import Master
-from shuffle_server.master.membership import Membership, check_present
+from shuffle_server.master.membership import Membership
 from shuffle_server.master.summary import held_page, unregistered
+from shuffle_server.master.worker_checks import check_held_elsewhere, check_present
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport import messages
 
@@ -68,7 +68,7 @@ class CommitService:
             for o in request.outputs
         ]
         sure = self._membership.seen_recently(self._holders(operations)) - {who.worker}
-        outcomes = self._master.apply_all(operations, partial(_check_held_elsewhere, sure))
+        outcomes = self._master.apply_all(operations, partial(check_held_elsewhere, sure))
         pairs = zip(request.outputs, outcomes, strict=True)
         return pb.ReleaseReply(released=(o for o, outcome in pairs if not isinstance(outcome, ShuffleError)))
 
@@ -165,17 +165,6 @@ def _commits(parsed: list[CommitMapOutput] | ShuffleError) -> Sequence[CommitMap
 
 def _reply(outcomes: Iterable[MapOutput | ShuffleError | None]) -> bytes:
     return pb.CommitReply(results=map(_result, outcomes)).SerializeToString()
-
-
-def _check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:
-    """Raises MapOutputLost, MapOutputNotWritten, UnknownShuffle, InvalidArgument: it is not to be given up here.
-
-    :param sure: other workers, which are there.
-    """
-    assert isinstance(operation, LoseMapOutput)
-    held = registry.map_output(operation.shuffle, operation.output.map)
-    if held.output != operation.output or not any(worker in sure for worker in held.workers):
-        raise InvalidArgument(f"{operation.output} lies only at {held.worker}, as {held.output}")
 
 
 def commit_all(master: Master, commits: Sequence[CommitMapOutput]) -> list[MapOutput | ShuffleError | None]:

@@ -9,7 +9,7 @@ a dead disk may not, its leader is stuck in it; the others give up in time.
 
 Those whose group has just been done tend to come back all at once, and the first of them would work on a group of one.
 Where a group costs much more than an item, its leader may linger for a moment: until as many have come as were in the
-group before, and for at most `linger`. A lone caller never waits.
+group before, and for at most `linger`. A lone caller never waits, nor one that comes later than that after the group.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Batcher(Generic[Item, Result]):
         self._next: Group[Item, Result] = Group()
         self._busy = False
         self._expected = 1  # items of the group before
+        self._ended = -linger  # when it was done
 
     def add(self, item: Item) -> Ticket[Item, Result]:
         """Put an item behind those that have come before; never waits."""
@@ -92,7 +93,8 @@ class Batcher(Generic[Item, Result]):
             while not group.done:
                 if group is self._next and not self._busy:
                     self._busy = True
-                    if len(group.items) < self._expected and self._linger:
+                    company = time.monotonic() - self._ended < self._linger
+                    if company and len(group.items) < self._expected:
                         self._company.wait_for(lambda: len(group.items) >= self._expected, self._linger)
                     self._next, self._expected = Group(), len(group.items)
                     return True
@@ -112,5 +114,5 @@ class Batcher(Generic[Item, Result]):
             group.error = error
         finally:
             with self._done:
-                group.done, self._busy = True, False
+                group.done, self._busy, self._ended = True, False, time.monotonic()
                 self._done.notify_all()

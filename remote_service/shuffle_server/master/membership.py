@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.events import DRAINED, Event, LostOutput, OutputMoved, ShuffleRemoved
-from shuffle_api.registry.operations import LoseWorker, Operation, RegisterWorker
+from shuffle_api.registry.operations import LoseMapOutput, LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.deadlines import Deadlines
 from shuffle_server.master.heartbeat_terms import HeartbeatTerms
 from shuffle_server.master.history import History
-from shuffle_server.master.master import Master
+from shuffle_server.master.master import Check, Master
 from shuffle_server.master.placement import Placed, Placement, Wish
 from shuffle_server.master.worker_changes import WorkerVersions
+from shuffle_server.master.worker_checks import OUTPUT_IS_GONE, check_held_elsewhere, check_present
 from shuffle_server.master.worker_record import FULL_BYTES, Tier, WorkerRecord
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 DRAINED_REMEMBERED = 1000
+LOST_AT_ONCE = 1000  # outputs of a lost worker, while nothing else is decided
 GONE_REMEMBERED = 10_000  # ended shuffles that one worker is yet to be told of; it asks for the others by itself
 GONE_AT_ONCE = 1000
 
@@ -268,6 +272,7 @@ class Membership:
         with self._changes:
             with self._master.lock:
                 check_present(self._master, id, incarnation)
+            self._lose_outputs(id, DRAINED, partial(check_held_elsewhere, sure))
             (outcome,) = self._master.apply_all([LoseWorker(id, DRAINED)], check)
             if isinstance(outcome, ShuffleError):
                 raise outcome
@@ -284,11 +289,32 @@ class Membership:
             return id in self._drained
 
     def _lose(self, id: str, reason: str) -> None:
+        """Give a worker up, with all that lies there."""
+        found = self._lose_outputs(id, reason)
         events = self._master.apply(LoseWorker(id, reason))
         self._remove(id)
         if events:
-            lost, moved = (sum(isinstance(event, kind) for event in events) for kind in (LostOutput, OutputMoved))
-            self._history.worker_lost(id, reason, lost, moved)
+            found.update(map(type, events))
+            self._history.worker_lost(id, reason, found[LostOutput], found[OutputMoved])
+
+    def _lose_outputs(self, id: str, reason: str, check: Check | None = None) -> Counter[type]:
+        """Give up what lies at a worker, but for the last LOST_AT_ONCE outputs; the events by kind. Between the steps
+        others have their turn.
+
+        :raises ShuffleError: an output is not to be given up, or that cannot be recorded.
+        """
+        found: Counter[type] = Counter()
+        while True:
+            with self._master.lock:
+                held = self._master.registry.held_by(id, LOST_AT_ONCE + 1)
+            if len(held) <= LOST_AT_ONCE:
+                return found
+            step = [LoseMapOutput(shuffle, output.output, reason, id) for shuffle, output in held]
+            for outcome in self._master.apply_all(step, check):
+                if not isinstance(outcome, ShuffleError):
+                    found.update(map(type, outcome))
+                elif not isinstance(outcome, OUTPUT_IS_GONE):
+                    raise outcome
 
     def drain(self, id: str) -> None:
         """Have a worker take nothing new, migrate what it holds, and leave.
@@ -364,13 +390,3 @@ class Membership:
                 f"there is no worker {id!r}", remedy=f"known: {', '.join(sorted(self._records)) or 'none'}"
             )
         return self._records[id]
-
-
-def check_present(master: Master, id: str, incarnation: int) -> None:
-    """:raises StaleEpoch: the registry does not count on this life of the worker."""
-    try:
-        present = master.registry.worker(id).incarnation
-    except ShuffleError:
-        raise StaleEpoch(f"worker {id} has not joined, or was given up", worker=id) from None
-    if present != incarnation:
-        raise StaleEpoch(f"worker {id} is at incarnation {present}, this is {incarnation}", worker=id)

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from shuffle_api.ids import ShuffleId, name_of
-from shuffle_api.registry.outputs import Places, ShuffleOutputs, put
+from shuffle_api.registry.outputs import ShuffleOutputs
+from shuffle_api.registry.places import Place
 from shuffle_api.values import MapOutput
 
 
 @dataclass(slots=True)
 class RunShuffles:
-    """The shuffles of one run, in the order of their registration, and what lies where of all of them together."""
+    """The shuffles of one run, in the order of their registration, and the payload of their committed outputs."""
 
     ids: dict[ShuffleId, None] = field(default_factory=dict)
-    places: Places = field(default_factory=dict)
+    bytes: int = 0
 
     def copy(self) -> RunShuffles:
-        return RunShuffles(dict(self.ids), {place: list(amount) for place, amount in self.places.items()})
+        return RunShuffles(dict(self.ids), self.bytes)
 
-    @property
-    def bytes(self) -> int:
-        return sum(amount[1] for amount in self.places.values())
+
+@dataclass(slots=True)
+class WorkerOutputs:
+    """What lies at one worker.
+
+    :ivar shuffles: the shuffles of its outputs, each with how many of its places the worker is part of.
+    :ivar places: how many outputs, and how many bytes, lie at this worker alone, and with each other one.
+    """
+
+    shuffles: dict[ShuffleId, int] = field(default_factory=dict)
+    places: dict[Place, list[int]] = field(default_factory=dict)
+
+    def copy(self) -> WorkerOutputs:
+        return WorkerOutputs(dict(self.shuffles), {place: list(amount) for place, amount in self.places.items()})
 
 
 @dataclass(slots=True)
@@ -32,23 +44,26 @@ class Index:
 
     :ivar runs: by run.
     :ivar names: how many shuffles the runs of each application have.
-    :ivar workers: the shuffles of which a committed output lies at a worker, each with how many of its places the
-        worker is part of.
+    :ivar workers: what lies at each worker.
+    :ivar committed: maps with a committed output.
+    :ivar bytes: payload of the committed outputs.
     :ivar lost: maps whose output is lost and not written again.
     """
 
     runs: dict[str, RunShuffles] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
-    workers: dict[str, dict[ShuffleId, int]] = field(default_factory=dict)
+    workers: dict[str, WorkerOutputs] = field(default_factory=dict)
+    committed: int = 0
+    bytes: int = 0
     lost: int = 0
 
     def copy(self) -> Index:
         """An equal one that shares nothing that changes."""
-        return Index(
-            {app: run.copy() for app, run in self.runs.items()},
-            dict(self.names),
-            {worker: dict(ids) for worker, ids in self.workers.items()},
-            self.lost,
+        return replace(
+            self,
+            runs={app: run.copy() for app, run in self.runs.items()},
+            names=dict(self.names),
+            workers={worker: outputs.copy() for worker, outputs in self.workers.items()},
         )
 
     def registered(self, id: ShuffleId) -> None:
@@ -59,10 +74,13 @@ class Index:
     def removed(self, outputs: ShuffleOutputs) -> None:
         """A shuffle, with all its outputs."""
         id, run = outputs.spec.id, self.runs[outputs.spec.id.app]
-        for place, (count, size, *_) in outputs.places.items():
-            put(run.places, place, -count, -size)
+        for place, held in outputs.places.at.items():
+            self._put(place, -len(held.maps), -held.bytes)
             self._empty(id, place)
+        self.committed -= len(outputs.winners)
+        self.bytes -= outputs.sums[0]
         self.lost -= len(outputs.maps) - len(outputs.winners)
+        run.bytes -= outputs.sums[0]
         del run.ids[id]
         if not run.ids:
             del self.runs[id.app]
@@ -71,53 +89,70 @@ class Index:
         if not self.names[name]:
             del self.names[name]
 
-    def committed(self, outputs: ShuffleOutputs, output: MapOutput) -> None:
+    def committed_first(self, outputs: ShuffleOutputs, output: MapOutput) -> None:
         """The winner of a map that had none, noted in `outputs`."""
-        place = (output.worker,)
-        put(self.runs[outputs.spec.id.app].places, place, 1, output.totals.bytes)
-        if outputs.places[place][0] == 1:
-            self._begun(outputs.spec.id, place)
+        self._add(outputs, (output.worker,), output.totals.bytes)
         if outputs.lost and output.output.map in outputs.lost:
             self.lost -= 1
 
     def moved(self, outputs: ShuffleOutputs, before: MapOutput, after: MapOutput | None) -> None:
         """A winner lies elsewhere now, or is lost; noted in `outputs`."""
-        id, place = outputs.spec.id, before.workers
-        put(self.runs[id.app].places, place, -1, -before.totals.bytes)
-        if place not in outputs.places:
+        id, place, size = outputs.spec.id, before.workers, before.totals.bytes
+        self.committed -= 1
+        self.bytes -= size
+        self.runs[id.app].bytes -= size
+        self._put(place, -1, -size)
+        if place not in outputs.places.at:
             self._empty(id, place)
         if after is None:
             self.lost += 1
-            return
-        put(self.runs[id.app].places, after.workers, 1, after.totals.bytes)
-        if outputs.places[after.workers][0] == 1:
-            self._begun(id, after.workers)
-
-    def places(self) -> Iterator[tuple[tuple[str, ...], int, int]]:
-        """The workers that hold the same outputs of a run, how many these are and how many bytes."""
-        return ((place, amount[0], amount[1]) for run in self.runs.values() for place, amount in run.places.items())
+        else:
+            self._add(outputs, after.workers, size)
 
     def only_at(self, worker: str, others: Collection[str] | None) -> tuple[int, int]:
         """How many outputs lie at a worker and at none of the `others` (None: nowhere else), and their bytes."""
-        found = [
-            (count, size)
-            for place, count, size in self.places()
-            if worker in place and (place == (worker,) if others is None else not any(e in others for e in place))
-        ]
-        return sum(count for count, _ in found), sum(size for _, size in found)
+        found = self.workers.get(worker)
+        if found is None:
+            return 0, 0
+        if others is None:
+            count, size = found.places.get((worker,), (0, 0))
+            return count, size
+        amounts = [amount for place, amount in found.places.items() if not any(each in others for each in place)]
+        return sum(count for count, _ in amounts), sum(size for _, size in amounts)
 
-    def _begun(self, id: ShuffleId, place: tuple[str, ...]) -> None:
-        """The first output of a shuffle lies at a place."""
+    def _add(self, outputs: ShuffleOutputs, place: Place, size: int) -> None:
+        id = outputs.spec.id
+        self.committed += 1
+        self.bytes += size
+        self.runs[id.app].bytes += size
+        first = len(outputs.places.at[place].maps) == 1
         for worker in place:
-            ids = self.workers.setdefault(worker, {})
-            ids[id] = ids.get(id, 0) + 1
+            found = self.workers.get(worker)
+            if found is None:
+                found = self.workers[worker] = WorkerOutputs()
+            if first:
+                found.shuffles[id] = found.shuffles.get(id, 0) + 1
+        self._put(place, 1, size)
 
-    def _empty(self, id: ShuffleId, place: tuple[str, ...]) -> None:
+    def _put(self, place: Place, count: int, size: int) -> None:
+        """So many outputs and bytes more lie at a place, or fewer."""
+        for worker in place:
+            places = self.workers[worker].places
+            amount = places.get(place)
+            if amount is None:
+                places[place] = [count, size]
+                continue
+            amount[0] += count
+            amount[1] += size
+            if not amount[0]:
+                del places[place]
+
+    def _empty(self, id: ShuffleId, place: Place) -> None:
         """Nothing of a shuffle lies at a place any more."""
         for worker in place:
-            ids = self.workers[worker]
-            ids[id] -= 1
-            if not ids[id]:
-                del ids[id]
-            if not ids:
+            found = self.workers[worker]
+            found.shuffles[id] -= 1
+            if not found.shuffles[id]:
+                del found.shuffles[id]
+            if not found.shuffles:
                 del self.workers[worker]

@@ -10,30 +10,30 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
+from shuffle_api.registry.places import Places
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
-
-Places: TypeAlias = dict[tuple[str, ...], list[int]]
-"""Of outputs by the workers that hold them: how many, and their sums, bytes first. Nothing is no entry."""
 
 
 @dataclass(slots=True)
 class ShuffleOutputs:
     """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging.
 
-    `places` has the sums of the winners (bytes, blocks, raw bytes, records), so that nobody goes through all of them.
-    Only the registry that is its `owner` changes it: for others it is a part of a copy that they share.
+    `places` says which winners lie where, `sums` has their bytes, blocks, raw bytes and records, `degraded` how many
+    lie at fewer workers than the shuffle asks for: nobody goes through all of them. Only the registry that is its
+    `owner` changes it: for others it is a part of a copy that they share.
     """
 
     spec: ShuffleSpec
     winners: dict[int, MapOutput] = field(default_factory=dict)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
-    places: Places = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
+    sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    degraded: int = 0
     owner: object = field(default=None, compare=False)
 
     def clone(self, owner: object) -> ShuffleOutputs:
@@ -43,21 +43,16 @@ class ShuffleOutputs:
             winners=dict(self.winners),
             lost=dict(self.lost),
             maps=list(self.maps),
-            places={place: list(amount) for place, amount in self.places.items()},
+            places=self.places.clone(),
+            sums=list(self.sums),
             owner=owner,
         )
 
     @property
     def totals(self) -> Totals:
         """Of all winners; without a digest."""
-        sums = [amount[1:] for amount in self.places.values()]
-        size, blocks, raw_bytes, records = (sum(each) for each in zip(*sums, strict=True)) if sums else (0, 0, 0, 0)
+        size, blocks, raw_bytes, records = self.sums
         return Totals(blocks, size, raw_bytes, records)
-
-    @property
-    def degraded(self) -> int:
-        """Winners that lie at fewer workers than the shuffle asks for."""
-        return sum(amount[0] for place, amount in self.places.items() if len(place) < self.spec.replicas)
 
     def commit(self, output: MapOutput) -> MapOutputCommitted | OutputMoved | None:
         """Let the attempt win its map, or note one more worker that holds the winner; None if that is known already.
@@ -79,7 +74,7 @@ class ShuffleOutputs:
         if again or winner is not None:
             self._check(output, winner)
         self.winners[attempt.map] = output
-        self._add((output.worker,), output.totals)
+        self._add(output)
         if not again:
             insort(self.maps, attempt.map)
         return MapOutputCommitted(self.spec.id, output)
@@ -95,42 +90,44 @@ class ShuffleOutputs:
             return self._move(winner, winner.at(*rest))
         event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
         del self.winners[attempt.map]
-        self._take(winner.workers, winner.totals)
+        self._take(winner)
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
         self.winners[moved.output.map] = moved
-        self._take(winner.workers, winner.totals)
-        self._add(moved.workers, moved.totals)
+        self._take(winner)
+        self._add(moved)
         return OutputMoved(self.spec.id, moved)
 
-    def _add(self, place: tuple[str, ...], totals: Totals) -> None:
-        amount = self.places.get(place)
-        if amount is None:
-            self.places[place] = [1, totals.bytes, totals.blocks, totals.raw_bytes, totals.records]
-            return
-        amount[0] += 1
-        amount[1] += totals.bytes
-        amount[2] += totals.blocks
-        amount[3] += totals.raw_bytes
-        amount[4] += totals.records
+    def _add(self, output: MapOutput) -> None:
+        totals, sums = output.totals, self.sums
+        self.places.add(output.workers, output.output.map, totals.bytes)
+        sums[0] += totals.bytes
+        sums[1] += totals.blocks
+        sums[2] += totals.raw_bytes
+        sums[3] += totals.records
+        if 1 + len(output.copies) < self.spec.replicas:
+            self.degraded += 1
 
-    def _take(self, place: tuple[str, ...], totals: Totals) -> None:
-        count, size, blocks, raw_bytes, records = self.places.pop(place)
-        if count > 1:
-            size, blocks = size - totals.bytes, blocks - totals.blocks
-            self.places[place] = [count - 1, size, blocks, raw_bytes - totals.raw_bytes, records - totals.records]
+    def _take(self, output: MapOutput) -> None:
+        totals, sums = output.totals, self.sums
+        self.places.take(output.workers, output.output.map, totals.bytes)
+        sums[0] -= totals.bytes
+        sums[1] -= totals.blocks
+        sums[2] -= totals.raw_bytes
+        sums[3] -= totals.records
+        if 1 + len(output.copies) < self.spec.replicas:
+            self.degraded -= 1
 
-    def held_by(self, worker: str) -> list[MapOutput]:
-        """The committed outputs that lie at `worker`, or a copy of which does."""
-        if not any(worker in place for place in self.places):
-            return []
-        return [winner for winner in self.winners.values() if worker in winner.workers]
+    def held_by(self, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
+        """The committed outputs that lie at `worker`, or a copy of which does: up to `limit` of them, from number
+        `first` on. Takes as long as there are such outputs."""
+        return [self.winners[map] for map in self.places.maps(worker, first, limit)]
 
     def count_at(self, worker: str) -> int:
         """How many of them there are."""
-        return sum(amount[0] for place, amount in self.places.items() if worker in place)
+        return self.places.count(worker)
 
     def get(self, map: int) -> MapOutput:
         """The committed output of `map`.
@@ -196,18 +193,6 @@ class ShuffleOutputs:
             shuffle=self.spec.id,
             output=winner.output,
         )
-
-
-def put(places: Places, place: tuple[str, ...], count: int, size: int) -> None:
-    """So many outputs and bytes more lie at a place, or fewer."""
-    amount = places.get(place)
-    if amount is None:
-        places[place] = [count, size]
-        return
-    amount[0] += count
-    amount[1] += size
-    if not amount[0]:
-        del places[place]
 
 
 def _named(output: MapOutput) -> str:

@@ -156,7 +156,7 @@ class Registry:
         if event is None:
             return ()
         if isinstance(event, MapOutputCommitted):
-            self._index.committed(outputs, op.output)
+            self._index.committed_first(outputs, op.output)
         else:
             self._index.moved(outputs, _before_copy(event.output), event.output)
         return (event,)
@@ -195,7 +195,7 @@ class Registry:
         outputs = self._shuffles.pop(id)
         self._index.removed(outputs)
         del self._current[id.current()]
-        return ShuffleRemoved(id, tuple(dict.fromkeys(worker for place in outputs.places for worker in place)))
+        return ShuffleRemoved(id, tuple(dict.fromkeys(worker for place in outputs.places.at for worker in place)))
 
     # ----------------------------------------------------------------------------------- questions
 
@@ -260,25 +260,30 @@ class Registry:
 
     def shuffles_at(self, worker: str) -> list[ShuffleId]:
         """The shuffles of which a committed output lies at a worker, there alone or there too."""
-        return list(self._index.workers.get(worker, ()))
+        found = self._index.workers.get(worker)
+        return [] if found is None else list(found.shuffles)
 
     def held_in(self, id: ShuffleId, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
         """The committed outputs of one shuffle that lie at a worker, up to `limit` of them from number `first` on;
         none of a shuffle that is not registered.
         """
         outputs = self._shuffles.get(id)
-        if outputs is None or first >= outputs.count_at(worker):
-            return []
-        return outputs.held_by(worker)[first : None if limit is None else first + limit]
+        return [] if outputs is None else outputs.held_by(worker, first, limit)
 
     def count_in(self, id: ShuffleId, worker: str) -> int:
         """How many committed outputs of a shuffle lie at a worker."""
         outputs = self._shuffles.get(id)
         return 0 if outputs is None else outputs.count_at(worker)
 
-    def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
-        """All committed outputs that lie at a worker. Goes through all outputs of their shuffles."""
-        return [(id, output) for id in self.shuffles_at(worker) for output in self.held_in(id, worker)]
+    def held_by(self, worker: str, limit: int | None = None) -> list[tuple[ShuffleId, MapOutput]]:
+        """The committed outputs that lie at a worker, up to `limit` of them. Takes as long as there are any."""
+        found: list[tuple[ShuffleId, MapOutput]] = []
+        for id in self.shuffles_at(worker):
+            left = None if limit is None else limit - len(found)
+            if left == 0:
+                break
+            found += [(id, output) for output in self.held_in(id, worker, 0, left)]
+        return found
 
     def only_at(self, worker: str, others: Collection[str] | None = None) -> tuple[int, int]:
         """How many committed outputs lie at a worker and at none of the `others` (None: nowhere else), and their
@@ -333,15 +338,14 @@ class Registry:
 
     def figures(self) -> RegistryFigures:
         """How much there is of everything."""
-        places = list(self._index.places())
         return RegistryFigures(
             apps=len(self._apps.live),
             shuffles=len(self._shuffles),
             most_shuffles=max(self._index.names.values(), default=0),
             workers=len(self._workers),
-            committed=sum(count for _, count, _ in places),
+            committed=self._index.committed,
             lost=self._index.lost,
-            bytes=sum(size for _, _, size in places),
+            bytes=self._index.bytes,
         )
 
     def operations(self) -> Iterator[Operation]:

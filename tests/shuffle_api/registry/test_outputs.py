@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +123,40 @@ def test_outputs_held_by_a_worker_are_those_committed_there(outputs: ShuffleOutp
     outputs.commit(output(1, worker="w2"))
     assert outputs.held_by("w1") == [output(0, worker="w1")]
     assert outputs.held_by("w3") == []
+
+
+class Looks(dict[int, MapOutput]):
+    """Winners that count how many of them are looked at."""
+
+    count = 0
+
+    def __getitem__(self, map: int) -> MapOutput:
+        self.count += 1
+        return super().__getitem__(map)
+
+    def values(self) -> Any:
+        raise AssertionError("all outputs are gone through")
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_a_worker_holds_is_found_without_a_look_at_other_outputs(replicas: int) -> None:
+    outputs = ShuffleOutputs(ShuffleSpec(ID, 4, 1000, replicas=replicas))
+    for map in range(1000):
+        outputs.commit(output(map, worker=f"w{map % 100}"))
+        if replicas == 2:
+            outputs.commit(output(map, worker=f"w{(map + 1 + map // 100) % 100}"))
+    outputs.winners = looks = Looks(outputs.winners)
+    wanted = {map for map in range(1000) if "w7" in outputs.winners.get(map, output(0)).workers}
+    assert {each.output.map for each in outputs.held_by("w7")} == wanted
+    assert looks.count == len(wanted) == outputs.count_at("w7") == 10 * replicas
+    pages = [outputs.held_by("w7", first, 3) for first in range(0, len(wanted), 3)]
+    assert [each for page in pages for each in page] == outputs.held_by("w7")
+    looks.count = 0
+    for map in sorted(wanted):
+        outputs.lose(MapAttempt(map, 0), "gone", "w7")
+    assert looks.count == 0
+    assert outputs.held_by("w7") == []
+    assert (outputs.degraded, outputs.totals.records) == ((20, 1000) if replicas == 2 else (0, 990))
 
 
 @given(

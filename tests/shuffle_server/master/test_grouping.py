@@ -118,3 +118,16 @@ def test_who_is_alone_does_not_linger_and_who_lingers_in_vain_goes_on() -> None:
     patient: Batcher[int, int] = Batcher(list, timeout=TIMEOUT, what="counting", linger=10 * TIMEOUT)
     for n in range(100):
         assert patient.wait(patient.add(n)) == n
+
+
+def test_a_caller_that_comes_long_after_the_last_group_does_not_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    batcher: Batcher[int, int] = Batcher(list, timeout=TIMEOUT, what="counting", linger=0.01)
+    tickets = [batcher.add(number) for number in range(5)]
+    assert [batcher.wait(ticket) for ticket in tickets] == list(range(5))
+    monkeypatch.setattr(batcher, "_ended", batcher._ended - 1.0)
+
+    def lingered(*_: object) -> bool:
+        raise AssertionError("it waits for company")
+
+    monkeypatch.setattr(batcher._company, "wait_for", lingered)
+    assert batcher.wait(batcher.add(7)) == 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -12,10 +12,10 @@ from shuffle_api.errors import InvalidArgument, MapOutputLost, StaleEpoch
 from shuffle_api.registry import CommitMapOutput, LoseMapOutput, RegisterApp, RegisterShuffle, RegisterWorker
 from shuffle_api.registry.operations import Operation
 from shuffle_api.values import ShuffleSpec, WorkerInfo
-from shuffle_server.master.commit_control import _check_held_elsewhere
-from shuffle_server.master.master import Master
-from shuffle_server.master.membership import Membership, check_present
+from shuffle_server.master.master import Check, Master, Outcome
+from shuffle_server.master.membership import Membership
 from shuffle_server.master.placement import Wish
+from shuffle_server.master.worker_checks import check_held_elsewhere, check_present
 from shuffle_server.master.worker_record import FULL_BYTES
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import SHUFFLE, commit
@@ -205,7 +205,7 @@ def test_an_output_is_released_only_where_one_that_is_heard_of_holds_it(master: 
         master.apply(RegisterWorker(worker(id)))
         master.apply(CommitMapOutput(SHUFFLE, output.at(id)))
     release = LoseMapOutput(SHUFFLE, output.output, "released", "w")
-    (outcome,) = master.apply_all([release], partial(_check_held_elsewhere, sure))
+    (outcome,) = master.apply_all([release], partial(check_held_elsewhere, sure))
     assert isinstance(outcome, InvalidArgument) == ("v" not in sure)
     assert master.registry.map_output(SHUFFLE, 0).workers == (("v",) if "v" in sure else ("w", "v"))
 
@@ -230,3 +230,53 @@ def test_a_worker_counts_as_heard_of_by_every_second_that_passed_the_master_itse
     clock.now += 1000  # the master was stopped: the state of the worker is unknown
     assert membership.seen_recently() == set()
     assert membership.expire() == []
+
+
+class Steps:
+    """How many operations a master is given at a time."""
+
+    def __init__(self, master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        real = master.apply_all
+
+        def apply_all(operations: Sequence[Operation], check: Check | None = None) -> list[Outcome]:
+            self.sizes.append(len(operations))
+            return real(operations, check)
+
+        monkeypatch.setattr(master, "apply_all", apply_all)
+        monkeypatch.setattr("shuffle_server.master.membership.LOST_AT_ONCE", 10)
+
+
+def test_a_worker_with_many_outputs_is_given_up_in_steps(
+    master: Master, membership: Membership, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    for map in range(64):
+        master.apply(commit(map))
+    master.apply(CommitMapOutput(SHUFFLE, commit(0).output.at("v")))
+    steps = Steps(master, monkeypatch)
+    membership.leave("w", "silent")
+    assert max(steps.sizes) == 11
+    assert len(master.registry.losses(SHUFFLE)) == 63
+    assert master.registry.map_output(SHUFFLE, 0).workers == ("v",)
+    assert "63 map outputs are lost, 1 have a copy elsewhere" in caplog.text
+
+
+def test_a_drained_worker_with_many_outputs_leaves_in_steps_and_not_with_the_last_copy(
+    master: Master, membership: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    for map in range(32):
+        master.apply(commit(map))
+        if map:
+            master.apply(CommitMapOutput(SHUFFLE, commit(map).output.at("v")))
+    steps = Steps(master, monkeypatch)
+    with pytest.raises(InvalidArgument, match="lies only at|lie only at"):
+        membership.leave_empty("w", 1)
+    assert not master.registry.losses(SHUFFLE)
+    master.apply(CommitMapOutput(SHUFFLE, commit(0).output.at("v")))
+    membership.leave_empty("w", 1)
+    assert max(steps.sizes) == 11
+    assert [output.workers for output in master.registry.map_outputs(SHUFFLE)[0]] == [("v",)] * 32

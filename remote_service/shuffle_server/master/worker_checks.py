@@ -1,0 +1,42 @@
+"""Checks of what workers ask for, against the registry: raise or return."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from shuffle_api.errors import (
+    AppExpired,
+    InvalidArgument,
+    MapOutputLost,
+    MapOutputNotWritten,
+    ShuffleError,
+    StaleEpoch,
+    UnknownApp,
+    UnknownShuffle,
+)
+from shuffle_api.registry.operations import LoseMapOutput, Operation
+from shuffle_api.registry.state import Registry
+from shuffle_server.master.master import Master
+
+OUTPUT_IS_GONE = (AppExpired, MapOutputLost, MapOutputNotWritten, UnknownApp, UnknownShuffle)
+
+
+def check_present(master: Master, id: str, incarnation: int) -> None:
+    """:raises StaleEpoch: the registry does not count on this life of the worker."""
+    try:
+        present = master.registry.worker(id).incarnation
+    except ShuffleError:
+        raise StaleEpoch(f"worker {id} has not joined, or was given up", worker=id) from None
+    if present != incarnation:
+        raise StaleEpoch(f"worker {id} is at incarnation {present}, this is {incarnation}", worker=id)
+
+
+def check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:
+    """Raises MapOutputLost, MapOutputNotWritten, UnknownShuffle, InvalidArgument: it is not to be given up here.
+
+    :param sure: other workers, which are there.
+    """
+    assert isinstance(operation, LoseMapOutput)
+    held = registry.map_output(operation.shuffle, operation.output.map)
+    if held.output != operation.output or not any(worker in sure for worker in held.workers):
+        raise InvalidArgument(f"{operation.output} lies only at {held.worker}, as {held.output}")
