@@ -1,7 +1,8 @@
 """The registry's speed: ``python -m bench.registry --json FILE``. docs/registry.md says what the figures mean.
 
 Durable commits through gRPC from many clients and in one process, the cost of the log (with and without it in turn),
-the recovery of a million operations, and the first page of a large lookup. Takes about five minutes.
+the recovery of a million operations, the first page of a large lookup, and what a master of ten thousand workers does
+for each request. Takes about six minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import registry_recovery
+from bench import registry_cluster, registry_recovery
 from bench.ending import unwind_when_told_to_end
 from bench.parts import measure
 from bench.process import cpu_seconds
@@ -45,6 +46,9 @@ class Parameters:
     rounds: int = 6  # of the log's cost
     operations: int = 1_000_000
     lookups: int = 50
+    workers: int = 10_000  # of the part `cluster`, as the next two
+    apps: int = 200
+    outputs: int = 1_000_000
 
 
 def _durable(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -161,14 +165,25 @@ def _recovery(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     return registry_recovery.measure(scratch / "recovery", parameters.operations)
 
 
-PARTS = {"grpc": _durable, "embedded": _embedded, "log_cost": _log_cost, "recovery": _recovery, "lookup": _lookup}
+def _cluster(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    return registry_cluster.measure(scratch, parameters.workers, parameters.apps, parameters.outputs)
+
+
+PARTS = {
+    "grpc": _durable,
+    "embedded": _embedded,
+    "log_cost": _log_cost,
+    "recovery": _recovery,
+    "lookup": _lookup,
+    "cluster": _cluster,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     defaults = Parameters()
     parser = argparse.ArgumentParser(prog="python -m bench.registry", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there; default: standard output")
-    for name in ("clients", "processes", "rounds", "operations", "lookups"):
+    for name in ("clients", "processes", "rounds", "operations", "lookups", "workers", "apps", "outputs"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
     parser.add_argument("--modes", nargs="+", default=list(defaults.modes), help="of each client, TASKSxBATCH")
     parser.add_argument("--cost-mode", default=defaults.cost_mode, help="for the log's cost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ SMALL = [
     "--rounds",
     "1",
 ]
-SMALL += ["--operations", "300", "--lookups", "2"]
+SMALL += ["--operations", "300", "--lookups", "2", "--workers", "30", "--apps", "2", "--outputs", "300"]
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +68,11 @@ def test_the_lookup_finds_every_map(report: dict[str, dict[str, object]]) -> Non
 def test_a_share_of_sorted_values_is_one_of_them() -> None:
     figures = registry._figures([0.001 * n for n in range(100, 0, -1)], seconds=2.0)
     assert figures == {"commits_s": 50.0, "p50_ms": 51.0, "p99_ms": 100.0, "max_ms": 100.0}
+
+
+def test_a_large_cluster_is_measured_by_counts_and_processor_time(report: dict[str, dict[str, Any]]) -> None:
+    cluster = report["cluster"]
+    assert (cluster["workers"], cluster["applications"], cluster["outputs"]) == (30, 2, 300)
+    assert 0 < cluster["looked_at_per_place"] <= 24
+    assert cluster["no_changes_bytes"] < cluster["list_bytes"]
+    assert cluster["loss"]["tenth"]["outputs"] > cluster["loss"]["share"]["outputs"]
