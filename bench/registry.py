@@ -1,8 +1,8 @@
 """The registry's speed: ``python -m bench.registry --json FILE``. docs/registry.md says what the figures mean.
 
 Durable commits through gRPC from many clients and in one process, the cost of the log (with and without it in turn),
-the recovery of a million operations, the first page of a large lookup, and what a master of ten thousand workers does
-for each request. Takes about six minutes.
+the recovery of a million operations, the first page of a large lookup, and the requests of a master of ten thousand
+workers. Takes about six minutes.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class ServerOptions:
     )
     label: str = option(
         "",
-        help="labels of this worker, KEY=VALUE,KEY=VALUE, such as rack=a,zone=b: for --copies-apart and what clients"
-        " prefer or are held to; may be given several times",
+        help="labels of this worker, KEY=VALUE,KEY=VALUE, such as rack=a,zone=b: for --copies-apart and for the options"
+        " near and only of clients; may be given several times",
     )
     copies_apart: str = option(
         "host",

@@ -90,7 +90,7 @@ class ControlClient:
     def hello(self, known: pb.WorkersKnown | None = None) -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
 
-        :param known: what the caller knows of the workers: the reply has the changes; None: it lists all workers.
+        :param known: the state of the list of workers that the caller has: the reply has changes; None: all workers.
 
         Raises ServerUnreachable, ProtocolMismatch (also when something else listens there).
         """

@@ -138,7 +138,7 @@ public final class Connections implements AutoCloseable {
     placements.failed(worker.id());
   }
 
-  /** For requests: what this process knows of the workers. */
+  /** For requests: the state of the list of workers that this process has. */
   public WorkersKnown workersKnown() {
     return workers.known();
   }

@@ -101,7 +101,7 @@ public final class ControlClient {
   /**
    * Introduces this side, agrees on a version of the protocol, and returns what has changed of the workers.
    *
-   * @param known what this side knows of them
+   * @param known the state of the list of workers that this side has
    */
   public HelloReply hello(String client, WorkersKnown known) throws IOException {
     HelloRequest.Builder request =
