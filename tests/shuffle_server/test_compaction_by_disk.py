@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shuffle_api.ids import MapAttempt
-from shuffle_server.store import compacted_file as file_module
+from shuffle_server.store import compacted_writer as file_module
 from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store import output_file as output_module
 from shuffle_server.store import pending_outputs as pending_module

@@ -15,7 +15,7 @@ from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.store import compacted_file as file_module
+from shuffle_server.store import compacted_writer as file_module
 from shuffle_server.store import compacted_files as files_module
 from shuffle_server.store import pending_outputs as pending_module
 from shuffle_server.store.compacted_files import CompactedRun

@@ -15,6 +15,7 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
+from shuffle_server.store.compacted_file import CompactedPlace
 from shuffle_server.store.compacted_files import CompactedFiles, CompactedRun
 from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionOptions
 from shuffle_server.store.deletion import Deletion
@@ -75,7 +76,9 @@ class Store:
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._file_cache = FileCache(self.catalog)
-        self.compaction = CompactedFiles(self.catalog, self._directories, self.open_output, self._quota, compaction)
+        self.compaction = CompactedFiles(
+            self.catalog, self._directories, self.open_output, self._quota, compaction, sync=sync
+        )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
         self._writers: dict[tuple[ShuffleId, MapAttempt], AttemptWriter] = {}
@@ -182,9 +185,9 @@ class Store:
         return describe_committed(self.catalog, self._here, shuffle, map_id)
 
     def path(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
-        """Where the committed file of exactly this attempt lies, absolute; None when it is not here."""
+        """Where the committed file of exactly this attempt lies, absolute; None when it has none here of its own."""
         held = self.catalog.find(shuffle, output.map)
-        if held is None or held.output != output or held.tiered:
+        if held is None or held.output != output or held.tiered or held.place is not None:
             return None
         return held.home.paths.committed_text(shuffle, output)
 
@@ -233,15 +236,11 @@ class Store:
             (shuffle, held)
             for shuffle in self.catalog.shuffles()
             if self._used.setdefault(shuffle, time.monotonic()) <= before
-            for held in self._cold_outputs(shuffle)
+            for held in self.catalog.outputs(shuffle)
         )
         moved = self._tiering.move_all(chosen, stopping)
         self._file_cache.prune()
         return moved
-
-    def _cold_outputs(self, shuffle: ShuffleId) -> list[CatalogEntry]:
-        self.compaction.forget([shuffle])  # it is their space that is to come back
-        return self.catalog.outputs(shuffle)
 
     def use(self, shuffle: ShuffleId) -> None:
         """Somebody reads its files, and has not asked for them."""
@@ -326,22 +325,33 @@ class Store:
         """
         self.empty_trash()
         for directory in self._directories:
-            for description in recover_files(directory, sync=self._sync):
-                yield self._recovered(description, directory)
+            for description, place in recover_files(directory, sync=self._sync):
+                yield self._recovered(description, directory, place=place)
             for shuffle in directory.shuffles():
                 self.catalog.add(shuffle)  # the master may say that it is over
             if self._tiering is not None:
                 for description in recover_stubs(directory):
-                    yield self._recovered(description, directory, tiered=True)
+                    if not self.catalog.holds(description.shuffle_id, description.output):
+                        yield self._recovered(description, directory, tiered=True)
         if self._tiering is not None:
             self._tiering.recovered()
 
-    def _recovered(self, description: Description, home: DataDirectory, *, tiered: bool = False) -> Description:
+    def _recovered(
+        self,
+        description: Description,
+        home: DataDirectory,
+        *,
+        tiered: bool = False,
+        place: CompactedPlace | None = None,
+    ) -> Description:
         """The caller may remove a yielded output when another attempt, in another directory, is the map's."""
-        held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
+        held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered, place=place)
         if self.catalog.put(description.shuffle_id, held):
             self._quota.enter(description.app, held.bytes)
-            self.compaction.committed(description, home, fresh=False)
+            if place is None:
+                self.compaction.committed(description, home, fresh=False)
+            else:
+                self.compaction.recovered(place.file)
         return description
 
     def shuffles(self) -> list[ShuffleId]:

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from shuffle_api.errors import (
     AttemptSuperseded,
     InvalidArgument,
@@ -26,6 +28,10 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
+from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.failures import UNREADABLE
+from shuffle_server.store.format import INDEX_ROW
+from shuffle_server.store.output_file import encoded
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.attempt_sink import attempt_sink, check_partitions
@@ -141,7 +147,34 @@ class LocalFileHandler:
 
     def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[bytes]:
         spec, ranges = self._worker.requested(ticket)
-        return (self._located(spec.id, wanted, whole_below).SerializeToString() for wanted in ranges)
+        return (
+            each.SerializeToString()
+            for part in self._store.merged(spec.id, ranges)
+            for each in self._located_part(spec.id, part, whole_below)
+        )
+
+    def _located_part(
+        self, shuffle: ShuffleId, part: CompactedRun | OutputRange, whole_below: int
+    ) -> Iterable[pb.LocatedBlocks]:
+        if isinstance(part, CompactedRun):
+            return self._located_run(shuffle, part, whole_below)
+        return (self._located(shuffle, part, whole_below),)
+
+    def _located_run(self, shuffle: ShuffleId, run: CompactedRun, whole_below: int) -> Iterator[pb.LocatedBlocks]:
+        try:
+            found = run.rows(ahead=self._store.compaction.reads_ahead)
+        except UNREADABLE:
+            for wanted in run.ranges:
+                yield self._located(shuffle, wanted, whole_below)
+            return
+        self._worker.instruments.traffic.located(len(found.rows), int(found.rows["length"].sum()))
+        index = memoryview(encoded(found.rows, INDEX_ROW.itemsize))
+        ends = np.searchsorted(found.ranges, np.arange(len(run.ranges)), "right").tolist()
+        at = 0
+        for wanted, place, end in zip(run.ranges, run.places, ends, strict=True):
+            own = index[at * INDEX_ROW.itemsize : end * INDEX_ROW.itemsize].tobytes()
+            yield pb.LocatedBlocks(output=messages.attempt_of(wanted.output), path=place.file.path, index=own)
+            at = end
 
     def _located(self, shuffle: ShuffleId, wanted: OutputRange, whole_below: int) -> pb.LocatedBlocks:
         output = messages.attempt_of(wanted.output)
