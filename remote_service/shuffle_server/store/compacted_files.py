@@ -151,6 +151,10 @@ class CompactedFiles:
 
     # ------------------------------------------------------------------ read
 
+    def read(self, shuffle: ShuffleId) -> None:
+        """Somebody reads a shuffle: what waits for more of it is compacted soon."""
+        self._pending.read(shuffle)
+
     def runs(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
         """A pull's ranges in their order, those that can be read out of compacted files together."""
         self._pending.read(shuffle)

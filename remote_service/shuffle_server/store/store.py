@@ -246,6 +246,7 @@ class Store:
         """Somebody reads its files, and has not asked for them."""
         if shuffle in self.catalog:
             self._used[shuffle] = time.monotonic()
+            self.compaction.read(shuffle)
 
     def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
         """The ranges of a pull, in its order; those in compacted files come as runs."""
