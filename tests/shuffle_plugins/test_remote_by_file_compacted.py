@@ -31,7 +31,7 @@ def written(plugin: RemoteShuffle, handle: ShuffleHandle) -> list[Any]:
 
 
 def compacted(data_dir: Path) -> None:
-    wait_until(lambda: compacted_paths(data_dir) and not own_files(data_dir), "all outputs are compacted")
+    wait_until(lambda: bool(compacted_paths(data_dir)) and not own_files(data_dir), "all outputs are compacted")
 
 
 def of(expected: list[Any], partitions: range, maps: range = range(MAPS)) -> list[Any]:

@@ -122,6 +122,7 @@ class CompactedFiles:
 
     :param open: opens the file of an output (`Store.open_output`).
     :param quota: counts what the store holds.
+    :param prune: closes files that are kept open and are not to be read any more.
     :param sync: compacted files are on the disk before the files of their outputs are deleted.
     """
 
@@ -134,9 +135,10 @@ class CompactedFiles:
         options: CompactionOptions,
         *,
         sync: bool = False,
+        prune: Callable[[], None] = lambda: None,
     ) -> None:
         self._catalog, self._open, self._below, self._sync = catalog, open, options.below, sync
-        self._directories = directories
+        self._directories, self._prune = directories, prune
         self._model = CompactionModel(quota.total, options.page_cache)
         self._lock = threading.Lock()
         self._compacted: set[ShuffleId] = set()  # of which something is in a compacted file
@@ -341,6 +343,7 @@ class CompactedFiles:
         for entry in entries:
             if self._catalog.find(shuffle, entry.output.map) is entry:
                 entry.home.unlink(entry.home.paths.committed_text(shuffle, entry.output))
+        self._prune()
 
     # ------------------------------------------------------------------ forget
 

@@ -77,7 +77,13 @@ class Store:
         self._indexes = IndexCache()
         self._file_cache = FileCache(self.catalog)
         self.compaction = CompactedFiles(
-            self.catalog, self._directories, self.open_output, self._quota, compaction, sync=sync
+            self.catalog,
+            self._directories,
+            self.open_output,
+            self._quota,
+            compaction,
+            sync=sync,
+            prune=self._file_cache.prune,
         )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
