@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,7 @@ from tests.shuffle_server.helpers import (
 )
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.test_fetch_handler import pull, write
+from tests.shuffle_server.test_server import run_cli
 
 
 @pytest.fixture(autouse=True)
@@ -269,6 +271,11 @@ def _crash(on: int, real: Callable[..., Any] | None, where: str = "") -> Callabl
     return call
 
 
+def _shown(server: ServerProcess) -> list[str]:
+    done = run_cli("shuffles", "--server", server.control, "--json")
+    return [each["compaction"] for each in json.loads(done.stdout or "[]")]
+
+
 def test_a_server_compacts_by_itself_and_says_so(tmp_path: Path) -> None:
     arguments = ["--metrics-listen", "127.0.0.1:0", "--device", "1000:150", "--page-cache", "1k", "--merge-below", "1"]
     with (
@@ -287,5 +294,6 @@ def test_a_server_compacts_by_itself_and_says_so(tmp_path: Path) -> None:
             assert figures("compaction_pending_bytes") == 0
             assert read_all(plugin, handle) == records
             assert len(compacted_paths(server.data_dir)) > 0
+            wait_until(lambda: _shown(server) == ["compacted 40"], "the decision is shown")
             server.kill()
             server.restart()

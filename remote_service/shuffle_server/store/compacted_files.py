@@ -14,10 +14,12 @@ the file for the next start. Who is reading goes on, as with a file that is dele
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -47,7 +49,7 @@ from shuffle_server.store.page_cache import read_ahead
 from shuffle_server.store.pending_outputs import PendingOutputs
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.statistics import CompactionStatistics
+from shuffle_server.store.statistics import CompactionStatistics, ShuffleCompaction
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ MOST_ROWS = 512 << 10  # in a compacted file: they are in memory several times w
 MOST_RUN_ROWS = 256 << 10  # of a pull, looked up in compacted files at once: more are, output by output
 AHEAD_BYTES = 8 << 20  # of a compacted file, announced to the disk before they are read
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
+MOST_TOLD = 64  # shuffles in the statistics
 PAUSE_SECONDS = 60.0  # after a compacted file could not be made
 
 Open = Callable[[ShuffleId, MapAttempt], tuple[OutputFile, int]]
@@ -142,6 +145,7 @@ class CompactedFiles:
         self._model = CompactionModel(quota.total, options.page_cache)
         self._lock = threading.Lock()
         self._compacted: set[ShuffleId] = set()  # of which something is in a compacted file
+        self._decided: dict[ShuffleId, Counter[str]] = {}  # outputs by decision
         self._read: set[ShuffleId] = set()  # of which many small outputs have been read once
         self._due: dict[ShuffleId, list[MapAttempt]] = {}
         self._left: dict[ShuffleId, int] = {}  # outputs that could not be merged: it takes more for another try
@@ -223,6 +227,8 @@ class CompactedFiles:
     def recovered(self, file: CompactedFile) -> None:
         """A compacted file was found at the start; the catalog has its outputs."""
         self._compacted.add(file.shuffle)
+        held = sum(not file.gone(number) for number in range(len(file)))
+        self._decided.setdefault(file.shuffle, Counter())[COMPACTED] += held
 
     @property
     def reads_ahead(self) -> bool:
@@ -246,7 +252,7 @@ class CompactedFiles:
                 if shuffle not in self._catalog:
                     continue  # its directory went meanwhile
                 log.warning("map outputs of %s are not compacted now: %s", shuffle, error)
-                self._model.count(FAILED, len(outputs))
+                self._count(shuffle, FAILED, len(outputs))
                 self._not_before = time.monotonic() + PAUSE_SECONDS
         return made
 
@@ -272,7 +278,7 @@ class CompactedFiles:
                     continue
                 home = sources[0].held.home
                 if by_disk and not self._model.pays(home.device, [source.file.index for source in sources]):
-                    self._model.count(LARGE, len(sources))
+                    self._count(shuffle, LARGE, len(sources))
                     continue
                 pace = self._pace(shuffle, home, stopping)
                 made += self._enter(shuffle, sources, write_compacted(home, shuffle, sources, pace, sync=self._sync))
@@ -333,9 +339,15 @@ class CompactedFiles:
             else:
                 moved.append(entry)
         file.home.caretaker.later(partial(self._delete_own_files, shuffle, moved))
-        self._model.count(COMPACTED, len(moved))
+        self._count(shuffle, COMPACTED, len(moved))
         log.info("compacted %d map outputs of %s: %d bytes", len(moved), shuffle, file.bytes)
         return bool(moved)
+
+    def _count(self, shuffle: ShuffleId, decision: str, outputs: int) -> None:
+        self._model.count(decision, outputs)
+        with self._lock:
+            if shuffle in self._catalog:
+                self._decided.setdefault(shuffle, Counter())[decision] += outputs
 
     def _delete_own_files(self, shuffle: ShuffleId, entries: Sequence[CatalogEntry]) -> None:
         """On the thread that deletes removed outputs too: an attempt that is not held any more may be published anew
@@ -353,7 +365,7 @@ class CompactedFiles:
         self._pending.forget(shuffles)
         with self._lock:
             for shuffle in shuffles:
-                for table in (self._due, self._left):
+                for table in (self._due, self._left, self._decided):
                     table.pop(shuffle, None)
                 self._read.discard(shuffle)
                 self._compacted.discard(shuffle)
@@ -373,4 +385,16 @@ class CompactedFiles:
             pending=self._pending.bytes,
             disk_bound=self._model.disk_bound,
             decisions=self._model.decisions(),
+            shuffles=self._of_shuffles(),
         )
+
+    def _of_shuffles(self) -> tuple[ShuffleCompaction, ...]:
+        pending = self._pending.of_shuffles()
+        with self._lock:
+            decided = {shuffle: dict(counts) for shuffle, counts in self._decided.items()}
+        shuffles = heapq.nlargest(
+            MOST_TOLD,
+            pending.keys() | decided.keys(),
+            lambda shuffle: (pending.get(shuffle, 0), sum(decided.get(shuffle, {}).values())),
+        )
+        return tuple(ShuffleCompaction(each, decided.get(each, {}), pending.get(each, 0)) for each in shuffles)

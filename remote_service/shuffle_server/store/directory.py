@@ -103,7 +103,7 @@ class DataDirectory:
 
     def space(self) -> DiskSpace:
         """As it was at the last look: this asks no disk."""
-        return replace(self._space, out=self.out, seek_bytes=self.device.seek_bytes)
+        return replace(self._space, out=self.out, seek_bytes=self.device.seek_bytes, device=self.device.kind)
 
     def measure(self) -> DiskSpace:
         """The space there is now. Raises StorageFailed: the directory hangs."""
