@@ -6,8 +6,9 @@ are read in random order, eight at a time, over the wire and by file: with outpu
 0``; `sample` partitions of them), and with a worker that has been given these figures, and so compacts a shuffle of
 more than half of that cache.
 
-Reads and bytes are those that the kernel counted. `written_mib` is what the server's process has written, without what
-was deleted before the kernel wrote it back. Needs root, and the control groups `blkio` and `memory` (version 1).
+Reads and bytes are those that the kernel counted. `cpu_seconds` are those of server and readers. `written_mib` is what
+the server's process has written, without what was deleted before the kernel wrote it back. Needs root, and the control
+groups `blkio` and `memory` (version 1).
 """
 
 from __future__ import annotations
@@ -96,6 +97,12 @@ def _really_written(pid: int) -> int:
     return _figure(pid, "io", "write_bytes") - _figure(pid, "io", "cancelled_write_bytes")
 
 
+def _cpu_seconds(pids: list[int]) -> float:
+    """What processes have used of the processors."""
+    used = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids]
+    return sum(int(ticks) for both in used for ticks in both) / os.sysconf("SC_CLK_TCK")
+
+
 def _write(plugin: ShufflePlugin, handle: ShuffleHandle, parameters: Parameters) -> None:
     """A random record of each map for each partition."""
 
@@ -165,13 +172,16 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
         reader.start()
         ours.recv()
         assert reader.pid is not None
-        disk = SlowDisk([server.pid, reader.pid], scratch)
+        pids = [server.pid, reader.pid]
+        disk = SlowDisk(pids, scratch)
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
         disk.limit(parameters.reads, parameters.rate << 20, parameters.cache << 20)
         reads, size = disk.counted("io_serviced"), disk.counted("io_service_bytes")
+        cpu = _cpu_seconds(pids)
         ours.send(True)
         got, seconds = ours.recv()
+        cpu = _cpu_seconds(pids) - cpu
         reads, size = disk.counted("io_serviced") - reads, disk.counted("io_service_bytes") - size
         ours.send(False)
         reader.join()
@@ -180,6 +190,7 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
     return {
         "partitions_read": len(order),
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu, 1),
         "reads": reads,
         "reads_per_task": round(reads / len(order), 1),
         "read_mib": size >> 20,

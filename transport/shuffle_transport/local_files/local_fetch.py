@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
 from shuffle_api.ids import MapAttempt
@@ -106,12 +106,8 @@ def _ask(
 _Block: TypeAlias = tuple[MapAttempt, Row]
 
 
-class _Wanted(NamedTuple):
-    """What is to be read of one output."""
-
-    output: MapAttempt
-    known: OutputIndex
-    rows: list[Row]
+_Wanted: TypeAlias = tuple[MapAttempt, OutputIndex, list[Row]]
+"""What is to be read of one output. A plain tuple: one is made for each output of each read."""
 
 
 @dataclass(slots=True)
@@ -149,13 +145,13 @@ class LocalFetch:
             for output in self._outputs:
                 found = self._find(output)
                 if opened is not None:
-                    if found is not None and opened.has(found.known):
+                    if found is not None and opened.has(found[1]):
                         opened.wanted.append(found)
                         continue
                     yield from self._read(opened)
                     opened = None
                 try:
-                    blocks = None if found is None else _open(found.known, found.rows)
+                    blocks = None if found is None else _open(found[1], found[2])
                 except (OSError, ValueError, ProtocolMismatch) as error:
                     self._wrong(output, error)
                     found = None
@@ -163,7 +159,7 @@ class LocalFetch:
                     waiting.append(output)
                     continue
                 if blocks is not None:
-                    opened = _OpenFile(found.known.path, blocks, [found])
+                    opened = _OpenFile(found[1].path, blocks, [found])
                 if waiting:
                     yield from self._pulled(waiting)
                     waiting = []
@@ -185,7 +181,7 @@ class LocalFetch:
         """None: it is to be pulled."""
         index = self._located.get(output)
         try:
-            return None if index is None else _Wanted(output, index, index.between(self._partitions))
+            return None if index is None else (output, index, index.between(self._partitions))
         except ProtocolMismatch as error:
             self._wrong(output, error)
             return None
