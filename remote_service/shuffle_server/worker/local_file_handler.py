@@ -43,6 +43,7 @@ from shuffle_transport.security import Principal
 
 PREFIX = "hand-over."
 NONCE_BYTES = 32
+TOGETHER_BYTES = 256 << 10  # of an answer, about, in one message
 MAX_SHUFFLES_READ = 10_000  # shuffles that a client may have read
 MAX_BYTES_READ = 1 << 40  # of each, in the seconds since it said so last
 
@@ -71,7 +72,8 @@ class LocalFileHandler:
         if kind == PREFIX + "locate":
             wanted = messages.parse(pb.LocateBlocksRequest, body)
             self._check(wanted.nonce, wanted.ticket.shuffle, principal)
-            return self._locate(wanted.ticket, wanted.whole_below)
+            located = self._locate(wanted.ticket, wanted.whole_below)
+            return _together(located) if wanted.together else (each.SerializeToString() for each in located)
         if kind == PREFIX + "adopt":
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
@@ -145,10 +147,10 @@ class LocalFileHandler:
             return ""
         return self._store.path(self._worker.whole_id(shuffle), messages.map_attempt(committed.output)) or ""
 
-    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[bytes]:
+    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
         spec, ranges = self._worker.requested(ticket)
         return (
-            each.SerializeToString()
+            each
             for part in self._store.merged(spec.id, ranges)
             for each in self._located_part(spec.id, part, whole_below)
         )
@@ -200,6 +202,20 @@ class LocalFileHandler:
         for read in request.reads:
             self._store.use(messages.shuffle_id(read.shuffle))
             self._worker.instruments.traffic.located(read.blocks, read.bytes)
+
+
+def _together(located: Iterator[pb.LocatedBlocks]) -> Iterator[bytes]:
+    """Several in a message: each takes longer to send than its content."""
+    ranges: list[pb.LocatedBlocks] = []
+    size = 0
+    for each in located:
+        ranges.append(each)
+        size += each.ByteSize()
+        if size >= TOGETHER_BYTES:
+            yield pb.LocatedBlocks(ranges=ranges).SerializeToString()
+            ranges, size = [], 0
+    if ranges:
+        yield pb.LocatedBlocks(ranges=ranges).SerializeToString()
 
 
 def _check_no_copy(command: pb.PutCommand) -> None:

@@ -87,9 +87,13 @@ def _ask(
     )
     whole = ticket.end_partition - ticket.first_partition < partitions
     request = pb.LocateBlocksRequest(
-        nonce=nonce, ticket=asked, whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0
+        nonce=nonce,
+        ticket=asked,
+        whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0,
+        together=True,
     )
-    located = [messages.parse(pb.LocatedBlocks, result) for result in local_files.act(client, "locate", request)]
+    results = [messages.parse(pb.LocatedBlocks, result) for result in local_files.act(client, "locate", request)]
+    located = [each for result in results for each in result.ranges or (result,)]
     if [each.output for each in located] != list(asked.maps):
         raise ProtocolMismatch(f"{client.address} located other outputs than were asked for")
     indexes = {}

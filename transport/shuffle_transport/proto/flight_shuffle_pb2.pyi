@@ -409,28 +409,32 @@ class AdoptRequest(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., table: _Optional[bytes] = ...) -> None: ...
 
 class LocateBlocksRequest(_message.Message):
-    __slots__ = ("nonce", "ticket", "whole_below")
+    __slots__ = ("nonce", "ticket", "whole_below", "together")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     WHOLE_BELOW_FIELD_NUMBER: _ClassVar[int]
+    TOGETHER_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     ticket: GetTicket
     whole_below: int
-    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ..., whole_below: _Optional[int] = ...) -> None: ...
+    together: bool
+    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ..., whole_below: _Optional[int] = ..., together: _Optional[bool] = ...) -> None: ...
 
 class LocatedBlocks(_message.Message):
-    __slots__ = ("output", "path", "index", "error", "whole")
+    __slots__ = ("output", "path", "index", "error", "whole", "ranges")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     output: MapAttempt
     path: str
     index: bytes
     error: Error
     whole: bool
-    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ...) -> None: ...
+    ranges: _containers.RepeatedCompositeFieldContainer[LocatedBlocks]
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ..., ranges: _Optional[_Iterable[_Union[LocatedBlocks, _Mapping]]] = ...) -> None: ...
 
 class TellReadsRequest(_message.Message):
     __slots__ = ("nonce", "reads")

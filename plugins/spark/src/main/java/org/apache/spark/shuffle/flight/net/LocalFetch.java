@@ -71,7 +71,7 @@ final class LocalFetch {
     }
   }
 
-  private List<byte[]> locate(ByteString nonce) throws IOException {
+  private List<LocatedBlocks> locate(ByteString nonce) throws IOException {
     GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
     left.forEach(block -> ticket.addRanges(block.toMessage()));
     boolean once = left.stream().map(WantedBlock::map).distinct().count() == left.size();
@@ -80,11 +80,21 @@ final class LocalFetch {
             .setNonce(nonce)
             .setTicket(ticket)
             .setWholeBelow(once ? Math.min(WHOLE_BYTES, ANSWER_BYTES / left.size()) : 0)
+            .setTogether(true)
             .build();
-    return fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout());
+    List<LocatedBlocks> located = new ArrayList<>(left.size());
+    for (byte[] result : fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout())) {
+      LocatedBlocks some = LocatedBlocks.parseFrom(result);
+      if (some.getRangesCount() == 0) {
+        located.add(some);
+      } else {
+        located.addAll(some.getRangesList());
+      }
+    }
+    return located;
   }
 
-  private void answer(List<byte[]> results) throws IOException {
+  private void answer(List<LocatedBlocks> results) throws IOException {
     List<WantedBlock> wanted = List.copyOf(left);
     if (results.size() != wanted.size()) {
       throw new IOException(worker + " located " + results.size() + " of " + wanted.size() + " ranges");
@@ -92,7 +102,7 @@ final class LocalFetch {
     Map<String, OfFile> files = new LinkedHashMap<>();
     for (int i = 0; i < wanted.size(); i++) {
       WantedBlock block = wanted.get(i);
-      LocatedBlocks located = LocatedBlocks.parseFrom(results.get(i));
+      LocatedBlocks located = results.get(i);
       try {
         files.computeIfAbsent(located.getPath(), path -> new OfFile()).add(block, rows(block, located));
       } catch (IOException e) {
