@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from shuffle_api.ids import MapAttempt
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import Device
 from shuffle_server.store.ranges import OutputRange

@@ -24,7 +24,7 @@ from shuffle_server.store import compacted_file as region_module
 from shuffle_server.store import compacted_files as regions_module
 from shuffle_server.store import compacted_writer as writer_module
 from shuffle_server.store import compaction_model as model_module
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange

@@ -16,7 +16,7 @@ from shuffle_server.store import compacted_writer as file_module
 from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store import output_file as output_module
 from shuffle_server.store import pending_outputs as pending_module
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import KINDS, Device
 from shuffle_server.store.ranges import OutputRange

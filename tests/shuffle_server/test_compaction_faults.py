@@ -20,7 +20,7 @@ from shuffle_server.store import compacted_file as format_module
 from shuffle_server.store import compacted_files as files_module
 from shuffle_server.store import compacted_writer as file_module
 from shuffle_server.store import pending_outputs as pending_module
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import Device
 from shuffle_server.store.scrub import Pace, check_all, check_one

@@ -22,16 +22,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
-
-import numpy as np
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedFile, CompactedPlace
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compacted_writer import CompactionInput, write_compacted
 from shuffle_server.store.compaction_model import (
     COMPACTED,
@@ -45,7 +42,6 @@ from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import OutputFile
-from shuffle_server.store.page_cache import read_ahead
 from shuffle_server.store.pending_outputs import PendingOutputs
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
@@ -58,7 +54,6 @@ LEAST_MERGED = 8  # in a compacted file, of those that are merged for being smal
 MOST_MERGED = 512  # in a compacted file: their files are open while it is made
 MOST_ROWS = 512 << 10  # in a compacted file: they are in memory several times while it is made
 MOST_RUN_ROWS = 256 << 10  # of a pull, looked up in compacted files at once: more are, output by output
-AHEAD_BYTES = 8 << 20  # of a compacted file, announced to the disk before they are read
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
 MOST_TOLD = 64  # shuffles in the statistics
 PAUSE_SECONDS = 60.0  # after a compacted file could not be made
@@ -70,62 +65,12 @@ class _GivenUp(Exception):
     """A compacted file that nobody needs any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedRun:
-    """Ranges that follow one another in a pull, of the same partitions, and for each its place in a compacted file."""
-
-    ranges: Sequence[OutputRange]
-    places: Sequence[CompactedPlace]
-
-    @property
-    def files(self) -> list[CompactedFile]:
-        """Those that have any of it."""
-        return list({id(place.file): place.file for place in self.places}.values())
-
-    def rows(self, *, ahead: bool) -> FoundRows:
-        """Where the blocks of these ranges lie, in their order. `ahead`: have the disk begin to read them.
-
-        Raises TornFile, OSError, StorageFailed (the directory hangs).
-        """
-        first, end = self.ranges[0].first, self.ranges[0].end
-        files = self.files
-        rows, asked, sources = [], [], []
-        for file in files if ahead else ():
-            low, high = file.span(first, end)
-            read_ahead(file.fd, low, min(high - low, AHEAD_BYTES))
-        for number, file in enumerate(files):
-            with file.home.calls.request():
-                found = file.rows(first, end)
-            wanted = np.full(len(file), -1, np.int64)  # where in the run an output of the file is
-            at, numbers = zip(
-                *((at, place.number) for at, place in enumerate(self.places) if place.file is file), strict=True
-            )
-            wanted[list(numbers)] = at
-            positions = wanted[found["output"]]
-            if len(numbers) < len(file):
-                found, positions = found[positions >= 0], positions[positions >= 0]
-            rows.append(found)
-            asked.append(positions)
-            sources.append(np.full(len(found), number, np.int64))
-        order = np.argsort(np.concatenate(asked), kind="stable")  # inside an output by partition, as it was written
-        return FoundRows(files, *(np.concatenate(each)[order] for each in (rows, asked, sources)))
-
-
-class FoundRows(NamedTuple):
-    """Rows (dtype COMPACTED_ROW) of `files`; for each the range it is of, and which of the files it lies in."""
-
-    files: list[CompactedFile]
-    rows: np.ndarray
-    ranges: np.ndarray
-    sources: np.ndarray
-
-
 class CompactedFiles:
     """The compacted files of one store. Thread-safe.
 
     :param open: opens the file of an output (`Store.open_output`).
-    :param quota: counts what the store holds.
     :param prune: closes files that are kept open and are not to be read any more.
+    :param quota: counts what the store holds.
     :param sync: compacted files are on the disk before the files of their outputs are deleted.
     """
 
@@ -134,11 +79,11 @@ class CompactedFiles:
         catalog: Catalog,
         directories: Directories,
         open: Open,
+        prune: Callable[[], None],
         quota: AppQuota,
         options: CompactionOptions,
         *,
         sync: bool = False,
-        prune: Callable[[], None] = lambda: None,
     ) -> None:
         self._catalog, self._open, self._below, self._sync = catalog, open, options.below, sync
         self._directories, self._prune = directories, prune
@@ -224,11 +169,13 @@ class CompactedFiles:
         if self._below and totals.bytes < totals.blocks * home.device.seek_bytes:
             self._pending.add(description, home, fresh=fresh)
 
-    def recovered(self, file: CompactedFile) -> None:
-        """A compacted file was found at the start; the catalog has its outputs."""
-        self._compacted.add(file.shuffle)
-        held = sum(not file.gone(number) for number in range(len(file)))
-        self._decided.setdefault(file.shuffle, Counter())[COMPACTED] += held
+    def recovered(self, description: Description, held: CatalogEntry) -> None:
+        """An output was found at the start."""
+        if held.place is None:
+            self.committed(description, held.home, fresh=False)
+        else:
+            self._compacted.add(description.shuffle_id)
+            self._decided.setdefault(description.shuffle_id, Counter())[COMPACTED] += 1
 
     @property
     def reads_ahead(self) -> bool:

@@ -7,14 +7,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedFile, CompactedPlace, open_compacted
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import COMMITTED, COMPACTED, PARTIAL, attempt_of, shuffle_of
+from shuffle_server.store.tiering import recover_stubs
 
 log = logging.getLogger(__name__)
+
+
+def recover_directory(
+    directory: DataDirectory, catalog: Catalog, *, sync: bool, tiered: bool
+) -> Iterator[tuple[Description, CatalogEntry]]:
+    """All committed outputs of one directory, to be put into the catalog one by one; its shuffles are added there.
+
+    :param sync: as `recover_files`, which says what this raises.
+    :param tiered: also those that are in the object store only.
+    """
+    for description, place in recover_files(directory, sync=sync):
+        yield description, CatalogEntry(description.output, directory, description.totals.bytes, place=place)
+    for shuffle in directory.shuffles():
+        catalog.add(shuffle)  # the master may say that it is over
+    for description in recover_stubs(directory) if tiered else ():
+        if not catalog.holds(description.shuffle_id, description.output):
+            yield description, CatalogEntry(description.output, directory, description.totals.bytes, tiered=True)
 
 
 def recover_files(directory: DataDirectory, *, sync: bool) -> Iterator[tuple[Description, CompactedPlace | None]]:

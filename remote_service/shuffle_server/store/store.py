@@ -15,8 +15,8 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
-from shuffle_server.store.compacted_file import CompactedPlace
-from shuffle_server.store.compacted_files import CompactedFiles, CompactedRun
+from shuffle_server.store.compacted_files import CompactedFiles
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionOptions
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
@@ -30,9 +30,9 @@ from shuffle_server.store.opening import describe_committed, open_committed
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import MOST_ATTEMPTS, AppQuota
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.recovery import recover_files
+from shuffle_server.store.recovery import recover_directory
 from shuffle_server.store.statistics import StoreStatistics
-from shuffle_server.store.tiering import Tiering, recover_stubs
+from shuffle_server.store.tiering import Tiering
 
 SPARE_SECONDS = 60.0
 CLOSE_SECONDS = 10.0  # for which a close waits for the directories
@@ -80,10 +80,10 @@ class Store:
             self.catalog,
             self._directories,
             self.open_output,
+            self._file_cache.prune,
             self._quota,
             compaction,
             sync=sync,
-            prune=self._file_cache.prune,
         )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
@@ -328,38 +328,19 @@ class Store:
     def recover(self) -> Iterator[Description]:
         """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only.
 
+        The caller may remove a yielded output when another attempt, in another directory, is the map's.
         Raises StorageFailed, Overloaded: unchecked outputs must not pass for lost.
         """
         self.empty_trash()
+        tiered = self._tiering is not None
         for directory in self._directories:
-            for description, place in recover_files(directory, sync=self._sync):
-                yield self._recovered(description, directory, place=place)
-            for shuffle in directory.shuffles():
-                self.catalog.add(shuffle)  # the master may say that it is over
-            if self._tiering is not None:
-                for description in recover_stubs(directory):
-                    if not self.catalog.holds(description.shuffle_id, description.output):
-                        yield self._recovered(description, directory, tiered=True)
+            for description, held in recover_directory(directory, self.catalog, sync=self._sync, tiered=tiered):
+                if self.catalog.put(description.shuffle_id, held):
+                    self._quota.enter(description.app, held.bytes)
+                    self.compaction.recovered(description, held)
+                yield description
         if self._tiering is not None:
             self._tiering.recovered()
-
-    def _recovered(
-        self,
-        description: Description,
-        home: DataDirectory,
-        *,
-        tiered: bool = False,
-        place: CompactedPlace | None = None,
-    ) -> Description:
-        """The caller may remove a yielded output when another attempt, in another directory, is the map's."""
-        held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered, place=place)
-        if self.catalog.put(description.shuffle_id, held):
-            self._quota.enter(description.app, held.bytes)
-            if place is None:
-                self.compaction.committed(description, home, fresh=False)
-            else:
-                self.compaction.recovered(place.file)
-        return description
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""

@@ -28,7 +28,7 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.failures import UNREADABLE
 from shuffle_server.store.format import INDEX_ROW
 from shuffle_server.store.output_file import encoded

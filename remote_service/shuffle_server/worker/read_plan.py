@@ -16,7 +16,8 @@ import numpy as np
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.compacted_file import CompactedFile
-from shuffle_server.store.compacted_files import LITTLE_BYTES, CompactedRun
+from shuffle_server.store.compacted_files import LITTLE_BYTES
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.failures import UNREADABLE, busy
 from shuffle_server.store.file_cache import OpenOutput
 from shuffle_server.store.format import PACKED_ROW
