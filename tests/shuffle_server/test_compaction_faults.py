@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from bench.server import ServerProcess
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.store import compacted_file as format_module
 from shuffle_server.store import compacted_files as files_module
 from shuffle_server.store import compacted_writer as file_module
@@ -48,7 +48,6 @@ from tests.shuffle_server.helpers import (
 )
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.test_fetch_handler import pull, write
-from tests.shuffle_server.test_server import run_cli
 
 
 @pytest.fixture(autouse=True)
@@ -272,8 +271,8 @@ def _crash(on: int, real: Callable[..., Any] | None, where: str = "") -> Callabl
 
 
 def _shown(server: ServerProcess) -> list[str]:
-    done = run_cli("shuffles", "--server", server.control, "--json")
-    return [each["compaction"] for each in json.loads(done.stdout or "[]")]
+    reply = server.status()
+    return [CompactionShown(reply).of(each) for each in reply.shuffles]
 
 
 def test_a_server_compacts_by_itself_and_says_so(tmp_path: Path) -> None:
