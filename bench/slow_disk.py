@@ -1,11 +1,14 @@
 """Reading the small blocks of a shuffle from a slow disk: ``python -m bench.slow_disk --json FILE``.
 
-A server takes a shuffle of many map outputs, then its process is allowed so many reads and bytes per second of the disk
-that holds the current folder, and so much page cache; the cache is dropped, and readers pull all partitions over the
-wire, in random order, eight at a time: once with outputs as they were written (``--merge-below 0``), once with a worker
-that has been given these figures, and so compacts a shuffle of more than half of that cache.
+A server takes a shuffle of many map outputs. Then it and the process of the readers are allowed so many reads and bytes
+per second of the disk that holds the current folder, and so much page cache; the cache is dropped, and the partitions
+are read in random order, eight at a time, over the wire and by file: with outputs as they were written (``--merge-below
+0``; `sample` partitions of them), and with a worker that has been given these figures, and so compacts a shuffle of
+more than half of that cache.
 
-Reads and bytes are those that the kernel counted. Needs root, and the control groups `blkio` and `memory` (version 1).
+Reads and bytes are those that the kernel counted. `cpu_seconds` are those of server and readers. `written_mib` is what
+the server's process has written, without what was deleted before the kernel wrote it back. Needs root, and the control
+groups `blkio` and `memory` (version 1).
 """
 
 from __future__ import annotations
@@ -16,10 +19,9 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,8 @@ from shuffle_plugins.remote import RemoteShuffle
 GROUPS = Path("/sys/fs/cgroup")
 NAME = "flight-shuffle-bench"
 THREADS = 8
-SETTLE_SECONDS = 3.0  # more than a worker waits for further outputs of a shuffle that is read
+MOST_SETTLE = 120.0  # seconds that a compaction may take
+OWN_GROWTH = 300 << 20  # that the processes may take beside what they have, and the page cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Parameters:
     reads: int = 1000  # per second
     rate: int = 150  # MiB per second
     cache: int = 128  # MiB of page cache
+    sample: int = 40  # partitions that are read of outputs as they were written
 
     @property
     def block(self) -> int:
@@ -52,56 +56,65 @@ class Parameters:
 
 
 class SlowDisk:
-    """What one process may read of a disk. Made with no limits, which `remove` lifts again."""
+    """What some processes may read of a disk together. Made with no limits, which `remove` lifts again."""
 
-    def __init__(self, pid: int, folder: Path) -> None:
+    def __init__(self, pids: list[int], folder: Path) -> None:
         """Raises OSError: there are no such control groups, or no right to make one."""
-        self._pid = pid
+        self._pids = pids
         device = folder.stat().st_dev
         self._disk = f"{os.major(device)}:{os.minor(device)}"
-        self._io, self._memory = GROUPS / "blkio" / f"{NAME}-{pid}", GROUPS / "memory" / f"{NAME}-{pid}"
+        self._io, self._memory = GROUPS / "blkio" / f"{NAME}-{pids[0]}", GROUPS / "memory" / f"{NAME}-{pids[0]}"
         for group in (self._io, self._memory):
             group.mkdir(exist_ok=True)
-            (group / "cgroup.procs").write_text(str(pid))
+            for pid in pids:
+                (group / "cgroup.procs").write_text(str(pid))
 
     def limit(self, reads: int, size: int, cache: int) -> None:
-        """So many reads and bytes a second, and bytes of page cache beside what the process has now."""
+        """So many reads and bytes a second, and bytes of page cache beside what the processes have now."""
         for name, value in (("iops", reads), ("bps", size)):
             (self._io / f"blkio.throttle.read_{name}_device").write_text(f"{self._disk} {value}")
-        lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
-        own = next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
-        (self._memory / "memory.limit_in_bytes").write_text(str(own + (200 << 20) + cache))
+        own = sum(_figure(pid, "status", "RssAnon") << 10 for pid in self._pids)
+        (self._memory / "memory.limit_in_bytes").write_text(str(own + OWN_GROWTH + cache))
 
     def counted(self, name: str) -> int:
-        """What it has read: io_serviced or io_service_bytes."""
+        """What they have read: io_serviced or io_service_bytes."""
         lines = (self._io / f"blkio.throttle.{name}").read_text().splitlines()
         return sum(int(line.split()[2]) for line in lines if line.startswith(f"{self._disk} Read"))
 
     def remove(self) -> None:
-        """The process has ended."""
+        """The processes have ended."""
         for group in (self._io, self._memory):
             group.rmdir()
 
 
-@contextmanager
-def _shuffle(server: ServerProcess, parameters: Parameters) -> Iterator[tuple[ShufflePlugin, ShuffleHandle]]:
-    """One that has been written, with a random record of each map for each partition."""
-    with (
-        RemoteShuffle({"server": server.control, "hand_over": "off", "codec": "none", "timeout": 600}) as plugin,
-        plugin.master("slow-disk") as master,
-    ):
-        handle = master.register_shuffle(parameters.partitions, parameters.maps)
+def _figure(pid: int, file: str, name: str) -> int:
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
-        def write(map_id: int) -> None:
-            payload = random.Random(map_id).randbytes(parameters.block)
-            with plugin.writer(handle, MapAttempt(map_id, 0)) as writer:
-                for partition in range(parameters.partitions):
-                    writer.write(partition, payload)
-                writer.commit()
 
-        with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(write, range(parameters.maps)))
-        yield plugin, handle
+def _really_written(pid: int) -> int:
+    """Bytes that a process has had written, without pages that were dropped before."""
+    return _figure(pid, "io", "write_bytes") - _figure(pid, "io", "cancelled_write_bytes")
+
+
+def _cpu_seconds(pids: list[int]) -> float:
+    """What processes have used of the processors."""
+    used = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids]
+    return sum(int(ticks) for both in used for ticks in both) / os.sysconf("SC_CLK_TCK")
+
+
+def _write(plugin: ShufflePlugin, handle: ShuffleHandle, parameters: Parameters) -> None:
+    """A random record of each map for each partition."""
+
+    def write(map_id: int) -> None:
+        payload = random.Random(map_id).randbytes(parameters.block)
+        with plugin.writer(handle, MapAttempt(map_id, 0)) as writer:
+            for partition in range(parameters.partitions):
+                writer.write(partition, payload)
+            writer.commit()
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(write, range(parameters.maps)))
 
 
 def _read(plugin: ShufflePlugin, handle: ShuffleHandle, partition: int) -> int:
@@ -109,30 +122,82 @@ def _read(plugin: ShufflePlugin, handle: ShuffleHandle, partition: int) -> int:
         return sum(len(record) for _, record in reader)
 
 
-def measure(parameters: Parameters, scratch: Path, arguments: list[str]) -> dict[str, Any]:
-    """Seconds, reads and MiB of one reading of all partitions."""
-    with ServerProcess(scratch / "data", scratch / "log", arguments) as server:
-        disk = SlowDisk(server.pid, scratch)
-        with _shuffle(server, parameters) as (plugin, handle):
-            _read(plugin, handle, 0)  # outputs of a shuffle that is read are compacted soon
-            time.sleep(SETTLE_SECONDS)
-            os.sync()
-            Path("/proc/sys/vm/drop_caches").write_text("3")
-            disk.limit(parameters.reads, parameters.rate << 20, parameters.cache << 20)
-            reads, size = disk.counted("io_serviced"), disk.counted("io_service_bytes")
-            order = random.Random(7).sample(range(parameters.partitions), parameters.partitions)
+def _reader(pipe: Any, handle: ShuffleHandle, by_file: bool, order: list[int]) -> None:
+    """The process of the readers: reads when it is told to, and answers with the bytes and the seconds."""
+    how = {"hand_over_from": 0} if by_file else {"hand_over": "off"}
+    with RemoteShuffle({"timeout": 600, **how}) as plugin:
+        pipe.send(None)
+        while pipe.recv():
             began = time.monotonic()
             with ThreadPoolExecutor(THREADS) as threads:
                 got = sum(threads.map(lambda partition: _read(plugin, handle, partition), order))
-            seconds = time.monotonic() - began
-            assert got == parameters.maps * parameters.partitions * parameters.block
-            reads, size = disk.counted("io_serviced") - reads, disk.counted("io_service_bytes") - size
+            pipe.send((got, time.monotonic() - began))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One way to serve and to read."""
+
+    arguments: tuple[str, ...]
+    compacts: bool
+    by_file: bool
+
+
+def _settle(data: Path, compacts: bool) -> float:
+    """Wait until all is compacted; how long that took."""
+    began = time.monotonic()
+    while compacts and next(data.rglob("*.out"), None) is not None and time.monotonic() - began < MOST_SETTLE:
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]:
+    """Seconds, reads and MiB of one reading of all partitions, or of a sample of them."""
+    order = random.Random(7).sample(range(parameters.partitions), parameters.partitions)
+    order = order if side.compacts else order[: parameters.sample]
+    with (
+        ServerProcess(scratch / "data", scratch / "log", side.arguments) as server,
+        RemoteShuffle({"server": server.control, "hand_over": "off", "codec": "none", "timeout": 600}) as plugin,
+        plugin.master("slow-disk") as master,
+    ):
+        handle = master.register_shuffle(parameters.partitions, parameters.maps)
+        began = time.monotonic()
+        _write(plugin, handle, parameters)
+        map_stage = time.monotonic() - began
+        _read(plugin, handle, 0)  # outputs of a shuffle that is read are compacted soon
+        settle = _settle(scratch / "data", side.compacts)
+        written = _really_written(server.pid)
+        ours, theirs = get_context("spawn").Pipe()
+        reader = get_context("spawn").Process(target=_reader, args=(theirs, handle, side.by_file, order))
+        reader.start()
+        ours.recv()
+        assert reader.pid is not None
+        pids = [server.pid, reader.pid]
+        disk = SlowDisk(pids, scratch)
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        disk.limit(parameters.reads, parameters.rate << 20, parameters.cache << 20)
+        reads, size = disk.counted("io_serviced"), disk.counted("io_service_bytes")
+        cpu = _cpu_seconds(pids)
+        ours.send(True)
+        got, seconds = ours.recv()
+        cpu = _cpu_seconds(pids) - cpu
+        reads, size = disk.counted("io_serviced") - reads, disk.counted("io_service_bytes") - size
+        ours.send(False)
+        reader.join()
+        assert got == parameters.maps * len(order) * parameters.block
     disk.remove()
     return {
+        "partitions_read": len(order),
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu, 1),
         "reads": reads,
-        "reads_per_partition": round(reads / parameters.partitions, 1),
+        "reads_per_task": round(reads / len(order), 1),
         "read_mib": size >> 20,
+        "read_kib_per_task": (size >> 10) // len(order),
+        "map_stage_s": round(map_stage, 1),
+        "compaction_after_map_stage_s": round(settle, 1),
+        "written_mib": written >> 20,
     }
 
 
@@ -146,19 +211,23 @@ def main(arguments: list[str] | None = None) -> None:
     path = given.pop("json")
     parameters = Parameters(**given)
     device = f"{parameters.reads}:{parameters.rate}"
+    plain, compacting = ("--merge-below", "0"), ("--device", device, "--page-cache", str(parameters.cache << 20))
     sides = {
-        "as written": ["--merge-below", "0"],
-        "compacted": ["--device", device, "--page-cache", str(parameters.cache << 20)],
+        "as written": Side(plain, compacts=False, by_file=False),
+        "compacted": Side(compacting, compacts=True, by_file=False),
+        "as written, by file": Side(plain, compacts=False, by_file=True),
+        "compacted, by file": Side(compacting, compacts=True, by_file=True),
     }
     report: dict[str, Any] = {
         "benchmark": "slow_disk",
         "machine": {**machine.facts(), "load_before": machine.load()},
         "parameters": asdict(parameters),
         "sequential_s": round(parameters.mib / parameters.rate, 1),
+        "task_kib": (parameters.mib << 10) // parameters.partitions,
     }
-    for name, options in sides.items():
+    for name, side in sides.items():
         with tempfile.TemporaryDirectory(prefix="bench-slow-disk-", dir=".") as scratch:
-            report[name] = measure(parameters, Path(scratch).absolute(), options)
+            report[name] = measure(parameters, Path(scratch).absolute(), side)
     text = json.dumps(report, indent=1)
     print(text) if path is None else path.write_text(text + "\n")
 

@@ -6,12 +6,12 @@ import random
 from pathlib import Path
 
 from shuffle_api.ids import MapAttempt
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import Device
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
-from tests.shuffle_server.helpers import SPEC, open_files
+from tests.shuffle_server.helpers import SPEC
 from tests.shuffle_server.test_fetch_handler import pull, write
 
 PARTITIONS = 8
@@ -55,9 +55,14 @@ def written(root: Path, pushed: Pushed, options: CompactionOptions = SLOW) -> tu
     return store, [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
 
 
-def nameless(root: Path) -> int:
-    """Compacted files that this process has open."""
-    return sum(name.endswith("(deleted)") for name in open_files(root))
+def compacted_paths(root: Path) -> list[Path]:
+    """Compacted files below a store, whole or not."""
+    return sorted(path for path in root.rglob("*") if ".compacted" in path.name)
+
+
+def own_files(root: Path) -> list[Path]:
+    """Outputs that have a file of their own."""
+    return sorted(root.rglob("*.out"))
 
 
 def decided(store: Store) -> dict[str, int]:

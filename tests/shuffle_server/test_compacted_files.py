@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,8 +22,9 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import compacted_file as region_module
 from shuffle_server.store import compacted_files as regions_module
+from shuffle_server.store import compacted_writer as writer_module
 from shuffle_server.store import compaction_model as model_module
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
@@ -31,6 +33,7 @@ from shuffle_server.worker import fetch_handler as serve_module
 from shuffle_server.worker import read_plan as gather_module
 from shuffle_server.worker.fetch_handler import serve
 from shuffle_transport.blocks import GET_SCHEMA
+from tests.shuffle_server.compaction import compacted_paths, own_files
 from tests.shuffle_server.helpers import SPEC, batch, block, open_files, output_files, read_all, room, write_map
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.shuffle_server.test_fetch_handler import pull, write
@@ -136,9 +139,9 @@ def test_a_region_takes_so_many_bytes_and_the_next_one_the_rest(
     assert pull(store, wanted(outputs))[0] == before
     payloads = [payload for map_id, _, payload in before if map_id < 8]  # one more does not fill a compacted file
     size = sum(map(len, payloads))
-    assert store.compaction.statistics().bytes == size + len(payloads) * region_module.COMPACTED_ROW.itemsize
+    assert store.compaction.statistics().bytes == sum(path.stat().st_size for path in compacted_paths(tmp_path)) > size
     assert store.compaction.statistics().rewritten == size
-    store.compaction.close()
+    store.remove_shuffle(SPEC.id)
     assert (store.compaction.statistics().bytes, store.compaction.statistics().rewritten) == (0, size)
 
 
@@ -191,17 +194,20 @@ def test_a_region_that_cannot_be_read_is_given_up_in_the_middle_of_a_pull(
     merged(store, outputs)
     (run,) = store.merged(SPEC.id, wanted(outputs))
     assert isinstance(run, CompactedRun)
-    for kept in (run.places[0][0].bytes - 1, None):
-        if kept is None:  # rows, and a part of the payloads
-            hole = len(before) // 2 * region_module.COMPACTED_ROW.itemsize
-            monkeypatch.setattr(region_module.CompactedFile, "rows", _with_a_last_row_beyond_the_end(hole))
-        else:
-            os.truncate(run.places[0][0].fd, kept)
-        blocks, errors, _ = pull(store, wanted(outputs))
-        assert (blocks, errors) == (before, [])
-        assert in_regions(store, wanted(outputs)) == 0
-        merged(store, outputs)
-        assert in_regions(store, wanted(outputs)) == len(outputs)
+    with monkeypatch.context() as patch:  # the output's own index says where its blocks are
+        hole = len(before) // 2 * region_module.COMPACTED_ROW.itemsize
+        patch.setattr(region_module.CompactedFile, "rows", _with_a_last_row_beyond_the_end(hole))
+        assert pull(store, wanted(outputs))[:2] == (before, [])
+    file = run.places[0].file
+    os.truncate(file.fd, file.span(PARTITIONS - 1, PARTITIONS)[0] + 1)
+    blocks, errors, _ = pull(store, wanted(outputs))
+    for output in outputs:
+        own = [each for each in blocks if each[0] == output.map]
+        assert own == [each for each in before if each[0] == output.map][: len(own)]
+    assert [type(error) for error in errors] == [MapOutputLost] * len(errors)
+    whole = {output.map for output in outputs} - {error.output.map for error in errors if error.output}
+    assert [each for each in blocks if each[0] in whole] == [each for each in before if each[0] in whole]
+    assert errors
 
 
 def _with_a_last_row_beyond_the_end(beyond: int) -> Callable[..., object]:
@@ -223,10 +229,12 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
     store, outputs = written(tmp_path)
     blocks = pull(store, wanted(outputs))[0]
     merged(store, outputs)
-    assert deleted_files(tmp_path) == 1
+    assert len(compacted_paths(tmp_path)) == 1
     reading = serve(store, "w", GET_SCHEMA, SPEC.id, wanted(outputs), lambda _, __: None, lambda _: None, room())
     served = next(reading)[0].num_rows
     store.remove_shuffle(SPEC.id)
+    store.empty_trash()
+    assert compacted_paths(tmp_path) == []
     assert deleted_files(tmp_path) == 1
     served += sum(batch.num_rows for batch, _ in reading)
     assert served == len(blocks)
@@ -264,16 +272,18 @@ def test_a_shuffle_that_is_removed_while_it_is_merged_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, outputs = written(tmp_path)
-    make = region_module.build
+    make = writer_module.write_compacted
 
-    def build(*arguments: object) -> object:
-        made = make(*arguments)  # type: ignore[arg-type]
+    def write_compacted(*arguments: Any, **named: Any) -> object:
+        made = make(*arguments, **named)
         store.remove_shuffle(SPEC.id)
         return made
 
-    monkeypatch.setattr(regions_module, "build", build)
+    monkeypatch.setattr(regions_module, "write_compacted", write_compacted)
     assert merged(store, outputs) == 0
+    store.empty_trash()
     assert store.compaction.statistics().bytes == deleted_files(tmp_path) == 0
+    assert compacted_paths(tmp_path) == []
 
 
 def test_a_full_disk_merges_nothing_and_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,12 +310,11 @@ def test_a_killed_server_serves_what_it_served_and_leaves_no_region(tmp_path: Pa
         handle = master.register_shuffle(4, 40)
         expected = sorted(record for map_id in range(40) for record in write_map(plugin, handle, map_id, 20))
         for _ in range(2):
-            files = set(output_files(server.data_dir))
             for _ in range(2):
                 assert read_all(plugin, handle) == expected
-            wait_until(lambda: Scrape(server.metrics)("merged_bytes") > 0, "the outputs are merged")
+            wait_until(lambda: own_files(server.data_dir) == [], "the outputs are merged")
+            assert Scrape(server.metrics)("merged_bytes") > 0
             assert read_all(plugin, handle) == expected
-            assert set(output_files(server.data_dir)) == files
             server.kill()
             server.restart()
             assert read_all(plugin, handle) == expected

@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shuffle_api.ids import MapAttempt
-from shuffle_server.store import compacted_file as file_module
+from shuffle_server.store import compacted_files as files_module
+from shuffle_server.store import compacted_writer as file_module
 from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store import output_file as output_module
 from shuffle_server.store import pending_outputs as pending_module
-from shuffle_server.store.compacted_files import CompactedRun
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import KINDS, Device
 from shuffle_server.store.ranges import OutputRange
@@ -144,13 +145,20 @@ def test_nothing_behind_a_block_is_read_ahead(tmp_path: Path, monkeypatch: pytes
     assert advice[0] == os.POSIX_FADV_RANDOM
 
 
-def test_who_reads_much_of_each_output_reads_their_own_files(tmp_path: Path) -> None:
+def test_who_reads_much_of_each_output_or_one_of_them_has_the_same_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large = [[(partition, os.urandom(60_000)) for partition in range(PARTITIONS)] for _ in range(3)]
     store, outputs = written(tmp_path, large)
     assert compacted(store, outputs) == 1
     assert in_files(store, wanted(outputs, 2, 3)) == 3
-    assert in_files(store, wanted(outputs)) == 0
     assert in_files(store, wanted(outputs[:1], 2, 3)) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "MOST_RUN_ROWS", 5)
+        assert in_files(store, wanted(outputs)) == 0
+        assert pull(store, wanted(outputs))[0] == expected(large, wanted(outputs))
+    assert pull(store, wanted(outputs))[0] == expected(large, wanted(outputs))
+    assert pull(store, wanted(outputs[:1], 2, 5))[0] == expected(large, wanted(outputs[:1], 2, 5))
 
 
 # ---------------------------------------------------------------------- the decision

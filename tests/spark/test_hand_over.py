@@ -115,6 +115,27 @@ def test_outputs_that_move_to_an_object_store_while_they_are_read_cost_no_map(
         driver.configure({})  # ends the application, while there is somebody to tell
 
 
+def test_compacted_outputs_are_read_by_file(start_driver: StartDriver, tmp_path: Path) -> None:
+    compacting = (*WITH_METRICS, "--device", "1000:150", "--page-cache", "1k", "--merge-below", "1")
+    with Server(tmp_path, *compacting) as slow:
+        driver = start_driver(flight_conf(slow) | SMALL_MESSAGES)
+        driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+        assert driver.call(held.write_rows, name="y", rows=20_000, maps=12, partitions=600) == 20_000
+        app = driver.call(held.app_key)
+        wait_until(lambda: not inodes(slow, app), "all outputs are compacted")
+        before = traffic(slow)
+        for _ in range(2):
+            assert driver.call(held.read, name="x") == EXPECTED
+            assert driver.call(held.count_rows, name="y") == 20_000
+        after = traffic(slow)
+        assert after.pulled - before.pulled == after.pulled_by_file - before.pulled_by_file > 0
+        slow.kill()
+        slow.start()
+        assert driver.call(held.read, name="x") == EXPECTED
+        assert driver.call(held.count_rows, name="y") == 20_000
+        driver.configure({})  # ends the application, while there is somebody to tell
+
+
 def test_finished_spill_file_is_renamed(driver: SparkDriver, server: Server) -> None:
     driver.renew({f"{PREFIX}handOver": "off"})
     expected = driver.call(jobs.sql_window)

@@ -14,6 +14,7 @@ from shuffle_api.errors import UnknownShuffle
 from shuffle_api.ids import name_of
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain, size_shown, table, time_shown
+from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.command_line import (
     Addresses,
@@ -104,17 +105,19 @@ def shuffles(
     app, slash, number = (which or "").rpartition("/")
     if not (slash and number.isdecimal()):
         app, number = which or "", ""
-    found = list(_ask(context, server_of(server), app, timeout).shuffles)
+    reply = _ask(context, server_of(server), app, timeout)
+    found = list(reply.shuffles)
     if number:
         found = [each for each in found if each.shuffle.shuffle == int(number)]
         if not found:
             raise UnknownShuffle(f"no shuffle {which} is registered", remedy="flight-shuffle shuffles lists them")
     found.sort(key=SHUFFLE_ORDERS[sort])
     shown = found[:limit] if limit else found
+    decided = CompactionShown(reply)
     if as_json:
-        click.echo(json.dumps([plain(each) for each in shown], indent=2))
+        click.echo(json.dumps([plain(each) | {"compaction": decided.of(each)} for each in shown], indent=2))
     else:
-        click.echo(_shuffles(shown) + _left_out(len(shown), len(found), "shuffles"))
+        click.echo(_shuffles(shown, decided) + _left_out(len(shown), len(found), "shuffles"))
 
 
 def _ask(context: click.Context, /, server: str, app: str, timeout: float) -> pb.StatusReply:
@@ -148,7 +151,8 @@ def render(reply: pb.StatusReply, apps: int | None = None, all_shuffles: Any = N
     """
     everything = reply.shuffles if all_shuffles is None else all_shuffles
     shown_apps = _apps(reply) + _left_out(len(reply.apps), len(reply.apps) if apps is None else apps, "applications")
-    shown = _shuffles(reply.shuffles) + _left_out(len(reply.shuffles), len(everything), "shuffles")
+    shuffles = _shuffles(reply.shuffles, CompactionShown(reply))
+    shown = shuffles + _left_out(len(reply.shuffles), len(everything), "shuffles")
     lost = [_lost(reply)] if reply.lost else []
     return "\n\n".join(
         [_head(reply), _workers(reply), *lost, _disks(reply), shown_apps, shown, _sums(reply, everything)]
@@ -232,9 +236,9 @@ def _apps(reply: pb.StatusReply) -> str:
     )
 
 
-def _shuffles(found: Any) -> str:
+def _shuffles(found: Any, decided: CompactionShown) -> str:
     return table(
-        ("SHUFFLE", "PARTITIONS", "MAPS", "COMMITTED", "RECORDS", "BYTES", "REPLICAS", "DEGRADED"),
+        ("SHUFFLE", "PARTITIONS", "MAPS", "COMMITTED", "RECORDS", "BYTES", "REPLICAS", "DEGRADED", "COMPACTION"),
         [
             (
                 f"{s.shuffle.app}/{s.shuffle.shuffle}",
@@ -245,6 +249,7 @@ def _shuffles(found: Any) -> str:
                 size_shown(s.totals.bytes),
                 s.replicas,
                 s.degraded,
+                decided.of(s),
             )
             for s in found
         ],

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.observe.http_endpoint import Request, Response
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -134,6 +135,8 @@ class Api:
 
     def _shuffles(self, query: Mapping[str, str]) -> Row:
         app = query.get("app")
+        reply = self._whole()
+        decided = CompactionShown(reply)
         rows = [
             {
                 "app": each.shuffle.app,
@@ -145,8 +148,9 @@ class Api:
                 "bytes": each.totals.bytes,
                 "replicas": each.replicas,
                 "degraded": each.degraded,
+                "compaction": decided.of(each),
             }
-            for each in self._whole().shuffles
+            for each in reply.shuffles
             if app in (None, each.shuffle.app)
         ]
         return _page(rows, query, ("bytes", "app", "shuffle", "partitions", "maps", "committed", "degraded"))

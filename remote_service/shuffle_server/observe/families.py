@@ -194,7 +194,7 @@ STORED_BYTES = _gauge(
     " over (spare).",
     state=STORED_STATES,
 )
-MERGED_BYTES = _gauge("merged_bytes", "Copies of map outputs in compacted files, out of which pulls read them.")
+MERGED_BYTES = _gauge("merged_bytes", "Compacted files: map outputs whose blocks are ordered by partition.")
 REWRITTEN_BYTES = _counter(
     "rewritten_bytes",
     "Payload of map outputs that was read and written again, sorted by partition, into compacted files. All else is"

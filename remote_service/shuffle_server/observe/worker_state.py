@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from shuffle_server.observe.traffic import TrafficTotals
+from shuffle_server.store.compaction_model import COMPACTED, FAILED, LARGE
 from shuffle_server.store.statistics import StoreStatistics
+from shuffle_transport import messages
 from shuffle_transport.pool import PoolStatistics
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -23,7 +25,26 @@ def worker_status(worker: str, pool: PoolStatistics, store: StoreStatistics, tra
         bytes_pushed=traffic.pushed_bytes,
         bytes_pulled=traffic.pulled_bytes,
         disks=(
-            pb.DiskStatus(path=disk.path, size=disk.size, used=disk.used, free=disk.free, out=disk.out)
+            pb.DiskStatus(
+                path=disk.path,
+                size=disk.size,
+                used=disk.used,
+                free=disk.free,
+                out=disk.out,
+                seek_bytes=disk.seek_bytes,
+                device=disk.device,
+            )
             for disk in store.disks
+        ),
+        disk_bound=store.compaction.disk_bound,
+        compactions=(
+            pb.ShuffleCompaction(
+                shuffle=messages.key_of(each.shuffle),
+                compacted=each.decisions.get(COMPACTED, 0),
+                large_blocks=each.decisions.get(LARGE, 0),
+                failed=each.decisions.get(FAILED, 0),
+                pending_bytes=each.pending,
+            )
+            for each in store.compaction.shuffles
         ),
     )

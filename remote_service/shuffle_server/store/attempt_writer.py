@@ -254,7 +254,7 @@ class AttemptWriter:
                 except OSError as second:
                     raise self._failure(second) from error
                 self._size = min(self._size, start)
-                if not again or not isinstance(failure, StorageFull) or not self.home.reclaim():
+                if not again or not isinstance(failure, StorageFull) or not self.home.file_pool.drop():
                     raise failure from error
 
     def publish(self, *, sync: bool) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.compacted_file import CompactedPlace
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone
 
@@ -24,6 +25,7 @@ class CatalogEntry:
     bytes: int
     ready: bool = True
     tiered: bool = False  # in the object store only
+    place: CompactedPlace | None = None  # in a compacted file, None: in a file of its own
     # another attempt that recovery found in another directory; the registry knows which won
     before: CatalogEntry | None = None
 
@@ -82,14 +84,16 @@ class Catalog:
             maps[held.output.map] = replace(held, before=maps.get(held.output.map))
             return True
 
-    def change(self, shuffle: ShuffleId, held: CatalogEntry, *, tiered: bool) -> bool:
-        """An output is away, or back; False when it is not held any more."""
+    def change(
+        self, shuffle: ShuffleId, held: CatalogEntry, *, tiered: bool = False, place: CompactedPlace | None = None
+    ) -> CatalogEntry | None:
+        """An output lies elsewhere from now on; None when it is not held any more."""
         with self._changed:
             maps = self._shuffles.get(shuffle, {})
             if maps.get(held.output.map) is not held:
-                return False
-            maps[held.output.map] = replace(held, tiered=tiered)
-            return True
+                return None
+            changed = maps[held.output.map] = replace(held, tiered=tiered, place=place)
+            return changed
 
     def holds(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
         """Whether this very attempt is held, or about to be."""

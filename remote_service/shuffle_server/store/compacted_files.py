@@ -6,26 +6,30 @@ in the background into compacted files, out of which pulls read:
   committed, while they are in the page cache (`CompactionModel`);
 - where they are small themselves, whatever the disk: when pulls take little of each of many for the second time.
 
-An output is read from a compacted file only as long as the catalog holds exactly what was copied: whatever happens to
-it (it is lost, another attempt takes its place, it moves to the object store) ends that in the same moment. Who is
-reading goes on, as with a file that is deleted meanwhile.
+From the moment that a compacted file has its name, it is what holds its outputs: the catalog says so, and their own
+files are deleted, mostly before the kernel has written them to the disk. Whatever happens to one of them (it is lost,
+another attempt takes its place, it moves to the object store) is a change of its entry in the catalog, and a byte in
+the file for the next start. Who is reading goes on, as with a file that is deleted meanwhile.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
-from shuffle_server.store.compacted_file import CompactedFile, CompactionInput, build
+from shuffle_server.store.compacted_file import CompactedFile, CompactedPlace
+from shuffle_server.store.compacted_run import CompactedRun
+from shuffle_server.store.compacted_writer import CompactionInput, write_compacted
 from shuffle_server.store.compaction_model import (
     COMPACTED,
     FAILED,
@@ -41,7 +45,7 @@ from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.pending_outputs import PendingOutputs
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.statistics import CompactionStatistics
+from shuffle_server.store.statistics import CompactionStatistics, ShuffleCompaction
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +53,25 @@ LEAST_OUTPUTS = 32  # read file by file in a pull, after which they are merged
 LEAST_MERGED = 8  # in a compacted file, of those that are merged for being small
 MOST_MERGED = 512  # in a compacted file: their files are open while it is made
 MOST_ROWS = 512 << 10  # in a compacted file: they are in memory several times while it is made
+MOST_RUN_ROWS = 256 << 10  # of a pull, looked up in compacted files at once: more are, output by output
 LITTLE_BYTES = 32 << 10  # of an output: what takes longer to find than to read
+MOST_TOLD = 64  # shuffles in the statistics
 PAUSE_SECONDS = 60.0  # after a compacted file could not be made
 
 Open = Callable[[ShuffleId, MapAttempt], tuple[OutputFile, int]]
-Places = Mapping[MapAttempt, tuple[CompactedFile, int]]
 
 
 class _GivenUp(Exception):
     """A compacted file that nobody needs any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedRun:
-    """Ranges that follow one another in a pull, of the same partitions, and for each the compacted file that has it,
-    and its place in there."""
-
-    ranges: Sequence[OutputRange]
-    places: Sequence[tuple[CompactedFile, int]]
-
-
 class CompactedFiles:
     """The compacted files of one store. Thread-safe.
 
     :param open: opens the file of an output (`Store.open_output`).
+    :param prune: closes files that are kept open and are not to be read any more.
     :param quota: counts what the store holds.
+    :param sync: compacted files are on the disk before the files of their outputs are deleted.
     """
 
     def __init__(
@@ -81,13 +79,18 @@ class CompactedFiles:
         catalog: Catalog,
         directories: Directories,
         open: Open,
+        prune: Callable[[], None],
         quota: AppQuota,
         options: CompactionOptions,
+        *,
+        sync: bool = False,
     ) -> None:
-        self._catalog, self._open, self._below = catalog, open, options.below
+        self._catalog, self._open, self._below, self._sync = catalog, open, options.below, sync
+        self._directories, self._prune = directories, prune
         self._model = CompactionModel(quota.total, options.page_cache)
         self._lock = threading.Lock()
-        self._places: dict[ShuffleId, dict[MapAttempt, tuple[CompactedFile, int]]] = {}
+        self._compacted: set[ShuffleId] = set()  # of which something is in a compacted file
+        self._decided: dict[ShuffleId, Counter[str]] = {}  # outputs by decision
         self._read: set[ShuffleId] = set()  # of which many small outputs have been read once
         self._due: dict[ShuffleId, list[MapAttempt]] = {}
         self._left: dict[ShuffleId, int] = {}  # outputs that could not be merged: it takes more for another try
@@ -96,22 +99,25 @@ class CompactedFiles:
         self._rewritten = 0
         self.wanted = threading.Event()
         """Set while there is something to merge."""
-        for home in directories:
-            home.drop_copies = partial(self._drop_copies, home)
 
     # ------------------------------------------------------------------ read
+
+    def read(self, shuffle: ShuffleId) -> None:
+        """Somebody reads a shuffle: what waits for more of it is compacted soon."""
+        self._pending.read(shuffle)
 
     def runs(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
         """A pull's ranges in their order, those that can be read out of compacted files together."""
         self._pending.read(shuffle)
-        places = self._places.get(shuffle)
-        if not places:
+        if shuffle not in self._compacted:
             yield from ranges
             return
-        found: list[tuple[CompactedFile, int]] = []
+        held = self._catalog.held(shuffle)
+        found: list[CompactedPlace] = []
         first = 0  # of the ranges that are in `found`
         for at, wanted in enumerate(ranges):
-            here = self._place(shuffle, places, wanted.output)
+            entry = held.get(wanted.output.map)
+            here = entry.place if entry is not None and entry.output == wanted.output else None
             same = found and (wanted.first, wanted.end) == (ranges[first].first, ranges[first].end)
             if here is None or not same:
                 yield from self._run(found, ranges[first:at])
@@ -123,23 +129,12 @@ class CompactedFiles:
                 found.append(here)
         yield from self._run(found, ranges[first:])
 
-    def _place(self, shuffle: ShuffleId, places: Places, output: MapAttempt) -> tuple[CompactedFile, int] | None:
-        here = places.get(output)
-        if here is None or self._catalog.find(shuffle, output.map) is not here[0].held[here[1]]:
-            return None
-        return here
-
-    def _run(
-        self, places: list[tuple[CompactedFile, int]], ranges: Sequence[OutputRange]
-    ) -> Iterator[CompactedRun | OutputRange]:
-        """Ranges that compacted files have: out of their own files where that is a seek each, and no more than the
-        disk reads in the time of one."""
+    def _run(self, places: list[CompactedPlace], ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
+        """Ranges that compacted files have. One alone, or many blocks, are looked up by the outputs' own indexes."""
         if len(places) > 1:
-            files = {compacted for compacted, _ in places}
-            spans = [compacted.span(ranges[0].first, ranges[0].end) for compacted in files]
-            each = sum(high - low for low, high in spans) / sum(len(compacted.held) for compacted in files)
-            if each <= max(LITTLE_BYTES, places[0][0].home.device.seek_bytes):
-                yield CompactedRun(ranges, places)
+            run = CompactedRun(ranges, places)
+            if sum(file.blocks(ranges[0].first, ranges[0].end) for file in run.files) <= MOST_RUN_ROWS:
+                yield run
                 return
         yield from ranges
 
@@ -164,7 +159,7 @@ class CompactedFiles:
 
     def _held(self, shuffle: ShuffleId, output: MapAttempt) -> CatalogEntry | None:
         held = self._catalog.find(shuffle, output.map)
-        return held if held and held.output == output and not held.tiered else None
+        return held if held and held.output == output and not held.tiered and held.place is None else None
 
     # ------------------------------------------------------------------ merge
 
@@ -173,6 +168,14 @@ class CompactedFiles:
         totals = description.totals
         if self._below and totals.bytes < totals.blocks * home.device.seek_bytes:
             self._pending.add(description, home, fresh=fresh)
+
+    def recovered(self, description: Description, held: CatalogEntry) -> None:
+        """An output was found at the start."""
+        if held.place is None:
+            self.committed(description, held.home, fresh=False)
+        else:
+            self._compacted.add(description.shuffle_id)
+            self._decided.setdefault(description.shuffle_id, Counter())[COMPACTED] += 1
 
     @property
     def reads_ahead(self) -> bool:
@@ -193,8 +196,10 @@ class CompactedFiles:
             except _GivenUp:
                 continue
             except (OSError, TornFile, StorageFull, StorageFailed, Overloaded) as error:
+                if shuffle not in self._catalog:
+                    continue  # its directory went meanwhile
                 log.warning("map outputs of %s are not compacted now: %s", shuffle, error)
-                self._model.count(FAILED, len(outputs))
+                self._count(shuffle, FAILED, len(outputs))
                 self._not_before = time.monotonic() + PAUSE_SECONDS
         return made
 
@@ -220,9 +225,10 @@ class CompactedFiles:
                     continue
                 home = sources[0].held.home
                 if by_disk and not self._model.pays(home.device, [source.file.index for source in sources]):
-                    self._model.count(LARGE, len(sources))
+                    self._count(shuffle, LARGE, len(sources))
                     continue
-                made += self._enter(shuffle, build(home, sources, self._pace(shuffle, home, stopping)))
+                pace = self._pace(shuffle, home, stopping)
+                made += self._enter(shuffle, sources, write_compacted(home, shuffle, sources, pace, sync=self._sync))
         return made
 
     def _sources(
@@ -241,8 +247,6 @@ class CompactedFiles:
                 continue
             if sources and held.home is not sources[0].held.home:
                 left.append(output)
-                continue
-            if self._place(shuffle, self._places.get(shuffle, {}), output) is not None:
                 continue
             try:
                 source = CompactionInput(held, *self._open(shuffle, output))
@@ -266,57 +270,78 @@ class CompactedFiles:
     def _count_left(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt]) -> None:
         with self._lock:
             if shuffle in self._catalog:
-                places = self._places.get(shuffle, {})
-                self._left[shuffle] = sum(output not in places for output in outputs)
+                self._left[shuffle] = sum(self._held(shuffle, output) is not None for output in outputs)
 
-    def _enter(self, shuffle: ShuffleId, compacted: CompactedFile) -> bool:
+    def _enter(self, shuffle: ShuffleId, sources: Sequence[CompactionInput], file: CompactedFile) -> bool:
+        """The outputs lie in a compacted file from now on, and their own files go."""
         with self._lock:
-            if shuffle not in self._catalog:
-                return False
-            # Readers look at it without the lock: it is replaced, not changed.
-            places = dict(self._places.get(shuffle, {}))
-            places.update({held.output: (compacted, place) for place, held in enumerate(compacted.held)})
-            self._places[shuffle] = places
-            self._rewritten += sum(held.bytes for held in compacted.held)
-        self._model.count(COMPACTED, len(compacted.held))
-        log.info("compacted %d map outputs of %s: %d bytes", len(compacted.held), shuffle, compacted.bytes)
-        return True
+            if shuffle in self._catalog:
+                self._compacted.add(shuffle)
+            self._rewritten += sum(source.held.bytes for source in sources)
+        moved = []
+        for number, source in enumerate(sources):
+            entry = self._catalog.change(shuffle, source.held, place=CompactedPlace(file, number))
+            if entry is None:
+                file.drop(number)  # it was removed meanwhile
+            else:
+                moved.append(entry)
+        file.home.caretaker.later(partial(self._delete_own_files, shuffle, moved))
+        self._count(shuffle, COMPACTED, len(moved))
+        log.info("compacted %d map outputs of %s: %d bytes", len(moved), shuffle, file.bytes)
+        return bool(moved)
+
+    def _count(self, shuffle: ShuffleId, decision: str, outputs: int) -> None:
+        self._model.count(decision, outputs)
+        with self._lock:
+            if shuffle in self._catalog:
+                self._decided.setdefault(shuffle, Counter())[decision] += outputs
+
+    def _delete_own_files(self, shuffle: ShuffleId, entries: Sequence[CatalogEntry]) -> None:
+        """On the thread that deletes removed outputs too: an attempt that is not held any more may be published anew
+        after that."""
+        for entry in entries:
+            if self._catalog.find(shuffle, entry.output.map) is entry:
+                entry.home.unlink(entry.home.paths.committed_text(shuffle, entry.output))
+        self._prune()
 
     # ------------------------------------------------------------------ forget
 
     def forget(self, shuffles: Iterable[ShuffleId]) -> None:
-        """Their compacted files go, and none is made of what was noted of them."""
+        """They are over: no compacted file is made of what was noted of them."""
         shuffles = tuple(shuffles)
         self._pending.forget(shuffles)
         with self._lock:
             for shuffle in shuffles:
-                for table in (self._places, self._due, self._left):
+                for table in (self._due, self._left, self._decided):
                     table.pop(shuffle, None)
                 self._read.discard(shuffle)
-
-    def _drop_copies(self, home: DataDirectory) -> int:
-        """A directory is full: the compacted files in it go, and no more are made for a while. Bytes given back."""
-        self._not_before = time.monotonic() + PAUSE_SECONDS
-        with self._lock:
-            dropped = {file for places in self._places.values() for file, _ in places.values() if file.home is home}
-            for shuffle, places in list(self._places.items()):
-                self._places[shuffle] = {output: place for output, place in places.items() if place[0] not in dropped}
-        return sum(compacted.bytes for compacted in dropped)
+                self._compacted.discard(shuffle)
 
     def close(self) -> None:
         """Forget all of them."""
         self._pending.close()
         with self._lock:
-            for table in (self._places, self._due, self._left, self._read):
+            for table in (self._due, self._left, self._read):
                 table.clear()
 
     def statistics(self) -> CompactionStatistics:
-        with self._lock:
-            files = {compacted for places in self._places.values() for compacted, _ in places.values()}
+        files = [file for home in self._directories for file in list(home.compacted)]
         return CompactionStatistics(
-            bytes=sum(compacted.bytes for compacted in files),
+            bytes=sum(file.bytes for file in files if file.shuffle in self._compacted),
             rewritten=self._rewritten,
             pending=self._pending.bytes,
             disk_bound=self._model.disk_bound,
             decisions=self._model.decisions(),
+            shuffles=self._of_shuffles(),
         )
+
+    def _of_shuffles(self) -> tuple[ShuffleCompaction, ...]:
+        pending = self._pending.of_shuffles()
+        with self._lock:
+            decided = {shuffle: dict(counts) for shuffle, counts in self._decided.items()}
+        shuffles = heapq.nlargest(
+            MOST_TOLD,
+            pending.keys() | decided.keys(),
+            lambda shuffle: (pending.get(shuffle, 0), sum(decided.get(shuffle, {}).values())),
+        )
+        return tuple(ShuffleCompaction(each, decided.get(each, {}), pending.get(each, 0)) for each in shuffles)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_files import CompactedFiles
-from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.directory import DataDirectory, SharedFile
 from shuffle_server.store.file_cache import FileCache
 from shuffle_server.store.paths import COMMITTED, PARTIAL, attempt_of
 from shuffle_server.store.tiering import Tiering, stub_path
@@ -40,7 +40,8 @@ class Deletion:
         return gone
 
     def _output(self, shuffle: ShuffleId, held: CatalogEntry, gone: threading.Event) -> None:
-        if held.home.unlink(held.home.paths.committed_text(shuffle, held.output)):
+        own = held.home.unlink(held.home.paths.committed_text(shuffle, held.output))
+        if (held.place is None or held.place.file.drop(held.place.number)) and own:
             gone.set()
         if self._tiering is not None:
             held.home.unlink(stub_path(held, shuffle))
@@ -91,11 +92,19 @@ class Deletion:
             for path in directory.paths.shuffle(shuffle).glob(f"*{COMMITTED}"):
                 if not self._catalog.places(shuffle, attempt_of(path.name), directory):
                     directory.unlink(path)
+            for file in [file for file in list(directory.compacted) if file.shuffle == shuffle]:
+                file.sweep(partial(self._in_file, file))
             found = list(directory.paths.shuffle(shuffle).glob(f"*{PARTIAL}"))
             unfinished = written()  # afterwards: what is begun meanwhile was not found
             for path in found:
                 if path.stem.rpartition(".")[2].isdecimal() and str(path) not in unfinished:  # else a stub's, or cold
                     directory.unlink(path)
+
+    def _in_file(self, file: SharedFile, output: MapAttempt) -> bool:
+        held = self._catalog.find(file.shuffle, output.map)
+        while held is not None and held.output != output:
+            held = held.before
+        return held is not None and held.place is not None and held.place.file is file
 
 
 def _delete_shuffle(shuffle: ShuffleId, directory: DataDirectory) -> None:

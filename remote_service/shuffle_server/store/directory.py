@@ -33,10 +33,14 @@ PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 log = logging.getLogger(__name__)
 
 
-class Copy(Protocol):
-    """A file with copies of outputs, which can go."""
+class SharedFile(Protocol):
+    """A file that holds several outputs of a shuffle."""
 
+    shuffle: ShuffleId
     bytes: int
+
+    def sweep(self, held: Callable[[MapAttempt], bool]) -> None:
+        """Drop the outputs that are not held any more."""
 
 
 class DataDirectory:
@@ -66,10 +70,8 @@ class DataDirectory:
         self.numbers = itertools.count()  # for the names of partial files
         self.file_pool = FilePool(self.paths.file_pool, recycle, self.unlink)
         self.device = device
-        self.copies = WeakSet[Copy]()
-        """Of outputs that lie here."""
-        self.drop_copies: Callable[[], int] = lambda: 0
-        """Delete them; the bytes that this gives back."""
+        self.compacted = WeakSet[SharedFile]()
+        """The compacted files that lie here."""
         self._out = ""
         self._undeleted: set[str] = set()  # files; of a directory it is known only that there is one
         self._unswept = False
@@ -101,7 +103,7 @@ class DataDirectory:
 
     def space(self) -> DiskSpace:
         """As it was at the last look: this asks no disk."""
-        return replace(self._space, out=self.out, seek_bytes=self.device.seek_bytes)
+        return replace(self._space, out=self.out, seek_bytes=self.device.seek_bytes, device=self.device.kind)
 
     def measure(self) -> DiskSpace:
         """The space there is now. Raises StorageFailed: the directory hangs."""
@@ -115,13 +117,12 @@ class DataDirectory:
             self.measure()
 
     def room(self) -> int:
-        """Bytes that may still be written here: what is free above the floor, and what pooled files and copies give
-        back. As it was at the last look."""
+        """Bytes that may still be written here: what is free above the floor, and what pooled files give back. As
+        it was at the last look."""
         if self.out:
             return 0
         space = self._space
-        copies = sum(copy.bytes for copy in list(self.copies))
-        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes + copies)
+        return max(0, space.free - self._kept_free(space) + self.file_pool.bytes)
 
     def preference(self) -> float:
         """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
@@ -140,7 +141,7 @@ class DataDirectory:
     def _reclaim_until(self, needed: int) -> None:
         space = self.measure()
         while space.size and space.free - needed < self._kept_free(space):
-            if not self.reclaim():
+            if not self.file_pool.drop():
                 raise self._below_floor(space)
             space = self.measure()
 
@@ -155,10 +156,6 @@ class DataDirectory:
             f"{self.root}: {space.free} bytes are free, of which {self._kept_free(space)} stay free",
             remedy="free space or add a data directory; committed data is unharmed",
         )
-
-    def reclaim(self) -> int:
-        """Give back what nobody needs: pooled files, then copies of outputs. Bytes, 0 when there is none."""
-        return self.file_pool.drop() or self.drop_copies()
 
     def _kept_free(self, space: DiskSpace) -> int:
         return int(space.size * self._floor)
@@ -222,6 +219,18 @@ class DataDirectory:
                     raise
         except OSError as error:
             raise self.failure(error, shuffle, output) from error
+
+    def publish_compacted(self, path: str, final: str, shuffle: ShuffleId, fd: int, *, sync: bool) -> None:
+        """Give a complete compacted file its name. Raises OSError."""
+        if sync:
+            os.fdatasync(fd)
+        os.rename(path, final)
+        if sync:
+            try:
+                self._sync_names(shuffle)
+            except OSError:
+                self.unlink(final)
+                raise
 
     def sync_recovered(self, shuffle: ShuffleId) -> None:
         """Force the names of a shuffle's outputs to the disk, once. Raises StorageFailed, StorageFull."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 
-from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, UnknownShuffle
+from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.store.format import TornFile
 
 BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOLCK, errno.EINTR})
 """What says nothing about a disk: the process or the machine has too little of something."""
@@ -25,6 +26,10 @@ FAILING = frozenset(
         errno.ETIMEDOUT,
     }
 )
+
+
+UNREADABLE = (TornFile, OSError, StorageFailed)
+"""What is raised where a file cannot be read; the last: its directory hangs."""
 
 
 def busy(error: Exception, shuffle: ShuffleId | None = None, output: MapAttempt | None = None) -> Overloaded | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from pathlib import Path
+from collections.abc import Callable
 
 from shuffle_api.ids import ShuffleId
-from shuffle_server.store.output_file import OutputFile, load
+from shuffle_server.store.output_file import OutputFile
 from shuffle_transport.file_identity import FileIdentity
 
 INDEX_CACHE_BYTES = 64 << 20
@@ -27,15 +27,17 @@ class IndexCache:
     def bytes(self) -> int:
         return self._bytes
 
-    def get(self, shuffle: ShuffleId, map_id: int, path: str, identity: FileIdentity) -> OutputFile:
-        """The index of the file at `path`, whose identity is known. Raises TornFile, OSError."""
+    def get(
+        self, shuffle: ShuffleId, map_id: int, identity: FileIdentity, load: Callable[[], OutputFile]
+    ) -> OutputFile:
+        """The index of an output in a file of this identity; `load` reads it. Raises what that raises."""
         key = shuffle, map_id
         with self._lock:
             file = self._files.get(key)
             if file is not None and file.identity == identity:
                 self._files.move_to_end(key)
                 return file
-        file = load(Path(path))
+        file = load()
         with self._lock:
             self._drop(*key)
             self._bytes += file.index.nbytes

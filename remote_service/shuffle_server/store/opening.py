@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
+from shuffle_server.store.compacted_file import CompactedPlace
 from shuffle_server.store.failures import busy, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.index_cache import IndexCache
@@ -32,11 +35,12 @@ def open_committed(
         raise lost(shuffle, output, "it is not here")
     if held.output != output:
         raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
-    path = held.home.paths.committed_text(shuffle, output)
     if reason := held.home.calls.hang:
         raise lost(shuffle, output, f"{held.home.root}: {reason}")
     with held.home.calls.request():
-        return _open(catalog, indexes, here, shuffle, held, path)
+        if held.place is not None:
+            return held, *_open_compacted(indexes, shuffle, held.output, held.place)
+        return _open(catalog, indexes, here, shuffle, held)
 
 
 def _open(
@@ -45,9 +49,8 @@ def _open(
     here: Callable[[ShuffleId, CatalogEntry], None],
     shuffle: ShuffleId,
     held: CatalogEntry,
-    path: str,
 ) -> tuple[CatalogEntry, OutputFile, int]:
-    output = held.output
+    output, path = held.output, held.home.paths.committed_text(shuffle, held.output)
     here(shuffle, held)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -58,12 +61,31 @@ def _open(
     try:
         # As long as it is held, the file is not written over, even if it is removed meanwhile.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        file = indexes.get(shuffle, output.map, path, FileIdentity.of(os.fstat(fd)))
+        file = indexes.get(shuffle, output.map, FileIdentity.of(os.fstat(fd)), partial(load, Path(path)))
         file.description.check(shuffle, output)
     except (TornFile, OSError) as error:
         os.close(fd)
         raise busy(error) or lost(shuffle, output, f"{path}: {error}") from None
     return held, file, fd
+
+
+def _open_compacted(
+    indexes: IndexCache, shuffle: ShuffleId, output: MapAttempt, place: CompactedPlace
+) -> tuple[OutputFile, int]:
+    try:
+        index = indexes.get(shuffle, output.map, place.file.identity, partial(place.file.load, place.number))
+        return index, os.dup(place.file.fd)
+    except (TornFile, OSError) as error:
+        raise busy(error) or lost(shuffle, output, f"{place.file.path}: {error}") from None
+
+
+def read_committed(shuffle: ShuffleId, held: CatalogEntry) -> tuple[OutputFile, int]:
+    """An output's index as it lies on the disk, and a descriptor of its file, which the caller closes. Raises TornFile,
+    OSError."""
+    if held.place is not None:
+        return held.place.file.load(held.place.number), os.dup(held.place.file.fd)
+    path = held.home.paths.committed(shuffle, held.output)
+    return load(path), os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def describe_committed(
@@ -75,7 +97,9 @@ def describe_committed(
         if held is not None:
             with held.home.calls.request():
                 here(shuffle, held)
-                return load(held.home.paths.committed(shuffle, held.output)).description
+                file, fd = read_committed(shuffle, held)
+                os.close(fd)
+                return file.description
         reason = "it is not here"
     except (TornFile, OSError) as error:
         if short := busy(error):

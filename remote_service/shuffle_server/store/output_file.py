@@ -29,6 +29,25 @@ class OutputFile:
     description: Description
     partitions: memoryview  # of the index
     rows: memoryview  # the index as bytes
+    numbers: np.ndarray | None = None  # of each row, which block of its output it is; None: as their offsets say
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        identity: FileIdentity,
+        index: np.ndarray,
+        description: Description,
+        numbers: np.ndarray | None = None,
+    ) -> OutputFile:
+        """An output whose index and description have been read and checked."""
+        rows = index.view(np.uint8).data
+        return cls(path, identity, index, description, index["partition"].data, rows, numbers)
+
+    def order(self) -> np.ndarray:
+        """Places of the index rows, in the order in which their blocks were written."""
+        by = self.index["offset"] if self.numbers is None else self.numbers
+        return np.argsort(by, kind="stable")
 
     def entries(self, first: int, end: int) -> np.ndarray:
         """The index rows of partitions [first, end)."""
@@ -53,8 +72,7 @@ def load(path: Path) -> OutputFile:
         index, description = decode_tail(read_range(fd, offset, at - offset), trailer, blocks)
     finally:
         os.close(fd)
-    rows = index.view(np.uint8).data
-    return OutputFile(path, FileIdentity.of(status), index, description, index["partition"].data, rows)
+    return OutputFile.of(path, FileIdentity.of(status), index, description)
 
 
 def read_range(fd: int, offset: int, length: int) -> bytes | bytearray:
@@ -91,5 +109,10 @@ def table_of(entries: np.ndarray) -> np.ndarray:
 
 def encoded_table(entries: np.ndarray) -> bytes:
     """Those rows as they lie in memory. `entries` begin with them, and lie back to back."""
+    return encoded(entries, BLOCK_ROW.itemsize)
+
+
+def encoded(entries: np.ndarray, size: int) -> bytes:
+    """The first `size` bytes of each row."""
     width = entries.dtype.itemsize
-    return entries.view(np.uint8).reshape(-1, width)[:, : BLOCK_ROW.itemsize].tobytes()
+    return entries.view(np.uint8).reshape(-1, width)[:, :size].tobytes()

@@ -3,6 +3,7 @@
 DATA_DIR/lock                                  held by the running server
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.out       a committed map output
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.NUMBER.partial   one that is being written
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/NAME.compacted        several committed map outputs
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.away      stub of one that is in the object store too
 DATA_DIR/worker/trash/                         removed, being deleted in the background
 DATA_DIR/worker/spares/RUN/                    removed, kept to be written over
@@ -21,6 +22,7 @@ APPS = "apps"
 COMMITTED = ".out"
 PARTIAL = ".partial"
 AWAY = ".away"
+COMPACTED = ".compacted"
 
 
 def folder_of(shuffle: ShuffleId) -> str:
@@ -79,6 +81,9 @@ class StorePaths:
 
     def partial_text(self, shuffle: ShuffleId, output: MapAttempt, number: int) -> str:
         return f"{self.shuffle_text(shuffle)}/{output.map}.{output.attempt}.{number}{PARTIAL}"
+
+    def compacted_text(self, shuffle: ShuffleId, name: str) -> str:
+        return f"{self.shuffle_text(shuffle)}/{name}{COMPACTED}"
 
     def shuffle_text(self, shuffle: ShuffleId) -> str:
         return f"{self.app_text(shuffle.app)}/{folder_of(shuffle)}"

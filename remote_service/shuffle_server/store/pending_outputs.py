@@ -91,6 +91,11 @@ class PendingOutputs:
         if not groups:
             del self._groups[shuffle]
 
+    def of_shuffles(self) -> dict[ShuffleId, int]:
+        """Their payload by shuffle."""
+        with self._lock:
+            return {shuffle: sum(each.bytes for each in groups.values()) for shuffle, groups in self._groups.items()}
+
     def keep(self, there: Callable[[ShuffleId], bool]) -> None:
         """Forget the shuffles that are not there any more."""
         self.forget([shuffle for shuffle in list(self._groups) if not there(shuffle)])

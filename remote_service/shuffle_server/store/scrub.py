@@ -12,7 +12,8 @@ from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_server.store.catalog import CatalogEntry
 from shuffle_server.store.failures import busy
 from shuffle_server.store.format import TornFile
-from shuffle_server.store.output_file import load, read_range
+from shuffle_server.store.opening import read_committed
+from shuffle_server.store.output_file import read_range
 from shuffle_server.store.store import Store
 from shuffle_transport.checksum import crc32c
 
@@ -94,17 +95,16 @@ def check(store: Store, shuffle: ShuffleId, held: CatalogEntry, pace: Pace) -> C
 
     Raises Overloaded when it cannot be read now, which says nothing about it.
     """
-    path = held.home.paths.committed(shuffle, held.output)
+    path = held.home.paths.committed(shuffle, held.output) if held.place is None else held.place.file.path
     blocks = size = 0
     wrong: list[int] = []
     reason = ""
     try:
-        file = load(path)
-        blocks, size = len(file.index), int(file.index["length"].sum())
-        if file.description.output != held.output or file.description.shuffle_id != shuffle:
-            reason = f"it holds {file.description.output} of {file.description.shuffle_id}"
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file, fd = read_committed(shuffle, held)
         try:
+            blocks, size = len(file.index), int(file.index["length"].sum())
+            if file.description.output != held.output or file.description.shuffle_id != shuffle:
+                reason = f"it holds {file.description.output} of {file.description.shuffle_id}"
             for number, row in enumerate(file.index):
                 length = int(row["length"])
                 pace.spend(length)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from shuffle_api.ids import ShuffleId
+
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
@@ -18,17 +20,28 @@ class DiskSpace:
     free: int  # for this process: without what is kept back for root
     out: str = ""  # why nothing new is put there, empty while it is in use
     seek_bytes: int = 0  # what the disk reads in the time of a seek
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleCompaction:
+    """What was decided about one shuffle."""
+
+    shuffle: ShuffleId
+    decisions: Mapping[str, int]  # outputs by decision
+    pending: int  # payload that waits
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionStatistics:
     """Of the compacted files of a store, and of what may become one. Sizes in bytes."""
 
-    bytes: int  # copies of outputs in compacted files
+    bytes: int  # compacted files
     rewritten: int  # payload written into compacted files since the start
     pending: int  # payload with blocks small for its disk, which is not compacted yet
     disk_bound: bool  # whether the page cache cannot hold what is held here
     decisions: Mapping[str, int]  # outputs by what was decided about them
+    shuffles: tuple[ShuffleCompaction, ...] = ()  # those with most bytes
 
 
 @dataclass(frozen=True, slots=True)

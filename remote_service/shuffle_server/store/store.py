@@ -15,7 +15,8 @@ from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
-from shuffle_server.store.compacted_files import CompactedFiles, CompactedRun
+from shuffle_server.store.compacted_files import CompactedFiles
+from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionOptions
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
@@ -29,9 +30,9 @@ from shuffle_server.store.opening import describe_committed, open_committed
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import MOST_ATTEMPTS, AppQuota
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.recovery import recover_files
+from shuffle_server.store.recovery import recover_directory
 from shuffle_server.store.statistics import StoreStatistics
-from shuffle_server.store.tiering import Tiering, recover_stubs
+from shuffle_server.store.tiering import Tiering
 
 SPARE_SECONDS = 60.0
 CLOSE_SECONDS = 10.0  # for which a close waits for the directories
@@ -75,7 +76,15 @@ class Store:
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._file_cache = FileCache(self.catalog)
-        self.compaction = CompactedFiles(self.catalog, self._directories, self.open_output, self._quota, compaction)
+        self.compaction = CompactedFiles(
+            self.catalog,
+            self._directories,
+            self.open_output,
+            self._file_cache.prune,
+            self._quota,
+            compaction,
+            sync=sync,
+        )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
         self._lock = threading.Lock()
         self._writers: dict[tuple[ShuffleId, MapAttempt], AttemptWriter] = {}
@@ -182,9 +191,9 @@ class Store:
         return describe_committed(self.catalog, self._here, shuffle, map_id)
 
     def path(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
-        """Where the committed file of exactly this attempt lies, absolute; None when it is not here."""
+        """Where the committed file of exactly this attempt lies, absolute; None when it has none here of its own."""
         held = self.catalog.find(shuffle, output.map)
-        if held is None or held.output != output or held.tiered:
+        if held is None or held.output != output or held.tiered or held.place is not None:
             return None
         return held.home.paths.committed_text(shuffle, output)
 
@@ -233,20 +242,17 @@ class Store:
             (shuffle, held)
             for shuffle in self.catalog.shuffles()
             if self._used.setdefault(shuffle, time.monotonic()) <= before
-            for held in self._cold_outputs(shuffle)
+            for held in self.catalog.outputs(shuffle)
         )
         moved = self._tiering.move_all(chosen, stopping)
         self._file_cache.prune()
         return moved
 
-    def _cold_outputs(self, shuffle: ShuffleId) -> list[CatalogEntry]:
-        self.compaction.forget([shuffle])  # it is their space that is to come back
-        return self.catalog.outputs(shuffle)
-
     def use(self, shuffle: ShuffleId) -> None:
         """Somebody reads its files, and has not asked for them."""
         if shuffle in self.catalog:
             self._used[shuffle] = time.monotonic()
+            self.compaction.read(shuffle)
 
     def merged(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:
         """The ranges of a pull, in its order; those in compacted files come as runs."""
@@ -322,27 +328,19 @@ class Store:
     def recover(self) -> Iterator[Description]:
         """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only.
 
+        The caller may remove a yielded output when another attempt, in another directory, is the map's.
         Raises StorageFailed, Overloaded: unchecked outputs must not pass for lost.
         """
         self.empty_trash()
+        tiered = self._tiering is not None
         for directory in self._directories:
-            for description in recover_files(directory, sync=self._sync):
-                yield self._recovered(description, directory)
-            for shuffle in directory.shuffles():
-                self.catalog.add(shuffle)  # the master may say that it is over
-            if self._tiering is not None:
-                for description in recover_stubs(directory):
-                    yield self._recovered(description, directory, tiered=True)
+            for description, held in recover_directory(directory, self.catalog, sync=self._sync, tiered=tiered):
+                if self.catalog.put(description.shuffle_id, held):
+                    self._quota.enter(description.app, held.bytes)
+                    self.compaction.recovered(description, held)
+                yield description
         if self._tiering is not None:
             self._tiering.recovered()
-
-    def _recovered(self, description: Description, home: DataDirectory, *, tiered: bool = False) -> Description:
-        """The caller may remove a yielded output when another attempt, in another directory, is the map's."""
-        held = CatalogEntry(description.output, home, description.totals.bytes, tiered=tiered)
-        if self.catalog.put(description.shuffle_id, held):
-            self._quota.enter(description.app, held.bytes)
-            self.compaction.committed(description, home, fresh=False)
-        return description
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory."""

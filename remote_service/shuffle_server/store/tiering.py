@@ -18,6 +18,7 @@ from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory, sync_directory
+from shuffle_server.store.extraction import extract
 from shuffle_server.store.failures import busy
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.object_store import ObjectStore
@@ -74,6 +75,8 @@ class Tiering:
             file, stub = held.home.paths.committed(shuffle, held.output), stub_path(held, shuffle)
             try:
                 if not stub.exists():
+                    if held.place is not None:
+                        held = extract(self._catalog, shuffle, held, held.place)
                     description = load(file).description
                     self._check_marker()
                     self._tier.put(shuffle, held.output, file)
@@ -83,11 +86,13 @@ class Tiering:
                     raise
                 self._orphans = True  # removed meanwhile
                 return False
-            if not self._catalog.change(shuffle, held, tiered=True):
+            if self._catalog.change(shuffle, held, tiered=True) is None:
                 stub.unlink(missing_ok=True)
                 self._orphans = True
                 return False
             file.unlink(missing_ok=True)
+            if held.place is not None:
+                held.place.file.drop(held.place.number)
             return True
 
     def load_back(self, shuffle: ShuffleId, held: CatalogEntry) -> None:
@@ -119,7 +124,7 @@ class Tiering:
             except (ShuffleError, OSError):
                 part.unlink(missing_ok=True)
                 raise
-            if not self._catalog.change(shuffle, current, tiered=False):
+            if self._catalog.change(shuffle, current) is None:
                 held.home.unlink(file)  # it was removed meanwhile
 
     def removed(self) -> None:

@@ -93,7 +93,7 @@ class Copier:
 
 def _pieces(file: OutputFile, fd: int) -> Iterator[tuple[list[Block], bool]]:
     """All blocks in the order written, a piece at a time, and whether it is the last one. Raises TornFile, OSError."""
-    index = file.index[np.argsort(file.index["offset"], kind="stable")]
+    index = file.index[file.order()]
     ends = np.cumsum(index["length"])
     start, taken = 0, 0
     while True:

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from shuffle_api.errors import (
     AttemptSuperseded,
     InvalidArgument,
@@ -26,6 +28,10 @@ from shuffle_api.errors import (
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import MapOutput
 from shuffle_server.observe.log_context import add_log_fields
+from shuffle_server.store.compacted_run import CompactedRun
+from shuffle_server.store.failures import UNREADABLE
+from shuffle_server.store.format import INDEX_ROW
+from shuffle_server.store.output_file import encoded
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
 from shuffle_server.worker.attempt_sink import attempt_sink, check_partitions
@@ -37,6 +43,7 @@ from shuffle_transport.security import Principal
 
 PREFIX = "hand-over."
 NONCE_BYTES = 32
+TOGETHER_BYTES = 256 << 10  # of an answer, about, in one message
 MAX_SHUFFLES_READ = 10_000  # shuffles that a client may have read
 MAX_BYTES_READ = 1 << 40  # of each, in the seconds since it said so last
 
@@ -65,7 +72,8 @@ class LocalFileHandler:
         if kind == PREFIX + "locate":
             wanted = messages.parse(pb.LocateBlocksRequest, body)
             self._check(wanted.nonce, wanted.ticket.shuffle, principal)
-            return self._locate(wanted.ticket, wanted.whole_below)
+            located = self._locate(wanted.ticket, wanted.whole_below)
+            return _together(located) if wanted.together else (each.SerializeToString() for each in located)
         if kind == PREFIX + "adopt":
             adoption = messages.parse(pb.AdoptRequest, body)
             self._check(adoption.nonce, adoption.command.shuffle, principal)
@@ -139,9 +147,36 @@ class LocalFileHandler:
             return ""
         return self._store.path(self._worker.whole_id(shuffle), messages.map_attempt(committed.output)) or ""
 
-    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[bytes]:
+    def _locate(self, ticket: pb.GetTicket, whole_below: int) -> Iterator[pb.LocatedBlocks]:
         spec, ranges = self._worker.requested(ticket)
-        return (self._located(spec.id, wanted, whole_below).SerializeToString() for wanted in ranges)
+        return (
+            each
+            for part in self._store.merged(spec.id, ranges)
+            for each in self._located_part(spec.id, part, whole_below)
+        )
+
+    def _located_part(
+        self, shuffle: ShuffleId, part: CompactedRun | OutputRange, whole_below: int
+    ) -> Iterable[pb.LocatedBlocks]:
+        if isinstance(part, CompactedRun):
+            return self._located_run(shuffle, part, whole_below)
+        return (self._located(shuffle, part, whole_below),)
+
+    def _located_run(self, shuffle: ShuffleId, run: CompactedRun, whole_below: int) -> Iterator[pb.LocatedBlocks]:
+        try:
+            found = run.rows(ahead=self._store.compaction.reads_ahead)
+        except UNREADABLE:
+            for wanted in run.ranges:
+                yield self._located(shuffle, wanted, whole_below)
+            return
+        self._worker.instruments.traffic.located(len(found.rows), int(found.rows["length"].sum()))
+        index = memoryview(encoded(found.rows, INDEX_ROW.itemsize))
+        ends = np.searchsorted(found.ranges, np.arange(len(run.ranges)), "right").tolist()
+        at = 0
+        for wanted, place, end in zip(run.ranges, run.places, ends, strict=True):
+            own = index[at * INDEX_ROW.itemsize : end * INDEX_ROW.itemsize].tobytes()
+            yield pb.LocatedBlocks(output=messages.attempt_of(wanted.output), path=place.file.path, index=own)
+            at = end
 
     def _located(self, shuffle: ShuffleId, wanted: OutputRange, whole_below: int) -> pb.LocatedBlocks:
         output = messages.attempt_of(wanted.output)
@@ -167,6 +202,20 @@ class LocalFileHandler:
         for read in request.reads:
             self._store.use(messages.shuffle_id(read.shuffle))
             self._worker.instruments.traffic.located(read.blocks, read.bytes)
+
+
+def _together(located: Iterator[pb.LocatedBlocks]) -> Iterator[bytes]:
+    """Several in a message: each takes longer to send than its content."""
+    ranges: list[pb.LocatedBlocks] = []
+    size = 0
+    for each in located:
+        ranges.append(each)
+        size += each.ByteSize()
+        if size >= TOGETHER_BYTES:
+            yield pb.LocatedBlocks(ranges=ranges).SerializeToString()
+            ranges, size = [], 0
+    if ranges:
+        yield pb.LocatedBlocks(ranges=ranges).SerializeToString()
 
 
 def _check_no_copy(command: pb.PutCommand) -> None:

@@ -16,10 +16,11 @@ import numpy as np
 from shuffle_api.errors import MapOutputLost, Overloaded, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.compacted_file import CompactedFile
-from shuffle_server.store.compacted_files import LITTLE_BYTES, CompactedRun
-from shuffle_server.store.failures import busy
+from shuffle_server.store.compacted_files import LITTLE_BYTES
+from shuffle_server.store.compacted_run import CompactedRun
+from shuffle_server.store.failures import UNREADABLE, busy
 from shuffle_server.store.file_cache import OpenOutput
-from shuffle_server.store.format import PACKED_ROW, TornFile
+from shuffle_server.store.format import PACKED_ROW
 from shuffle_server.store.output_file import OutputFile, encoded_table
 from shuffle_server.store.page_cache import read_ahead
 from shuffle_server.store.ranges import OutputRange
@@ -31,7 +32,6 @@ MAX_BATCH_ROWS = 4096
 MOST_CHUNKS = 64  # that are read at once: their files are open until then
 CLOSE = 2  # times the bytes that are wanted: stretches so close together are read at once
 FEW_BLOCKS = 16  # of a file, which are looked at one by one
-UNREADABLE = (TornFile, OSError, StorageFailed)  # the last: the directory hangs
 _INT64 = struct.Struct("<q")
 
 log = logging.getLogger(__name__)
@@ -155,14 +155,16 @@ class ReadPlan(Generic[G]):
         yield from self._sent()
 
     def _of_compacted(self, run: CompactedRun) -> Iterator[G | ShuffleError]:
-        files = list({id(file): file for file, _ in run.places}.values())
         try:
-            rows, maps, attempts, sources = self._rows(run, files)
+            found = run.rows(ahead=self._ahead)
         except UNREADABLE as error:
             yield from self._without(run, np.empty(0, np.int64), error)
             return
-        part, at = ReadSource(files), 0
-        for entries, size in _slices(rows):
+        outputs = np.array([(each.output.map, each.output.attempt) for each in run.ranges], np.int64)[found.ranges]
+        maps, attempts = outputs[:, 0], outputs[:, 1]
+        sources = np.array([file.fd for file in found.files], np.int64)[found.sources]
+        part, at = ReadSource(found.files), 0
+        for entries, size in _slices(found.rows):
             end = at + len(entries)
             blocks = _blocks(entries, size, sources[at:end])
             ids = maps[at:end]
@@ -172,41 +174,10 @@ class ReadPlan(Generic[G]):
                 return
             at = end
 
-    def _rows(
-        self, run: CompactedRun, files: Sequence[CompactedFile]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The rows of a run, in its order; and for each its map, its attempt, and the descriptor of its file.
-
-        Raises UNREADABLE.
-        """
-        first, end = run.ranges[0].first, run.ranges[0].end
-        rows, maps, attempts, fds, order = [], [], [], [], []
-        if self._ahead:
-            for file in files:
-                low, high = file.span(first, end)
-                read_ahead(file.fd, low, min(high - low, BATCH_BYTES))
-        for file in files:
-            with file.home.calls.request():
-                found = file.rows(first, end)
-            asked = np.full(len(file.held), -1, np.int64)  # where in the run an output of the file is
-            at, places = zip(*((at, place) for at, (of, place) in enumerate(run.places) if of is file), strict=True)
-            asked[list(places)] = at
-            positions = asked[found["output"]]
-            if len(places) < len(file.held):
-                found, positions = found[positions >= 0], positions[positions >= 0]
-            rows.append(found)
-            maps.append(file.maps[found["output"]])
-            attempts.append(file.attempts[found["output"]])
-            fds.append(np.full(len(found), file.fd, np.int64))
-            order.append(positions)
-        sort = np.argsort(np.concatenate(order), kind="stable")  # inside an output by partition, as it was written
-        return tuple(np.concatenate(each)[sort] for each in (rows, maps, attempts, fds))  # type: ignore[return-value]
-
     def _without(self, run: CompactedRun, served: np.ndarray, error: Exception) -> Iterator[G | ShuffleError]:
         """The outputs of compacted files that cannot be read, but for the blocks that have been `served`: of these
         maps."""
-        log.warning("compacted files of %s cannot be read, the outputs themselves are: %s", self._shuffle, error)
-        self._store.compaction.forget([self._shuffle])
+        log.warning("compacted files of %s are read output by output: %s", self._shuffle, error)
         for each in run.ranges:
             yield from self._of_file(each, int(np.count_nonzero(served == each.output.map)))
 

@@ -341,12 +341,9 @@ class Worker:
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""
         wrong = check_one(self._store, shuffle, output)
-        if not wrong:
-            # Who says that it is bad may have read a copy of it.
-            self._store.compaction.forget([shuffle])
-            return None
-        self._store.remove_output(shuffle, output)
-        return wrong
+        if wrong:
+            self._store.remove_output(shuffle, output)
+        return wrong or None
 
     def check_all(self, app: str | None, pace: Pace) -> Iterator[Checked]:
         """Read every committed output, of one application or of all."""

@@ -1,7 +1,8 @@
 """A pull whose blocks are read from the worker's files, where this process sees them.
 
-The worker says where the blocks lie; each is held against its checksum before it is handed out. What cannot be had this
-way, output by output, is pulled, in its place in the order.
+The worker says where the blocks lie; each is held against its checksum before it is handed out. Outputs may share a
+file, in which their blocks of a partition lie back to back: these are read together. What cannot be had this way,
+output by output, is pulled, in its place in the order.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
@@ -25,9 +27,8 @@ log = logging.getLogger(__name__)
 
 WHOLE_BYTES: Final = 1 << 20  # indexes up to this size are asked for whole: other readers of this process need not ask
 ANSWER_BYTES: Final = MOST_BYTES // 2  # of all indexes of one answer
-RUN_BYTES: Final = (
-    256 << 10
-)  # neighbours that are read at once: as much as stays in the processor's cache until verified
+RUN_BYTES: Final = 256 << 10  # that lie back to back: as much as stays in the processor's cache until verified
+WINDOW_BYTES: Final = 4 << 20  # of scattered blocks, read in the order of the file: neighbours in it are read at once
 
 
 class FetchStream(Protocol):
@@ -86,9 +87,13 @@ def _ask(
     )
     whole = ticket.end_partition - ticket.first_partition < partitions
     request = pb.LocateBlocksRequest(
-        nonce=nonce, ticket=asked, whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0
+        nonce=nonce,
+        ticket=asked,
+        whole_below=min(WHOLE_BYTES, ANSWER_BYTES // len(outputs)) if whole else 0,
+        together=True,
     )
-    located = [messages.parse(pb.LocatedBlocks, result) for result in local_files.act(client, "locate", request)]
+    results = [messages.parse(pb.LocatedBlocks, result) for result in local_files.act(client, "locate", request)]
+    located = [each for result in results for each in result.ranges or (result,)]
     if [each.output for each in located] != list(asked.maps):
         raise ProtocolMismatch(f"{client.address} located other outputs than were asked for")
     indexes = {}
@@ -100,6 +105,26 @@ def _ask(
         except ProtocolMismatch as error:
             log.info("%s is pulled: %s", output, error)
     return indexes
+
+
+_Block: TypeAlias = tuple[MapAttempt, Row]
+
+
+_Wanted: TypeAlias = tuple[MapAttempt, OutputIndex, list[Row]]
+"""What is to be read of one output. A plain tuple: one is made for each output of each read."""
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A file that is open, and what is to be read of it: outputs that follow one another and lie in it."""
+
+    path: str
+    blocks: OutputBlocks
+    wanted: list[_Wanted]
+
+    def has(self, index: OutputIndex) -> bool:
+        """Whether this index is of the same file."""
+        return index.path == self.path and index.file in (None, self.blocks.file)
 
 
 class LocalFetch:
@@ -119,24 +144,34 @@ class LocalFetch:
     def __iter__(self) -> Iterator[Pulled | ShuffleError]:
         """Raises what a pull raises. BlockCorrupt may be the file's fault or the disk's: ask the worker then."""
         waiting: list[MapAttempt] = []
-        for output in self._outputs:
-            index = self._located.get(output)
-            if index is None:
-                waiting.append(output)
-                continue
-            try:
-                rows = index.between(self._partitions)
-                blocks = _open(index, rows)
-            except (OSError, ValueError, ProtocolMismatch) as error:
-                log.info("%s is pulled: %s", output, error)
-                self._located.wrong(output)
-                waiting.append(output)
-                continue
-            if waiting:
-                yield from self._pulled(waiting)
-                waiting = []
-            if blocks is not None:
-                yield from self._read(output, index, rows, blocks)
+        opened: _OpenFile | None = None  # what is to be read of it is in front of the outputs in `waiting`
+        try:
+            for output in self._outputs:
+                found = self._find(output)
+                if opened is not None:
+                    if found is not None and opened.has(found[1]):
+                        opened.wanted.append(found)
+                        continue
+                    yield from self._read(opened)
+                    opened = None
+                try:
+                    blocks = None if found is None else _open(found[1], found[2])
+                except (OSError, ValueError, ProtocolMismatch) as error:
+                    self._wrong(output, error)
+                    found = None
+                if found is None:
+                    waiting.append(output)
+                    continue
+                if blocks is not None:
+                    opened = _OpenFile(found[1].path, blocks, [found])
+                if waiting:
+                    yield from self._pulled(waiting)
+                    waiting = []
+            if opened is not None:
+                yield from self._read(opened)
+        finally:
+            if opened is not None:
+                opened.blocks.close()
         if waiting:
             yield from self._pulled(waiting)
 
@@ -146,15 +181,30 @@ class LocalFetch:
         if self._pull is not None:
             self._pull.cancel()
 
-    def _read(self, output: MapAttempt, index: OutputIndex, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:
-        with blocks:
+    def _find(self, output: MapAttempt) -> _Wanted | None:
+        """None: it is to be pulled."""
+        index = self._located.get(output)
+        try:
+            return None if index is None else (output, index, index.between(self._partitions))
+        except ProtocolMismatch as error:
+            self._wrong(output, error)
+            return None
+
+    def _wrong(self, output: MapAttempt, error: Exception) -> None:
+        log.info("%s is pulled: %s", output, error)
+        self._located.wrong(output)
+
+    def _read(self, opened: _OpenFile) -> Iterator[Pulled]:
+        with opened.blocks:
             try:
-                yield from _verified(output, rows, blocks)
-            except BlockCorrupt:
-                self._located.wrong(output)
+                yield from _verified(opened)
+            except BlockCorrupt as error:
+                if error.output is not None:
+                    self._located.wrong(error.output)
                 raise
-        self._located.right(output, blocks.file)
-        self._served(index, len(rows), _size(rows))
+        for output, known, rows in opened.wanted:
+            self._located.right(output, opened.blocks.file)
+            self._served(known, len(rows), _size(rows))
 
     def _pulled(self, outputs: Sequence[MapAttempt]) -> Iterator[Pulled | ShuffleError]:
         self._pull = pull = self._wire(outputs)
@@ -180,32 +230,66 @@ def _size(rows: list[Row]) -> int:
     return sum(row[2] for row in rows)
 
 
-def _verified(output: MapAttempt, rows: list[Row], blocks: OutputBlocks) -> Iterator[Pulled]:
-    for run in _runs(rows):
-        start = run[0][5]
-        try:
-            payload = blocks.read(start, _size(run))
-        except OSError as error:
-            raise _corrupt(output, run[0][0], f"cannot be read: {error}") from error
-        for partition, checksum, length, raw_length, records, offset in run:
-            block = payload[offset - start : offset - start + length]
+def _verified(opened: _OpenFile) -> Iterator[Pulled]:
+    for window, scattered in _windows(opened.wanted):
+        payloads = _payloads(opened.blocks, window) if scattered else _payload(opened.blocks, window)
+        for (output, row), block in zip(window, payloads, strict=True):
+            partition, checksum, _, raw_length, records, _ = row
             if crc32c(block) != checksum:
                 raise _corrupt(output, partition, f"does not match its checksum {checksum:#010x}")
             yield Pulled(output, partition, raw_length, records, block)
 
 
-def _runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Blocks that lie back to back, RUN_BYTES of them or one that has more."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
-        if run and (row[5] != run[0][5] + size or size + row[2] > RUN_BYTES):
-            yield run
-            run, size = [], 0
-        run.append(row)
-        size += row[2]
-    if run:
-        yield run
+def _windows(wanted: Sequence[_Wanted]) -> Iterator[tuple[list[_Block], bool]]:
+    """Blocks to be read at once, and whether they are scattered: RUN_BYTES of such as lie back to back, WINDOW_BYTES of
+    others, or one that has more."""
+    window: list[_Block] = []
+    end = size = 0
+    scattered = False
+    for output, _, rows in wanted:
+        for row in rows:
+            apart = bool(window) and row[5] != end
+            if window and size + row[2] > (WINDOW_BYTES if scattered or apart else RUN_BYTES):
+                yield window, scattered
+                window, size, scattered, apart = [], 0, False, False
+            scattered |= apart
+            window.append((output, row))
+            size += row[2]
+            end = row[5] + row[2]
+    if window:
+        yield window, scattered
+
+
+def _payload(blocks: OutputBlocks, run: Sequence[_Block]) -> list[memoryview]:
+    """Those of blocks that lie back to back."""
+    output, first = run[0]
+    try:
+        payload = blocks.read(first[5], sum([row[2] for _, row in run]))
+    except OSError as error:
+        raise _corrupt(output, first[0], f"cannot be read: {error}") from error
+    return [payload[row[5] - first[5] : row[5] - first[5] + row[2]] for _, row in run]
+
+
+def _payloads(blocks: OutputBlocks, window: Sequence[_Block]) -> list[memoryview]:
+    """Those of blocks that lie here and there, read in the order in which they lie in the file."""
+    order = sorted(range(len(window)), key=lambda at: window[at][1][5])
+    payloads = [memoryview(b"")] * len(window)
+    run: list[int] = []
+    end = 0
+    for at in order:
+        row = window[at][1]
+        if run and row[5] != end:
+            _fill(payloads, run, blocks, window)
+            run = []
+        run.append(at)
+        end = row[5] + row[2]
+    _fill(payloads, run, blocks, window)
+    return payloads
+
+
+def _fill(payloads: list[memoryview], run: Sequence[int], blocks: OutputBlocks, window: Sequence[_Block]) -> None:
+    for at, payload in zip(run, _payload(blocks, [window[at] for at in run]), strict=True):
+        payloads[at] = payload
 
 
 def _corrupt(output: MapAttempt, partition: int, what: str) -> BlockCorrupt:

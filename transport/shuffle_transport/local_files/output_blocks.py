@@ -62,5 +62,11 @@ class OutputBlocks:
     def __enter__(self) -> OutputBlocks:
         return self
 
+    def close(self) -> None:
+        """Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
     def __exit__(self, *exception: object) -> None:
-        os.close(self._fd)
+        self.close()

@@ -409,28 +409,32 @@ class AdoptRequest(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ..., command: _Optional[_Union[PutCommand, _Mapping]] = ..., end: _Optional[_Union[Totals, _Mapping]] = ..., table: _Optional[bytes] = ...) -> None: ...
 
 class LocateBlocksRequest(_message.Message):
-    __slots__ = ("nonce", "ticket", "whole_below")
+    __slots__ = ("nonce", "ticket", "whole_below", "together")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     WHOLE_BELOW_FIELD_NUMBER: _ClassVar[int]
+    TOGETHER_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
     ticket: GetTicket
     whole_below: int
-    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ..., whole_below: _Optional[int] = ...) -> None: ...
+    together: bool
+    def __init__(self, nonce: _Optional[bytes] = ..., ticket: _Optional[_Union[GetTicket, _Mapping]] = ..., whole_below: _Optional[int] = ..., together: _Optional[bool] = ...) -> None: ...
 
 class LocatedBlocks(_message.Message):
-    __slots__ = ("output", "path", "index", "error", "whole")
+    __slots__ = ("output", "path", "index", "error", "whole", "ranges")
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     output: MapAttempt
     path: str
     index: bytes
     error: Error
     whole: bool
-    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ...) -> None: ...
+    ranges: _containers.RepeatedCompositeFieldContainer[LocatedBlocks]
+    def __init__(self, output: _Optional[_Union[MapAttempt, _Mapping]] = ..., path: _Optional[str] = ..., index: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., whole: _Optional[bool] = ..., ranges: _Optional[_Iterable[_Union[LocatedBlocks, _Mapping]]] = ...) -> None: ...
 
 class TellReadsRequest(_message.Message):
     __slots__ = ("nonce", "reads")
@@ -787,7 +791,7 @@ class LostWorker(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled")
+    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
@@ -800,6 +804,8 @@ class WorkerStatus(_message.Message):
     DISKS_FIELD_NUMBER: _ClassVar[int]
     BYTES_PUSHED_FIELD_NUMBER: _ClassVar[int]
     BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
+    DISK_BOUND_FIELD_NUMBER: _ClassVar[int]
+    COMPACTIONS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     memory_budget: int
     memory_used: int
@@ -812,21 +818,41 @@ class WorkerStatus(_message.Message):
     disks: _containers.RepeatedCompositeFieldContainer[DiskStatus]
     bytes_pushed: int
     bytes_pulled: int
-    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ...) -> None: ...
+    disk_bound: bool
+    compactions: _containers.RepeatedCompositeFieldContainer[ShuffleCompaction]
+    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ...) -> None: ...
+
+class ShuffleCompaction(_message.Message):
+    __slots__ = ("shuffle", "compacted", "large_blocks", "failed", "pending_bytes")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    LARGE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    compacted: int
+    large_blocks: int
+    failed: int
+    pending_bytes: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., compacted: _Optional[int] = ..., large_blocks: _Optional[int] = ..., failed: _Optional[int] = ..., pending_bytes: _Optional[int] = ...) -> None: ...
 
 class DiskStatus(_message.Message):
-    __slots__ = ("path", "size", "used", "free", "out")
+    __slots__ = ("path", "size", "used", "free", "out", "seek_bytes", "device")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     FREE_FIELD_NUMBER: _ClassVar[int]
     OUT_FIELD_NUMBER: _ClassVar[int]
+    SEEK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     path: str
     size: int
     used: int
     free: int
     out: str
-    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., used: _Optional[int] = ..., free: _Optional[int] = ..., out: _Optional[str] = ...) -> None: ...
+    seek_bytes: int
+    device: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., used: _Optional[int] = ..., free: _Optional[int] = ..., out: _Optional[str] = ..., seek_bytes: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
 
 class AppStatus(_message.Message):
     __slots__ = ("app", "name", "idle_seconds", "shuffles", "bytes")

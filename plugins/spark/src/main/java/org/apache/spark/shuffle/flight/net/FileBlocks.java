@@ -9,7 +9,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.util.Comparator;
 import java.util.List;
+import java.util.stream.IntStream;
 import java.util.zip.CRC32C;
 import org.apache.spark.network.buffer.NettyManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -35,7 +37,18 @@ final class FileBlocks {
    */
   static long give(List<WantedBlock> blocks, Path path, ByteBuffer rows, long most, BlockFetchingListener listener)
       throws IOException {
-    int[] ends = ends(blocks, rows);
+    return give(blocks, path, rows, null, most, listener);
+  }
+
+  /**
+   * As above, of any number of map outputs that lie in one file.
+   *
+   * @param rowEnds where the rows of each block end in {@code rows}; null: as their partitions say
+   */
+  static long give(
+      List<WantedBlock> blocks, Path path, ByteBuffer rows, int[] rowEnds, long most, BlockFetchingListener listener)
+      throws IOException {
+    int[] ends = ends(blocks, rows, rowEnds);
     if (ends == null) {
       throw new IOException("the rows of " + path + " are of something else than " + blocks.get(0).blockId());
     }
@@ -65,7 +78,7 @@ final class FileBlocks {
    * Where each block ends when they lie one behind the other; null when {@code rows} are not those of {@code blocks}, of
    * which each has one at least, or more than fits into a buffer.
    */
-  private static int[] ends(List<WantedBlock> blocks, ByteBuffer rows) {
+  private static int[] ends(List<WantedBlock> blocks, ByteBuffer rows, int[] rowEnds) {
     if (rows.limit() % FileIndex.ROW_BYTES != 0) {
       return null;
     }
@@ -75,7 +88,8 @@ final class FileBlocks {
     for (int i = 0; i < ends.length; i++) {
       WantedBlock block = blocks.get(i);
       int first = row;
-      for (; row < rows.limit() && block.holds(block.map(), rows.getInt(row)); row += FileIndex.ROW_BYTES) {
+      int limit = rowEnds == null ? rows.limit() : rowEnds[i];
+      for (; row < limit && block.holds(block.map(), rows.getInt(row)); row += FileIndex.ROW_BYTES) {
         long length = rows.getLong(row + 8);
         size += length;
         boolean fits = length >= 0 && length == rows.getLong(row + 16) && rows.getLong(row + 32) >= 0;
@@ -83,7 +97,7 @@ final class FileBlocks {
           return null;
         }
       }
-      if (row == first) {
+      if (row == first || (rowEnds != null && row != limit)) {
         return null;
       }
       ends[i] = (int) size;
@@ -110,19 +124,80 @@ final class FileBlocks {
   private static void fill(ByteBuf data, Path path, ByteBuffer rows) throws IOException {
     Object file = identity(path);
     try (FileChannel channel = FileChannel.open(path, StandardOpenOption.READ)) {
-      int row = 0;
-      while (row < rows.limit()) {
-        long start = rows.getLong(row + 32);
-        long end = start;
-        for (; row < rows.limit() && rows.getLong(row + 32) == end; row += FileIndex.ROW_BYTES) {
-          end += rows.getLong(row + 8); // what lies side by side is read at once
-        }
-        readFully(channel, start, data, (int) (end - start));
+      int[] order = order(rows);
+      if (order == null) {
+        fillInOrder(data, channel, rows);
+      } else {
+        fillScattered(data, channel, rows, order);
       }
     }
     if (!identity(path).equals(file)) {
       throw new IOException(path + " was replaced while it was read");
     }
+  }
+
+  private static void fillInOrder(ByteBuf data, FileChannel channel, ByteBuffer rows) throws IOException {
+    int row = 0;
+    int at = 0;
+    while (row < rows.limit()) {
+      long start = rows.getLong(row + 32);
+      long end = start;
+      for (; row < rows.limit() && rows.getLong(row + 32) == end; row += FileIndex.ROW_BYTES) {
+        end += rows.getLong(row + 8); // what lies side by side is read at once
+      }
+      readFully(channel, start, data, at, (int) (end - start));
+      at += (int) (end - start);
+    }
+    data.writerIndex(at);
+  }
+
+  /** The rows in the order of their offsets in the file; null when they are in it. */
+  private static int[] order(ByteBuffer rows) {
+    long before = 0;
+    boolean inOrder = true;
+    for (int row = 0; row < rows.limit() && inOrder; row += FileIndex.ROW_BYTES) {
+      inOrder = rows.getLong(row + 32) >= before;
+      before = rows.getLong(row + 32);
+    }
+    if (inOrder) {
+      return null;
+    }
+    return IntStream.range(0, rows.limit() / FileIndex.ROW_BYTES)
+        .boxed()
+        .sorted(Comparator.comparingLong(number -> rows.getLong(number * FileIndex.ROW_BYTES + 32)))
+        .mapToInt(Integer::intValue)
+        .toArray();
+  }
+
+  /** Blocks of several partitions of several outputs: neighbours in the file are read at once, and put in their places. */
+  private static void fillScattered(ByteBuf data, FileChannel channel, ByteBuffer rows, int[] order)
+      throws IOException {
+    int[] places = new int[order.length + 1];
+    for (int number = 0; number < order.length; number++) {
+      places[number + 1] = places[number] + (int) rows.getLong(number * FileIndex.ROW_BYTES + 8);
+    }
+    int next = 0;
+    while (next < order.length) {
+      int first = next;
+      long start = rows.getLong(order[first] * FileIndex.ROW_BYTES + 32);
+      long end = start;
+      for (; next < order.length && rows.getLong(order[next] * FileIndex.ROW_BYTES + 32) == end; next++) {
+        end += rows.getLong(order[next] * FileIndex.ROW_BYTES + 8);
+      }
+      ByteBuf run = FetchedMemory.POOL.buffer((int) (end - start), (int) (end - start));
+      try {
+        readFully(channel, start, run, 0, (int) (end - start));
+        int at = 0;
+        for (int i = first; i < next; i++) {
+          int length = places[order[i] + 1] - places[order[i]];
+          data.setBytes(places[order[i]], run, at, length);
+          at += length;
+        }
+      } finally {
+        run.release();
+      }
+    }
+    data.writerIndex(places[order.length]);
   }
 
   private static void check(ByteBuf data, Path path, ByteBuffer rows) throws IOException {
@@ -147,10 +222,11 @@ final class FileBlocks {
     return key;
   }
 
-  private static void readFully(FileChannel channel, long offset, ByteBuf target, int length) throws IOException {
+  private static void readFully(FileChannel channel, long offset, ByteBuf target, int at, int length)
+      throws IOException {
     int done = 0;
     while (done < length) {
-      int read = target.writeBytes(channel, offset + done, length - done);
+      int read = target.setBytes(at + done, channel, offset + done, length - done);
       if (read < 0) {
         throw new EOFException("the file ends at " + (offset + done));
       }

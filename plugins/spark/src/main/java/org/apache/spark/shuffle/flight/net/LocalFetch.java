@@ -6,8 +6,11 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.function.Consumer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -19,7 +22,8 @@ import org.slf4j.LoggerFactory;
 
 /**
  * One request of Spark's fetcher, answered from the worker's files: the worker says where the blocks lie, unless that
- * is known, and they are read and verified. What cannot be had this way, block by block, goes over the wire.
+ * is known, and they are read and verified. Map outputs may share a file, out of which their blocks are read together.
+ * What cannot be had this way goes over the wire.
  */
 final class LocalFetch {
   private static final Logger LOG = LoggerFactory.getLogger(LocalFetch.class);
@@ -29,6 +33,9 @@ final class LocalFetch {
 
   /** Of all indexes of one answer: half of what is kept. */
   private static final int ANSWER_BYTES = LocalFileAccess.KNOWN_FILES_BYTES / 2;
+
+  /** Of blocks in one file that are read into one buffer. */
+  private static final long MOST_TOGETHER = 64 << 20;
 
   private final BlockFetcher fetcher;
   private final WorkerAddress worker;
@@ -64,7 +71,7 @@ final class LocalFetch {
     }
   }
 
-  private List<byte[]> locate(ByteString nonce) throws IOException {
+  private List<LocatedBlocks> locate(ByteString nonce) throws IOException {
     GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
     left.forEach(block -> ticket.addRanges(block.toMessage()));
     boolean once = left.stream().map(WantedBlock::map).distinct().count() == left.size();
@@ -73,25 +80,102 @@ final class LocalFetch {
             .setNonce(nonce)
             .setTicket(ticket)
             .setWholeBelow(once ? Math.min(WHOLE_BYTES, ANSWER_BYTES / left.size()) : 0)
+            .setTogether(true)
             .build();
-    return fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout());
+    List<LocatedBlocks> located = new ArrayList<>(left.size());
+    for (byte[] result : fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout())) {
+      LocatedBlocks some = LocatedBlocks.parseFrom(result);
+      if (some.getRangesCount() == 0) {
+        located.add(some);
+      } else {
+        located.addAll(some.getRangesList());
+      }
+    }
+    return located;
   }
 
-  private void answer(List<byte[]> results) throws IOException {
+  private void answer(List<LocatedBlocks> results) throws IOException {
     List<WantedBlock> wanted = List.copyOf(left);
     if (results.size() != wanted.size()) {
       throw new IOException(worker + " located " + results.size() + " of " + wanted.size() + " ranges");
     }
-    for (int i = 0; i < wanted.size() && !fetcher.closed(); i++) {
+    Map<String, OfFile> files = new LinkedHashMap<>();
+    for (int i = 0; i < wanted.size(); i++) {
       WantedBlock block = wanted.get(i);
-      LocatedBlocks located = LocatedBlocks.parseFrom(results.get(i));
+      LocatedBlocks located = results.get(i);
       try {
-        FileBlocks.give(List.of(block), Path.of(located.getPath()), rows(block, located), Long.MAX_VALUE, listener);
+        files.computeIfAbsent(located.getPath(), path -> new OfFile()).add(block, rows(block, located));
       } catch (IOException e) {
         LOG.info("{} goes over the wire: {}", block.blockId(), e.toString());
-        continue;
       }
-      left.remove(block);
+    }
+    for (Map.Entry<String, OfFile> file : files.entrySet()) {
+      for (OfFile part : file.getValue().parts()) {
+        if (!fetcher.closed()) {
+          read(file.getKey(), part);
+        }
+      }
+    }
+  }
+
+  private void read(String path, OfFile file) {
+    try {
+      FileBlocks.give(file.blocks, Path.of(path), file.rows(), file.rowEnds(), Long.MAX_VALUE, listener);
+    } catch (IOException e) {
+      LOG.info("{} and those behind it go over the wire: {}", file.blocks.get(0).blockId(), e.toString());
+      return;
+    }
+    left.removeAll(file.blocks);
+  }
+
+  /** What is wanted of one file. */
+  private static final class OfFile {
+    private final List<WantedBlock> blocks = new ArrayList<>();
+    private final List<ByteBuffer> rows = new ArrayList<>();
+
+    void add(WantedBlock block, ByteBuffer its) {
+      blocks.add(block);
+      rows.add(its);
+    }
+
+    /** This, or, when it has more than fits into a buffer, its blocks one by one. */
+    List<OfFile> parts() {
+      long bytes = 0;
+      for (ByteBuffer its : rows) {
+        for (int row = 0; row + FileIndex.ROW_BYTES <= its.limit(); row += FileIndex.ROW_BYTES) {
+          bytes += its.getLong(row + 8);
+        }
+      }
+      if (blocks.size() <= 1 || bytes <= MOST_TOGETHER) {
+        return blocks.isEmpty() ? List.of() : List.of(this);
+      }
+      List<OfFile> parts = new ArrayList<>();
+      for (int i = 0; i < blocks.size(); i++) {
+        OfFile part = new OfFile();
+        part.add(blocks.get(i), rows.get(i));
+        parts.add(part);
+      }
+      return parts;
+    }
+
+    ByteBuffer rows() {
+      if (rows.size() == 1) {
+        return rows.get(0);
+      }
+      ByteBuffer all =
+          ByteBuffer.allocate(rows.stream().mapToInt(ByteBuffer::limit).sum()).order(ByteOrder.LITTLE_ENDIAN);
+      rows.forEach(its -> all.put(its.duplicate()));
+      return all.flip();
+    }
+
+    int[] rowEnds() {
+      int[] ends = new int[rows.size()];
+      int end = 0;
+      for (int i = 0; i < ends.length; i++) {
+        end += rows.get(i).limit();
+        ends[i] = end;
+      }
+      return ends;
     }
   }
 
@@ -104,6 +188,9 @@ final class LocalFetch {
       throw new IOException(worker + " located something else than " + block.blockId());
     }
     ByteBuffer rows = located.getIndex().asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
+    if (!rows.hasRemaining()) {
+      throw new IOException(worker + " located nothing of " + block.blockId());
+    }
     if (!located.getWhole()) {
       return rows;
     }
