@@ -55,6 +55,7 @@ final class AppRegistration implements AutoCloseable {
   private final FlightConf conf;
   private final Connections connections;
   private final String title;
+  private final ClientTls tls;
   private final Credentials credentials;
   private final String instance = UUID.randomUUID().toString().replace("-", "").substring(0, INSTANCE_LENGTH);
   private final ScheduledExecutorService heartbeats =
@@ -79,7 +80,8 @@ final class AppRegistration implements AutoCloseable {
     this.conf = conf;
     this.title = title;
     String app = conf.security().app();
-    this.credentials = conf.security().ofDriver(app != null ? app : newApp());
+    this.tls = conf.security().readTls();
+    this.credentials = conf.security().ofDriver(app != null ? app : newApp(), tls);
     this.connections = new Connections(conf.servers(), conf.connectTimeout(), client, credentials);
     this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, conf.ioTimeout());
     this.relays = new RelayWorkers(credentials.app() + instance);
@@ -100,8 +102,9 @@ final class AppRegistration implements AutoCloseable {
         : credentials.app() + Credentials.RUN_SEPARATOR + instance;
   }
 
-  Credentials credentials() {
-    return credentials;
+  /** What executors need beside the options. */
+  Map<String, String> forExecutors() {
+    return SecurityConf.forExecutors(run(), credentials, tls);
   }
 
   LostOutputs lostOutputs() {

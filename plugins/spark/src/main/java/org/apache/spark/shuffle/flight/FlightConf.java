@@ -83,11 +83,15 @@ record FlightConf(
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
-          "file with the certificates (PEM) of who signed the server's, on every machine; given: connections use TLS");
+          "file with the certificates (PEM) of who signed the server's, on the driver's machine only: executors receive what it "
+              + "holds; given: connections use TLS");
   static final Option TLS_CERT =
-      new Option(PREFIX + "tls.cert", "", "file with this client's certificate (PEM), for a server that asks for one");
+      new Option(
+          PREFIX + "tls.cert", "",
+          "file with this client's certificate (PEM), for a server that asks for one; on the driver's machine only");
   static final Option TLS_KEY =
-      new Option(PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8)");
+      new Option(
+          PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8); on the driver's machine only");
   static final Option SECRET_FILE =
       new Option(
           PREFIX + "token.secretFile", "",

@@ -32,7 +32,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
 
   /**
    * @return what executors need beside the options: the application's key at the server, which Spark's environment page
-   *     shows, and its token, which Spark redacts there
+   *     shows, its token and private key, which Spark redacts there, and certificates
    */
   @Override
   public Map<String, String> initializeApplication() {
@@ -51,7 +51,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       registration.startWithout(e);
     }
-    return SecurityConf.forExecutors(registration.run(), registration.credentials());
+    return registration.forExecutors();
   }
 
   @Override
