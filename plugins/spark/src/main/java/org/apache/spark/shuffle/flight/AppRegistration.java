@@ -69,21 +69,23 @@ final class AppRegistration implements AutoCloseable {
   private boolean registered;
   private boolean usable;
   private boolean warned;
+  private String outOfUse = ""; // why the server was not usable last
   private volatile boolean doubted;
   private volatile boolean closed;
 
   /**
    * @param title for people
+   * @param report counts map outputs that are lost
    * @throws IllegalArgumentException for a file of the credentials that cannot be used
    */
-  AppRegistration(FlightConf conf, String title, String client) {
+  AppRegistration(FlightConf conf, String title, String client, ShuffleReport report) {
     this.conf = conf;
     this.title = title;
     String app = conf.security().app();
     this.tls = conf.security().readTls();
     this.credentials = conf.security().ofDriver(app != null ? app : newApp(), tls);
     this.connections = new Connections(conf.servers(), conf.connectTimeout(), client, credentials);
-    this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, conf.ioTimeout());
+    this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, report, conf.ioTimeout());
     this.relays = new RelayWorkers(credentials.app() + instance);
   }
 
@@ -153,6 +155,7 @@ final class AppRegistration implements AutoCloseable {
       registered = true;
     }
     usable();
+    LOG.info("application {} is registered at Flight Shuffle server {}", run(), conf.address());
     return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
   }
 
@@ -310,6 +313,7 @@ final class AppRegistration implements AutoCloseable {
     }
     synchronized (this) {
       usable = false;
+      outOfUse = reason.getMessage();
       if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
         warned = true;
         LOG.warn(
@@ -317,6 +321,11 @@ final class AppRegistration implements AutoCloseable {
             reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
       }
     }
+  }
+
+  /** Why the server could not be used last. */
+  synchronized String outOfUse() {
+    return outOfUse;
   }
 
   boolean isClosed() {

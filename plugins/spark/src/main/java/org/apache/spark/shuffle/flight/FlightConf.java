@@ -21,12 +21,13 @@ import scala.Tuple2;
  * @param handOver whether map outputs may be written to and read from the files of a worker on this host
  * @param replicas workers that hold each map output
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
+ * @param ui whether Spark's pages show the shuffles
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
     int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, Duration flushTimeout,
-    SecurityConf security) {
+    boolean ui, SecurityConf security) {
 
   /** One option: name, default (null: none) and help text. */
   record Option(String key, String defaultValue, String help) {}
@@ -80,6 +81,11 @@ record FlightConf(
       new Option(
           PREFIX + "flushTimeout", "5ms",
           "real-time mode: how long a row may wait for others to go with it; less is lower latency and more messages");
+  static final Option UI =
+      new Option(
+          PREFIX + "ui", "true",
+          "true: Spark's pages about the application have a tab Flight Shuffle, and its event log what the history server needs for "
+              + "it; false: neither");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
@@ -116,7 +122,7 @@ record FlightConf(
   static final List<Option> OPTIONS =
       List.of(
           SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
-          HAND_OVER, REPLICAS, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          HAND_OVER, REPLICAS, FLUSH_TIMEOUT, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final int SMALLEST_BLOCK = 1 << 12;
   private static final int LARGEST_BATCH = 64 << 20;
@@ -146,15 +152,16 @@ record FlightConf(
     return new FlightConf(
         server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, packRows(conf), handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+        rowMemory, flag(conf, PACK_ROWS), handOver(conf), replicas(conf), duration(conf, FLUSH_TIMEOUT), flag(conf, UI),
+        SecurityConf.parse(conf));
   }
 
-  private static boolean packRows(SparkConf conf) {
-    return switch (value(conf, PACK_ROWS)) {
+  private static boolean flag(SparkConf conf, Option option) {
+    return switch (value(conf, option)) {
       case "true" -> true;
       case "false" -> false;
       default ->
-          throw new IllegalArgumentException(PACK_ROWS.key() + "=" + value(conf, PACK_ROWS) + ": not one of true, false");
+          throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not one of true, false");
     };
   }
 

@@ -25,6 +25,7 @@ final class CreditGate {
   private final Runnable killCheck;
   private SendWindow window = SendWindow.initial();
   private long changes;
+  private long creditWaitNanos; // by the waiting thread only
   private boolean connected;
   private Committed committed;
   private FlightException ended;
@@ -91,7 +92,11 @@ final class CreditGate {
 
   /** Waits until {@code bytes} may be sent, and takes them from the window. Fails once the stream has ended. */
   void take(long bytes, Duration timeout) throws IOException {
-    await(() -> window.admits(bytes), timeout, "credit");
+    if (!admits(bytes)) {
+      long start = System.nanoTime();
+      await(() -> window.admits(bytes), timeout, "credit");
+      creditWaitNanos += System.nanoTime() - start;
+    }
     lock.lock();
     try {
       check();
@@ -99,6 +104,11 @@ final class CreditGate {
     } finally {
       lock.unlock();
     }
+  }
+
+  /** How long {@link #take} has waited. */
+  long creditWaitNanos() {
+    return creditWaitNanos;
   }
 
   Committed awaitCommitted(Duration timeout) throws IOException {
