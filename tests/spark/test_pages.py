@@ -101,6 +101,17 @@ def test_shuffles_that_fell_back_are_listed_and_logged_with_the_reason(driver: S
     assert f"shuffle 0 goes to Spark's sort shuffle: {reason}" in driver.log.read_text(errors="replace")
 
 
+def test_network_is_told_from_files(driver: SparkDriver) -> None:
+    reads = {}
+    for setting in ("auto", "off"):
+        driver.renew({f"{PREFIX}handOver": setting})
+        driver.call(held.write, name="pages", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+        [line] = Tables(driver.call(pages.live)).tables["flight-workers"]
+        assert int(line["Written by wire"]) > 0  # so little is always pushed
+        reads[setting] = [int(line[column]) > 0 for column in ("Read locally", "Read by wire")]
+    assert reads == {"auto": [True, False], "off": [False, True]}
+
+
 def test_tab_can_be_turned_off(driver: SparkDriver) -> None:
     driver.renew({})
     driver.call(held.write, name="pages", records=RECORDS, maps=MAPS, partitions=PARTITIONS)

@@ -92,11 +92,7 @@ final class CreditGate {
 
   /** Waits until {@code bytes} may be sent, and takes them from the window. Fails once the stream has ended. */
   void take(long bytes, Duration timeout) throws IOException {
-    if (!admits(bytes)) {
-      long start = System.nanoTime();
-      await(() -> window.admits(bytes), timeout, "credit");
-      creditWaitNanos += System.nanoTime() - start;
-    }
+    creditWaitNanos += await(() -> window.admits(bytes), timeout, "credit");
     lock.lock();
     try {
       check();
@@ -116,7 +112,8 @@ final class CreditGate {
     return committed;
   }
 
-  private void await(BooleanSupplier condition, Duration timeout, String what) throws IOException {
+  /** Returns how long it has waited. */
+  private long await(BooleanSupplier condition, Duration timeout, String what) throws IOException {
     try {
       lock.lockInterruptibly();
     } catch (InterruptedException e) {
@@ -124,7 +121,9 @@ final class CreditGate {
     }
     try {
       long seen = changes;
-      long deadline = System.nanoTime() + timeout.toNanos();
+      long start = System.nanoTime();
+      long deadline = start + timeout.toNanos();
+      boolean waited = false;
       while (!condition.getAsBoolean()) {
         if (ended != null) {
           throw ended;
@@ -138,8 +137,10 @@ final class CreditGate {
         if (left <= 0) {
           throw FlightException.broken(peer, "nothing heard for " + timeout.toSeconds() + " s while waiting for " + what, null);
         }
+        waited = true;
         changed.awaitNanos(Math.min(left, KILL_CHECK_NANOS));
       }
+      return waited ? System.nanoTime() - start : 0;
     } catch (InterruptedException e) {
       throw interrupted(what);
     } finally {
