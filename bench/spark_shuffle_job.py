@@ -87,7 +87,7 @@ def run(spark: SparkSession, directory: str, partitions: int) -> Run:
     started = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - started
-    return Run(seconds, _stages(context, group))
+    return Run(seconds, stages_of(context, group))
 
 
 def tidy(spark: SparkSession) -> None:
@@ -104,7 +104,8 @@ def jvm_pid(spark: SparkSession) -> int:
     return pid
 
 
-def _stages(context: SparkContext, group: str) -> tuple[Stage, ...]:
+def stages_of(context: SparkContext, group: str) -> tuple[Stage, ...]:
+    """Of the jobs of a group, in the order of their numbers."""
     scala: Any = context._jsc.sc()
     scala.listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()

@@ -14,6 +14,7 @@ from tests.spark import held, leaks
 
 AT_ONCE = 10
 ROWS, MAPS, PARTITIONS = 40, 2, 2
+TOTAL = re.compile(r"^Total\s+\d+\s+(\d+)", re.MULTILINE)
 OURS = re.compile(r"^\s*\d+:\s+(\d+)\s+\d+\s+(org\.apache\.spark\.shuffle\.flight\.[\w.]*[A-Z][\w$]*)", re.MULTILINE)
 
 
@@ -36,7 +37,7 @@ def local_files(spark: SparkSession) -> int:
 
 
 def kept(spark: SparkSession) -> dict[str, int]:
-    """Live objects of the plugin in this process's JVM by class, the plugin's threads, and all descriptors."""
+    """Of this process's JVM: live objects of the plugin by class, its threads, all descriptors, bytes of heap."""
     pid = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     jcmd = shutil.which("jcmd")
     assert jcmd is not None, "jcmd is a part of the JDK"
@@ -45,6 +46,8 @@ def kept(spark: SparkSession) -> dict[str, int]:
     ).stdout
     found = {name: int(count) for count, name in OURS.findall(histogram)}
     assert found, histogram[:1000]
+    [heap] = TOTAL.findall(histogram)
+    found["heap"] = int(heap)
     found["threads"] = len(leaks.threads(spark))  # Spark's own pools grow as they are used
     found["descriptors"] = len(os.listdir(f"/proc/{pid}/fd"))
     return found

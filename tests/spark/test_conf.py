@@ -30,16 +30,18 @@ def test_spark_conf_prefixes_further_options_and_writes_booleans_as_spark_does()
     assert conf["spark.shuffle.flight.count"] == "3"
 
 
-def test_spark_conf_names_the_files_of_credentials_and_holds_no_secret() -> None:
+def test_spark_conf_names_the_files_of_credentials_wherever_spark_runs_and_holds_no_secret() -> None:
     files = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": Path("/k/key.pem"), "secret_file": "secret"}
     conf = spark_conf("host:7070", jar=JAR, **files)  # type: ignore[arg-type]
     assert {key: value for key, value in conf.items() if ".tls." in key or ".token." in key} == {
-        "spark.shuffle.flight.tls.ca": "ca.pem",
-        "spark.shuffle.flight.tls.cert": "cert.pem",
+        "spark.shuffle.flight.tls.ca": f"{Path.cwd()}/ca.pem",
+        "spark.shuffle.flight.tls.cert": f"{Path.cwd()}/cert.pem",
         "spark.shuffle.flight.tls.key": "/k/key.pem",
-        "spark.shuffle.flight.token.secretFile": "secret",
+        "spark.shuffle.flight.token.secretFile": f"{Path.cwd()}/secret",
     }
-    assert spark_conf("h:1", jar=JAR, token_file="t")["spark.shuffle.flight.token.file"] == "t"
+    assert spark_conf("h:1", jar=JAR, token_file="t")["spark.shuffle.flight.token.file"] == f"{Path.cwd()}/t"
+    relative = spark_conf("h:1", jar=JAR, options={"tls.ca": "ca.pem"})
+    assert relative["spark.shuffle.flight.tls.ca"] == "ca.pem"
 
 
 def test_spark_conf_for_real_time_mode_names_its_manager_too_and_wants_a_spark_that_has_it() -> None:

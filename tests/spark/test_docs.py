@@ -74,7 +74,7 @@ def test_messages_of_pyspark_and_grpc_are_those_of_the_installed_ones() -> None:
 def test_every_option_exists() -> None:
     documented = options_doc.document()
     named = set(re.findall(r"spark\.shuffle\.flight\.[a-z][a-zA-Z.]*[a-zA-Z]", TEXT))
-    flags = set(re.findall(r"`(--[a-z-]+)[ `]", TEXT)) - {"--packages", "--deploy-mode"}
+    flags = set(re.findall(r"`(--[a-z-]+)[ `]", TEXT)) - {"--packages", "--deploy-mode", "--files"}
     assert len(named) >= 4
     assert len(flags) >= 6
     assert [name for name in named if f"`{name}`" not in documented and name != "spark.shuffle.flight.tls"] == []

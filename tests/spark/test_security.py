@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.spark_driver import ROOT, JobFailed, SparkDriver
 from shuffle_api.ids import name_of
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.tokens import app_token
 from tests.certificates import Party, make_party, make_secret
 from tests.spark import held, jobs, observe
-from tests.spark.conftest import StartDriver, pushed_bytes
+from tests.spark.conftest import StartDriver, pushed_bytes, start_session
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
@@ -78,6 +80,11 @@ def driver(start_driver: StartDriver, server: Server, files: Files) -> SparkDriv
     return start_driver(conf | IMPATIENT | observe.WITH_UI)
 
 
+def relative(path: Path) -> str:
+    """From the working directory of the driver."""
+    return os.path.relpath(path, ROOT)
+
+
 def run_job(driver: SparkDriver) -> list[int]:
     driver.call(held.write, name="x", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
     sums: list[int] = driver.call(held.read, name="x")
@@ -102,12 +109,38 @@ def test_an_executor_shuffles_over_mutual_tls_with_the_token_that_the_driver_der
     assert [status.app for status in server.status().apps] == [app]
 
     token = app_token(files.secret.read_bytes().rstrip(b"\n"), name_of(app))
+    key = "".join(files.client.key.read_text().splitlines()[1:-1])
     shown = driver.call(environment)
     assert app in shown
-    assert "flight.token" in shown  # Spark shows that there is a token, and hides its value
+    assert "flight.token" in shown  # Spark shows that there are a token and a key, and hides their values
+    assert "flight.tls.key.secret" in shown
     logs = [driver.log, *server.data_dir.parent.glob("server-*.log")]
     places = [shown, *(log.read_text(errors="replace") for log in logs)]
-    assert [place for place in places if token[:16] in place or files.secret.read_text().strip() in place] == []
+    assert [
+        place
+        for place in places
+        if any(each in place for each in (token[:16], files.secret.read_text().strip(), key[-40:-8]))
+    ] == []
+
+
+def test_executors_in_another_directory_need_none_of_the_drivers_files(
+    driver: SparkDriver, server: Server, files: Files, tmp_path: Path
+) -> None:
+    """Their names are relative, and none of them is there any more when the executor runs its first task."""
+    given = {
+        "tls.ca": files.server.ca,
+        "tls.cert": files.client.cert,
+        "tls.key": files.client.key,
+        "token.secretFile": files.secret,
+    }
+    copies = {name: Path(shutil.copy(file, tmp_path / name)) for name, file in given.items()}
+    driver.renew(CLUSTER | {f"{PREFIX}{name}": relative(copy) for name, copy in copies.items()})
+    driver.call(start_session)
+    for copy in copies.values():
+        copy.unlink()
+    pushed = pushed_bytes(server)
+    assert run_job(driver) == EXPECTED
+    assert pushed_bytes(server) > pushed
 
 
 def test_an_application_with_a_token_of_its_own_needs_no_secret(

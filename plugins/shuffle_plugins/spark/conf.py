@@ -51,9 +51,9 @@ def spark_conf(
     plugin checks their names when the session starts.
 
     ``tls_ca`` (whom to trust) turns TLS on; ``tls_cert`` and ``tls_key`` are for a server that asks for a client's
-    certificate. These files are wanted at the same path on every machine. ``secret_file`` (the cluster secret) or
-    ``token_file`` are read by the driver only; executors get the application's token from it. All of them are names of
-    files, so that the settings hold no secret (docs/security.md).
+    certificate. ``secret_file`` is the cluster secret, ``token_file`` a token. The driver reads these files, and
+    executors receive from it what they need; so the settings hold names of files and no secret (docs/security.md). The
+    names become absolute; one that is relative to the driver's working directory goes into ``options``.
 
     ``real_time``: the shuffles of real-time mode go through the server as well (Spark 4.3).
 
@@ -82,7 +82,7 @@ def spark_conf(
         "spark.jars": str(jar),
         f"{PREFIX}server": server,
         f"{PREFIX}fallback": fallback,
-        **{f"{PREFIX}{name}": str(file) for name, file in files.items() if file},
+        **{f"{PREFIX}{name}": str(Path(file).absolute()) for name, file in files.items() if file},
         **{f"{PREFIX}{name}": _text(value) for name, value in (options or {}).items()},
     }
 

@@ -56,6 +56,7 @@ final class AppRegistration implements AutoCloseable {
   private final FlightConf conf;
   private final Connections connections;
   private final String title;
+  private final ClientTls tls;
   private final Credentials credentials;
   private final String instance = UUID.randomUUID().toString().replace("-", "").substring(0, INSTANCE_LENGTH);
   private final ScheduledExecutorService heartbeats =
@@ -69,20 +70,23 @@ final class AppRegistration implements AutoCloseable {
   private boolean registered;
   private boolean usable;
   private boolean warned;
+  private String outOfUse = ""; // why the server was not usable last
   private volatile boolean doubted;
   private volatile boolean closed;
 
   /**
    * @param title for people
+   * @param report counts map outputs that are lost
    * @throws IllegalArgumentException for a file of the credentials that cannot be used
    */
-  AppRegistration(FlightConf conf, String title, String client) {
+  AppRegistration(FlightConf conf, String title, String client, ShuffleReport report) {
     this.conf = conf;
     this.title = title;
     String app = conf.security().app();
-    this.credentials = conf.security().ofDriver(app != null ? app : newApp());
+    this.tls = conf.security().readTls();
+    this.credentials = conf.security().ofDriver(app != null ? app : newApp(), tls);
     this.connections = new Connections(conf.servers(), conf.connectTimeout(), client, credentials);
-    this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, conf.ioTimeout());
+    this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, report, conf.ioTimeout());
     this.relays = new RelayWorkers(credentials.app() + instance);
   }
 
@@ -101,8 +105,9 @@ final class AppRegistration implements AutoCloseable {
         : credentials.app() + Credentials.RUN_SEPARATOR + instance;
   }
 
-  Credentials credentials() {
-    return credentials;
+  /** What executors need beside the options. */
+  Map<String, String> forExecutors() {
+    return SecurityConf.forExecutors(run(), credentials, tls);
   }
 
   LostOutputs lostOutputs() {
@@ -153,6 +158,7 @@ final class AppRegistration implements AutoCloseable {
       registered = true;
     }
     usable();
+    LOG.info("application {} is registered at Flight Shuffle server {}", run(), conf.address());
     return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
   }
 
@@ -312,6 +318,7 @@ final class AppRegistration implements AutoCloseable {
     }
     synchronized (this) {
       usable = false;
+      outOfUse = reason.getMessage();
       if (!warned && conf.fallback() == FallbackPolicy.AUTO) {
         warned = true;
         LOG.warn(
@@ -319,6 +326,11 @@ final class AppRegistration implements AutoCloseable {
             reason.getMessage(), conf.address(), FlightConf.FALLBACK.key());
       }
     }
+  }
+
+  /** Why the server could not be used last. */
+  synchronized String outOfUse() {
+    return outOfUse;
   }
 
   boolean isClosed() {

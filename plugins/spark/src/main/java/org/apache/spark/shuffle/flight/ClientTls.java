@@ -3,55 +3,86 @@ package org.apache.spark.shuffle.flight;
 import io.grpc.netty.GrpcSslContexts;
 import io.netty.handler.ssl.SslContext;
 import io.netty.handler.ssl.SslContextBuilder;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.function.Consumer;
 import javax.net.ssl.SSLException;
 
-/** The client's side of TLS, by Spark's netty: with BoringSSL where that loads, else with the JDK's own. */
-final class ClientTls {
-  private ClientTls() {}
+/**
+ * The client's side of TLS, by Spark's netty: with BoringSSL where that loads, else with the JDK's own. The driver reads the
+ * files and passes what they hold to the executors.
+ *
+ * @param ca null: no TLS
+ * @param cert null: none is shown to the server
+ * @param key of {@code cert}
+ */
+record ClientTls(Pem ca, Pem cert, Pem key) {
+
+  /** What a file holds, and the option that names it. */
+  record Pem(FlightConf.Option option, Path path, String text) {
+
+    /**
+     * Null without a path.
+     *
+     * @throws IllegalArgumentException for a file that cannot be read; names the option, the file and what to do
+     */
+    static Pem read(FlightConf.Option option, Path path) {
+      if (path == null) {
+        return null;
+      }
+      try {
+        return new Pem(option, path, Files.readString(path, StandardCharsets.ISO_8859_1));
+      } catch (IOException e) {
+        throw new IllegalArgumentException(
+            option.key() + "=" + path.toAbsolutePath() + ": cannot be read; the file is wanted on the driver's machine", e);
+      }
+    }
+
+    private InputStream stream() {
+      return new ByteArrayInputStream(text.getBytes(StandardCharsets.ISO_8859_1));
+    }
+
+    /** Without the text: it may be a private key. */
+    @Override
+    public String toString() {
+      return option.key() + "=" + path;
+    }
+  }
 
   /**
-   * @param ca null: no TLS
-   * @param cert null: none is shown to the server
-   * @return null without TLS
-   * @throws IllegalArgumentException for a file that cannot be used; names the option, the file and what to do
+   * Null without TLS.
+   *
+   * @throws IllegalArgumentException for a file that holds something else; names the option, the file and what to do
    */
-  static SslContext context(Path ca, Path cert, Path key) {
+  SslContext context() {
     if (ca == null) {
       return null;
     }
     SslContextBuilder builder = GrpcSslContexts.forClient();
-    use(FlightConf.TLS_CA, ca, "certificates in PEM form", path -> builder.trustManager(path.toFile()));
+    use(ca, "certificates in PEM form", pem -> builder.trustManager(pem.stream()));
     if (cert != null) {
-      readable(FlightConf.TLS_CERT, cert);
       use(
-          FlightConf.TLS_KEY, key,
-          "a private key in PEM form (PKCS #8, as openssl pkcs8 -topk8 -nocrypt writes it) beside the certificate " + cert,
-          path -> builder.keyManager(cert.toFile(), path.toFile()));
+          key,
+          "a private key in PEM form (PKCS #8, as openssl pkcs8 -topk8 -nocrypt writes it) beside the certificate "
+              + cert.path(),
+          pem -> builder.keyManager(cert.stream(), pem.stream()));
     }
     try {
       return builder.build();
     } catch (SSLException e) {
-      throw new IllegalArgumentException(
-          FlightConf.TLS_CA.key() + "=" + ca + ": TLS cannot be set up: " + e.getMessage(), e);
+      throw new IllegalArgumentException(ca + ": TLS cannot be set up: " + e.getMessage(), e);
     }
   }
 
-  private static void use(FlightConf.Option option, Path path, String wanted, Consumer<Path> consumer) {
-    readable(option, path);
+  private static void use(Pem pem, String wanted, Consumer<Pem> consumer) {
     try {
-      consumer.accept(path);
+      consumer.accept(pem);
     } catch (IllegalArgumentException e) {
-      throw new IllegalArgumentException(option.key() + "=" + path + ": the file must hold " + wanted, e);
-    }
-  }
-
-  private static void readable(FlightConf.Option option, Path path) {
-    if (!Files.isReadable(path) || Files.isDirectory(path)) {
-      throw new IllegalArgumentException(
-          option.key() + "=" + path.toAbsolutePath() + ": cannot be read; the file is wanted on every machine of the application");
+      throw new IllegalArgumentException(pem + ": the file must hold " + wanted, e);
     }
   }
 }

@@ -12,6 +12,7 @@ import java.util.Set;
 import java.util.zip.CRC32C;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
+import org.apache.spark.executor.ShuffleWriteMetrics;
 import org.apache.spark.shuffle.MetadataFetchFailedException;
 import org.apache.spark.shuffle.flight.net.Backoff;
 import org.apache.spark.shuffle.flight.net.BlockStream;
@@ -28,6 +29,7 @@ import org.apache.spark.shuffle.flight.proto.Committed;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.PutCommand;
+import org.apache.spark.shuffle.flight.ui.Traffic;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.apache.spark.storage.BlockManagerId;
@@ -331,6 +333,18 @@ final class DataPusher implements AutoCloseable {
 
   private static BlockManagerId executor() {
     return SparkEnv.get().blockManager().blockManagerId();
+  }
+
+  /** The map output that was committed: nothing if it was not. To be asked for at the end of the task, before {@link #close}. */
+  Traffic traffic() {
+    if (!committed) {
+      return Traffic.NONE;
+    }
+    ShuffleWriteMetrics written = context.taskMetrics().shuffleWriteMetrics();
+    long waited = stream == null ? 0 : stream.creditWaitNanos();
+    return Traffic.written(
+        committedAt == null ? "" : committedAt, stream instanceof LocalFileWriter, written.bytesWritten(),
+        written.recordsWritten(), waited);
   }
 
   /** Gives up what is not committed; does nothing after a commit. */

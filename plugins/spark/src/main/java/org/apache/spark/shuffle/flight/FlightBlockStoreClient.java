@@ -24,13 +24,18 @@ final class FlightBlockStoreClient extends BlockStoreClient {
 
   private final BlockFetcher fetcher;
   private final BlocksByWorker blocks;
+  private final ReadTraffic traffic;
   private List<Request> gathered = new ArrayList<>(); // null: requests are sent at once
   private OrderedBlocks order;
 
-  /** @param blocks of the reader: the numbers of their outputs, and their order */
-  FlightBlockStoreClient(BlockFetcher fetcher, BlocksByWorker blocks, TransportConf conf) {
+  /**
+   * @param blocks of the reader: the numbers of their outputs, and their order
+   * @param traffic counts what it gives to Spark
+   */
+  FlightBlockStoreClient(BlockFetcher fetcher, BlocksByWorker blocks, ReadTraffic traffic, TransportConf conf) {
     this.fetcher = fetcher;
     this.blocks = blocks;
+    this.traffic = traffic;
     this.transportConf = conf;
   }
 
@@ -40,9 +45,10 @@ final class FlightBlockStoreClient extends BlockStoreClient {
       String host, int port, String execId, String[] blockIds, BlockFetchingListener listener,
       DownloadFileManager downloadFileManager) {
     List<WantedBlock> wanted = Stream.of(blockIds).map(id -> WantedBlock.parse(id, blocks::output)).toList();
-    Request request = new Request(MapLocation.worker(execId), wanted, listener, downloadFileManager);
+    String worker = MapLocation.worker(execId);
+    Request request = new Request(worker, wanted, traffic.counting(worker, listener), downloadFileManager);
     if (gathered == null) {
-      send(request, listener); // a block is wanted once more
+      send(request, request.listener()); // a block is wanted once more
     } else {
       gathered.add(request);
     }

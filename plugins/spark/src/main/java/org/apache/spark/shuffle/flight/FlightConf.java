@@ -24,13 +24,13 @@ import scala.Tuple2;
  * @param near label of workers to prefer where none is at the executor's host; or empty
  * @param only label that workers need to get map outputs of the application; or empty
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
+ * @param ui whether Spark's pages show the shuffles
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
     int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, String near, String only,
-    Duration flushTimeout,
-    SecurityConf security) {
+    Duration flushTimeout, boolean ui, SecurityConf security) {
 
   /** One option: name, default (null: none) and help text. */
   record Option(String key, String defaultValue, String help) {}
@@ -93,14 +93,23 @@ record FlightConf(
       new Option(
           PREFIX + "flushTimeout", "5ms",
           "real-time mode: how long a row may wait for others to go with it; less is lower latency and more messages");
+  static final Option UI =
+      new Option(
+          PREFIX + "ui", "true",
+          "true: Spark's pages about the application have a tab Flight Shuffle, and its event log what the history server needs for "
+              + "it; false: neither");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
-          "file with the certificates (PEM) of who signed the server's, on every machine; given: connections use TLS");
+          "file with the certificates (PEM) of who signed the server's, on the driver's machine only: executors receive what it "
+              + "holds; given: connections use TLS");
   static final Option TLS_CERT =
-      new Option(PREFIX + "tls.cert", "", "file with this client's certificate (PEM), for a server that asks for one");
+      new Option(
+          PREFIX + "tls.cert", "",
+          "file with this client's certificate (PEM), for a server that asks for one; on the driver's machine only");
   static final Option TLS_KEY =
-      new Option(PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8)");
+      new Option(
+          PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8); on the driver's machine only");
   static final Option SECRET_FILE =
       new Option(
           PREFIX + "token.secretFile", "",
@@ -125,7 +134,7 @@ record FlightConf(
   static final List<Option> OPTIONS =
       List.of(
           SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
-          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
 
   private static final Pattern LABEL = Pattern.compile("[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}");
   private static final int SMALLEST_BLOCK = 1 << 12;
@@ -156,16 +165,16 @@ record FlightConf(
     return new FlightConf(
         server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, packRows(conf), handOver(conf), replicas(conf), label(conf, NEAR), label(conf, ONLY),
-        duration(conf, FLUSH_TIMEOUT), SecurityConf.parse(conf));
+        rowMemory, flag(conf, PACK_ROWS), handOver(conf), replicas(conf), label(conf, NEAR), label(conf, ONLY),
+        duration(conf, FLUSH_TIMEOUT), flag(conf, UI), SecurityConf.parse(conf));
   }
 
-  private static boolean packRows(SparkConf conf) {
-    return switch (value(conf, PACK_ROWS)) {
+  private static boolean flag(SparkConf conf, Option option) {
+    return switch (value(conf, option)) {
       case "true" -> true;
       case "false" -> false;
       default ->
-          throw new IllegalArgumentException(PACK_ROWS.key() + "=" + value(conf, PACK_ROWS) + ": not one of true, false");
+          throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not one of true, false");
     };
   }
 

@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.function.Supplier;
@@ -10,6 +11,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.ui.FlightApplicationEvent;
 
 /**
  * The driver's end: registers the application when the {@code SparkContext} starts and unregisters it when that stops.
@@ -20,6 +22,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
   private final String appName;
   private final BuildInfo build;
   private final UserFallback rule;
+  private final ShuffleReport report;
   private AppRegistration registration;
   private volatile boolean fellBack;
 
@@ -28,11 +31,12 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     this.appName = appName;
     this.build = build;
     this.rule = rule;
+    this.report = new ShuffleReport(conf.ui());
   }
 
   /**
    * @return what executors need beside the options: the application's key at the server, which Spark's environment page
-   *     shows, and its token, which Spark redacts there
+   *     shows, its token and private key, which Spark redacts there, and certificates
    */
   @Override
   public Map<String, String> initializeApplication() {
@@ -40,7 +44,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       return Map.of();
     }
-    registration = new AppRegistration(conf, appName, build.client());
+    registration = new AppRegistration(conf, appName, build.client(), report);
     try {
       registration.start();
     } catch (IOException e) {
@@ -51,7 +55,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       registration.startWithout(e);
     }
-    return SecurityConf.forExecutors(registration.run(), registration.credentials());
+    return registration.forExecutors();
   }
 
   @Override
@@ -59,10 +63,16 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     if (registration != null) {
       registration.close();
     }
+    report.end(application());
+  }
+
+  private String application() {
+    return registration == null ? "application" : "application " + registration.run();
   }
 
   @Override
   public void removeShuffle(int shuffleId, boolean blocking) {
+    report.remove(shuffleId);
     if (registration != null) {
       registration.unregisterShuffle(shuffleId, blocking);
     }
@@ -83,20 +93,33 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     registration.lostOutputs().watch(context);
   }
 
+  /** Reports the shuffles of {@code context} from now on; again is a no-op. */
+  void report(SparkContext context) {
+    String run = registration == null ? "" : registration.run();
+    String policy = conf.fallback().name().toLowerCase(Locale.ROOT);
+    report.begin(context, new FlightApplicationEvent(conf.address(), run, build.client(), policy));
+  }
+
+  /** What the tasks of a shuffle that is registered count in; null when nothing is counted. */
+  TrafficCounter counter(int shuffleId, int partitions, int maps) {
+    return report.add(shuffleId, maps, partitions);
+  }
+
   /** Whether Spark's sort shuffle has it: nothing is shuffled, or the user says so. It is not registered. */
   boolean keeps(ShuffleDependency<?, ?, ?> shuffle) {
     // What no map writes needs no server. Spark asks for the shuffle of such a stage where an exception would hang the query.
     if (shuffle.rdd().getNumPartitions() == 0 || shuffle.partitioner().numPartitions() == 0) {
       return true;
     }
-    if (conf.fallback() == FallbackPolicy.ALWAYS) {
-      return true;
+    boolean always = conf.fallback() == FallbackPolicy.ALWAYS;
+    String reason = always ? FlightConf.FALLBACK.key() + "=always" : rule.reason(shuffle);
+    if (reason == null) {
+      return false;
     }
-    if (rule.takes(shuffle)) {
-      fellBack = true;
-      return true;
-    }
-    return false;
+    fellBack = true;
+    report.fellBack(
+        shuffle.shuffleId(), shuffle.rdd().getNumPartitions(), shuffle.partitioner().numPartitions(), reason);
+    return true;
   }
 
   /**
@@ -110,7 +133,13 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     if (!registration.wasAsked()) {
       settle(registration);
     }
-    return () -> settle(registration).map(ShuffleRegistration.Registered::key);
+    return () -> {
+      Optional<ShuffleRegistration.Registered> registered = settle(registration);
+      if (registered.isEmpty()) {
+        report.fellBack(shuffleId, maps, partitions, registration.fallback());
+      }
+      return registered.map(ShuffleRegistration.Registered::key);
+    };
   }
 
   /**
@@ -123,7 +152,12 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
     if (conf.fallback() == FallbackPolicy.ALWAYS) {
       return Optional.empty();
     }
-    return settle(registration.registerShuffle(shuffleId, partitions, maps, pipelined));
+    ShuffleRegistration asked = registration.registerShuffle(shuffleId, partitions, maps, pipelined);
+    Optional<ShuffleRegistration.Registered> registered = settle(asked);
+    if (registered.isEmpty()) {
+      report.fellBack(shuffleId, maps, partitions, asked.fallback());
+    }
+    return registered;
   }
 
   private Optional<ShuffleRegistration.Registered> settle(ShuffleRegistration registration) {

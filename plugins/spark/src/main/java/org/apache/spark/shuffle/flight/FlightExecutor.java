@@ -75,6 +75,7 @@ final class FlightExecutor implements AutoCloseable {
         (org.apache.spark.util.TaskCompletionListener)
             ended -> {
               pushes.remove(ended.taskAttemptId());
+              handle.count(push.traffic());
               push.close();
             });
     return push;

@@ -6,6 +6,7 @@ import java.util.function.Supplier;
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.ui.Traffic;
 
 /**
  * A shuffle that goes through the server; the tasks of one that fell back get Spark's own handle.
@@ -21,6 +22,7 @@ final class FlightShuffleHandle extends ShuffleHandle {
   private final long generation;
   private final int partitions;
   private final int rowBuffer;
+  private final TrafficCounter traffic;
   private final transient Supplier<Optional<ShuffleKey>> registered; // null where the handle has arrived
 
   /**
@@ -28,15 +30,17 @@ final class FlightShuffleHandle extends ShuffleHandle {
    *
    * @param inner the handle of Spark's sort shuffle: which of its writers is used
    * @param rowBuffer bytes of the buffers in which rows are gathered ({@link RowPath}), 0 if Spark's own writers write
+   * @param traffic what its tasks count in; null: nothing is counted
    * @param registered what the server has it as, empty if the shuffle falls back; waits until that is known
    */
   FlightShuffleHandle(
-      BaseShuffleHandle<?, ?, ?> inner, int partitions, int rowBuffer, Supplier<Optional<ShuffleKey>> registered) {
-    this(inner, ShuffleKey.getDefaultInstance(), partitions, rowBuffer, registered);
+      BaseShuffleHandle<?, ?, ?> inner, int partitions, int rowBuffer, TrafficCounter traffic,
+      Supplier<Optional<ShuffleKey>> registered) {
+    this(inner, ShuffleKey.getDefaultInstance(), partitions, rowBuffer, traffic, registered);
   }
 
   private FlightShuffleHandle(
-      BaseShuffleHandle<?, ?, ?> inner, ShuffleKey key, int partitions, int rowBuffer,
+      BaseShuffleHandle<?, ?, ?> inner, ShuffleKey key, int partitions, int rowBuffer, TrafficCounter traffic,
       Supplier<Optional<ShuffleKey>> registered) {
     super(inner.shuffleId());
     this.inner = inner;
@@ -44,6 +48,7 @@ final class FlightShuffleHandle extends ShuffleHandle {
     this.generation = key.getGeneration();
     this.partitions = partitions;
     this.rowBuffer = rowBuffer;
+    this.traffic = traffic;
     this.registered = registered;
   }
 
@@ -58,7 +63,7 @@ final class FlightShuffleHandle extends ShuffleHandle {
       return this;
     }
     Optional<ShuffleKey> key = registered.get();
-    return key.isPresent() ? new FlightShuffleHandle(inner, key.get(), partitions, rowBuffer, null) : inner;
+    return key.isPresent() ? new FlightShuffleHandle(inner, key.get(), partitions, rowBuffer, traffic, null) : inner;
   }
 
   BaseShuffleHandle<?, ?, ?> inner() {
@@ -71,6 +76,13 @@ final class FlightShuffleHandle extends ShuffleHandle {
 
   int rowBuffer() {
     return rowBuffer;
+  }
+
+  /** Counts what a task has moved of it. */
+  void count(Traffic moved) {
+    if (traffic != null && !moved.isNone()) {
+      traffic.add(moved);
+    }
   }
 
   /** The shuffle's name at the server; only tasks have it. */

@@ -73,9 +73,11 @@ public final class FlightShuffleManager extends SortShuffleManager {
     FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
+    driver.report(context);
     if (driver.keeps(dependency)) {
       return sorts().fallback().registerShuffle(shuffleId, dependency);
     }
+    TrafficCounter counter = driver.counter(shuffleId, partitions, maps);
     Supplier<Optional<ShuffleKey>> registered = driver.registerSoon(shuffleId, partitions, maps);
     driver.watch(context);
     BaseShuffleHandle<?, ?, ?> inner = (BaseShuffleHandle<?, ?, ?>) sorts().pushing().registerShuffle(shuffleId, dependency);
@@ -84,7 +86,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
     if (rows != null) {
       SparkVersion.running().omitRowChecksums(dependency);
     }
-    return new FlightShuffleHandle(inner, partitions, rows == null ? 0 : rows.bufferSize(), registered);
+    return new FlightShuffleHandle(inner, partitions, rows == null ? 0 : rows.bufferSize(), counter, registered);
   }
 
   @Override

@@ -52,6 +52,8 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
   private final BlockFetcher fetcher;
   private final boolean batchFetch;
   private final RowPath rows;
+  private final FlightShuffleHandle handle;
+  private final ReadTraffic traffic = new ReadTraffic();
 
   /**
    * @param partition the only one that is read, from all maps; -1 when something else is read
@@ -62,6 +64,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
       FlightShuffleHandle handle, BlocksByWorker blocks, TaskContext context, ShuffleReadMetricsReporter metrics,
       FlightExecutor executor, int partition, boolean mayBatchFetch) {
     this.dependency = (ShuffleDependency<K, Object, C>) handle.inner().dependency();
+    this.handle = handle;
     this.context = context;
     this.metrics = metrics;
     this.env = SparkEnv.get();
@@ -100,7 +103,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
         blocks.windows(
             FetchWindows.Limits.of(
                 maxBytesInFlight(), requests, this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS())));
-    OpenReader open = new OpenReader(dependency.shuffleId(), blocks, fetcher);
+    OpenReader open = new OpenReader(handle, blocks, fetcher, traffic);
     return open.watch(new WindowedBlocks(() -> window(windows.next()), requests > 1, open::done), context);
   }
 
@@ -112,7 +115,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     if (window.isEmpty()) {
       return Optional.empty();
     }
-    FlightBlockStoreClient client = new FlightBlockStoreClient(fetcher, blocks, executor.transport(conf));
+    FlightBlockStoreClient client = new FlightBlockStoreClient(fetcher, blocks, traffic, executor.transport(conf));
     Stream<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byAddress =
         window.entrySet().stream().map(each -> new Tuple2<>(MapLocation.ofWorker(each.getKey()), each.getValue()));
     ShuffleBlockFetcherIterator fetched = fetched(client, CollectionConverters.asScala(byAddress.iterator()));
@@ -139,7 +142,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
             this.<Boolean>option(CONFIG.SHUFFLE_DETECT_CORRUPT_MEMORY()),
             false, // Spark's checksum, which tells causes of corruption apart: ours have been verified
             this.<String>option(CONFIG.SHUFFLE_CHECKSUM_ALGORITHM()),
-            metrics,
+            traffic.counting(metrics),
             batchFetch,
             new SystemClock());
   }
@@ -167,6 +170,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
         records.map(
             entry -> {
               metrics.incRecordsRead(1);
+              traffic.countRecord();
               return entry;
             });
     return CompletionIterator$.MODULE$.apply(

@@ -51,6 +51,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   private final Connections connections;
   private final IntFunction<Optional<ShuffleKey>> keys;
   private final Runnable doubt;
+  private final ShuffleReport report;
   private final Duration timeout;
   private final Set<Integer> toLookAt = ConcurrentHashMap.newKeySet();
   private final ExecutorService thread =
@@ -60,13 +61,16 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   /**
    * @param keys what the server has a shuffle as, by Spark's number of it; may block
    * @param doubt called when the server may not have the application any more
+   * @param report counts those that are lost
    * @param timeout how long a worker may take to look at the outputs of one question
    */
   LostOutputs(
-      Connections connections, IntFunction<Optional<ShuffleKey>> keys, Runnable doubt, Duration timeout) {
+      Connections connections, IntFunction<Optional<ShuffleKey>> keys, Runnable doubt, ShuffleReport report,
+      Duration timeout) {
     this.connections = connections;
     this.keys = keys;
     this.doubt = doubt;
+    this.report = report;
     this.timeout = timeout;
   }
 
@@ -85,6 +89,9 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
       return;
     }
     doubt.run();
+    if (failure.bmAddress() != null) {
+      report.lost(failure.shuffleId(), List.of(failure.bmAddress()));
+    }
     if (failure.bmAddress() != null
         && MapLocation.isAtAWorker(failure.bmAddress())
         && toLookAt.add(failure.shuffleId())) {
@@ -161,6 +168,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     if (!lost.isEmpty()) {
       LOG.warn("{} map outputs of shuffle {} are lost; they run again when they are needed", lost.size(), shuffle);
       status.removeOutputsByFilter(lost::contains);
+      report.lost(shuffle, lost);
     }
     tracker.incrementEpoch();
   }
@@ -169,9 +177,17 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   void forget(int shuffle) {
     Option<ShuffleStatus> status = tracker == null ? Option.empty() : tracker.shuffleStatuses().get(shuffle);
     if (status.isDefined()) {
+      report.lost(shuffle, locations(status.get()));
       status.get().removeOutputsByFilter(MapLocation::isAtAWorker);
       tracker.incrementEpoch();
     }
+  }
+
+  private static List<BlockManagerId> locations(ShuffleStatus shuffle) {
+    return byWorker(shuffle).values().stream()
+        .flatMap(outputs -> outputs.values().stream())
+        .map(Place::location)
+        .toList();
   }
 
   /** Where Spark believes the outputs of a shuffle to lie, by the output's number, by worker. */

@@ -21,13 +21,16 @@ import scala.Option;
  * wherever it was thrown and whatever wrapped it.
  */
 final class OpenReader implements TaskCompletionListener, TaskFailureListener {
-  private final int shuffleId;
+  private final FlightShuffleHandle handle;
+  private final ReadTraffic traffic;
   private BlocksByWorker blocks; // null: the reader has read everything
   private BlockFetcher fetcher;
   private WindowedBlocks windows;
 
-  OpenReader(int shuffleId, BlocksByWorker blocks, BlockFetcher fetcher) {
-    this.shuffleId = shuffleId;
+  /** @param traffic counts what is read of the shuffle */
+  OpenReader(FlightShuffleHandle handle, BlocksByWorker blocks, BlockFetcher fetcher, ReadTraffic traffic) {
+    this.handle = handle;
+    this.traffic = traffic;
     this.blocks = blocks;
     this.fetcher = fetcher;
   }
@@ -42,6 +45,7 @@ final class OpenReader implements TaskCompletionListener, TaskFailureListener {
 
   /** The reader has read everything. */
   void done() {
+    handle.count(traffic.take(fetcher::isOverTheWire));
     blocks = null;
     fetcher = null;
     windows = null;
@@ -54,10 +58,10 @@ final class OpenReader implements TaskCompletionListener, TaskFailureListener {
       return;
     }
     BlockManagerId location = blocks.locations().get(failure.mapId());
-    if (failure.shuffleId() == shuffleId && location != null) {
+    if (failure.shuffleId() == handle.shuffleId() && location != null) {
       context.setFetchFailed(
           new FetchFailedException(
-              location, shuffleId, failure.mapId(), failure.mapIndex(), failure.reduceId(), failure.message(),
+              location, handle.shuffleId(), failure.mapId(), failure.mapIndex(), failure.reduceId(), failure.message(),
               reported.get().getCause()));
     }
   }

@@ -12,9 +12,9 @@ import org.apache.spark.shuffle.flight.net.Tokens;
 /**
  * The options that say who this application is at the server, and how its connections are encrypted.
  *
- * <p>The cluster secret stays on the driver. It derives the application's token there and hands that to the executors
- * with what the driver's components may add to the configuration: Spark brings those entries to every executor, and
- * redacts this one wherever it shows the configuration, because of the word in its name.
+ * <p>The cluster secret stays on the driver. It derives the application's token there, reads the files of TLS, and hands
+ * both to the executors with what the driver's components may add to the configuration: Spark brings those entries to every
+ * executor, and redacts token and private key wherever it shows the configuration, because of the words in their names.
  *
  * @param tlsCa null: plain text; all the others may be null too
  * @param token one of the three that give a token at most
@@ -23,6 +23,9 @@ record SecurityConf(
     Path tlsCa, Path tlsCert, Path tlsKey, Path secretFile, Path tokenFile, String token, String app) {
   private static final String APP_FOR_EXECUTORS = "flight.app";
   private static final String TOKEN_FOR_EXECUTORS = "flight.token";
+  private static final String CA_FOR_EXECUTORS = "flight.tls.ca";
+  private static final String CERT_FOR_EXECUTORS = "flight.tls.cert";
+  private static final String KEY_FOR_EXECUTORS = "flight.tls.key.secret";
   private static final String TOKEN_VARIABLE = "FLIGHT_SHUFFLE_TOKEN";
 
   /** @throws IllegalArgumentException for options that contradict each other; names them */
@@ -53,16 +56,27 @@ record SecurityConf(
   }
 
   /**
-   * The driver's credentials; reads the files.
+   * What the files of TLS hold, on the driver.
+   *
+   * @throws IllegalArgumentException for a file that cannot be read; names the option, the file and what to do
+   */
+  ClientTls readTls() {
+    return new ClientTls(
+        ClientTls.Pem.read(FlightConf.TLS_CA, tlsCa), ClientTls.Pem.read(FlightConf.TLS_CERT, tlsCert),
+        ClientTls.Pem.read(FlightConf.TLS_KEY, tlsKey));
+  }
+
+  /**
+   * The driver's credentials; reads the file of the token or secret.
    *
    * @throws IllegalArgumentException for a file that cannot be used; names the option, the file and what to do
    */
-  Credentials ofDriver(String name) {
-    return ofDriver(name, System.getenv());
+  Credentials ofDriver(String name, ClientTls tls) {
+    return ofDriver(name, tls, System.getenv());
   }
 
   /** @param environment has the token where no option says where it is */
-  Credentials ofDriver(String name, Map<String, String> environment) {
+  Credentials ofDriver(String name, ClientTls tls, Map<String, String> environment) {
     String found = token;
     if (secretFile != null) {
       found = Tokens.ofApp(PrivateFile.secret(secretFile, FlightConf.SECRET_FILE.key()), name);
@@ -72,7 +86,7 @@ record SecurityConf(
       String text = environment.getOrDefault(TOKEN_VARIABLE, "").strip();
       found = text.isEmpty() ? null : text;
     }
-    return new Credentials(name, found, ClientTls.context(tlsCa, tlsCert, tlsKey));
+    return new Credentials(name, found, tls.context());
   }
 
   /**
@@ -80,21 +94,42 @@ record SecurityConf(
    *
    * @param run the application's key at the server, which Spark's environment page shows
    */
-  static Map<String, String> forExecutors(String run, Credentials credentials) {
+  static Map<String, String> forExecutors(String run, Credentials credentials, ClientTls tls) {
     Map<String, String> added = new HashMap<>();
     added.put(APP_FOR_EXECUTORS, run);
     if (credentials.token() != null) {
       added.put(TOKEN_FOR_EXECUTORS, credentials.token());
     }
+    addText(added, CA_FOR_EXECUTORS, tls.ca());
+    addText(added, CERT_FOR_EXECUTORS, tls.cert());
+    addText(added, KEY_FOR_EXECUTORS, tls.key());
     return added;
+  }
+
+  private static void addText(Map<String, String> added, String name, ClientTls.Pem pem) {
+    if (pem != null) {
+      added.put(name, pem.text());
+    }
   }
 
   /** The credentials of the process that runs tasks, from the configuration that the driver has added to. */
   Credentials ofExecutor(SparkConf conf) {
-    String prefix = ShuffleDataIOUtils.SHUFFLE_SPARK_CONF_PREFIX();
+    ClientTls tls =
+        new ClientTls(
+            passed(conf, CA_FOR_EXECUTORS, FlightConf.TLS_CA, tlsCa),
+            passed(conf, CERT_FOR_EXECUTORS, FlightConf.TLS_CERT, tlsCert),
+            passed(conf, KEY_FOR_EXECUTORS, FlightConf.TLS_KEY, tlsKey));
     return new Credentials(
-        Credentials.nameOf(conf.get(prefix + APP_FOR_EXECUTORS, "")), conf.get(prefix + TOKEN_FOR_EXECUTORS, null),
-        ClientTls.context(tlsCa, tlsCert, tlsKey));
+        Credentials.nameOf(added(conf, APP_FOR_EXECUTORS, "")), added(conf, TOKEN_FOR_EXECUTORS, null), tls.context());
+  }
+
+  private static ClientTls.Pem passed(SparkConf conf, String name, FlightConf.Option option, Path path) {
+    String text = added(conf, name, null);
+    return text == null ? null : new ClientTls.Pem(option, path, text);
+  }
+
+  private static String added(SparkConf conf, String name, String defaultValue) {
+    return conf.get(ShuffleDataIOUtils.SHUFFLE_SPARK_CONF_PREFIX() + name, defaultValue);
   }
 
   /** Without the token. */

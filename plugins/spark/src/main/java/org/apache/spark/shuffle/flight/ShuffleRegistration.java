@@ -42,6 +42,7 @@ final class ShuffleRegistration {
   private final int shuffle;
   private final Function<ShuffleRegistration, Answer> question;
   private volatile boolean forgotten; // by the server
+  private String fallback = "";
   private Answer asked; // null: the server is to be asked again
   private Optional<Registered> settled; // null: not yet
 
@@ -62,6 +63,11 @@ final class ShuffleRegistration {
   /** Whether the server was asked. If not, all that is left may take long. */
   synchronized boolean wasAsked() {
     return asked != null;
+  }
+
+  /** Why it has fallen back, if it has. */
+  synchronized String fallback() {
+    return fallback;
   }
 
   /** The server has it no more: it is registered anew when it is waited for, unless it has fallen back. Does not block. */
@@ -92,6 +98,9 @@ final class ShuffleRegistration {
           throw new UncheckedIOException(e);
         }
         settled = Optional.empty();
+      }
+      if (settled.isEmpty()) {
+        fallback = app.outOfUse();
       }
     }
     return settled;

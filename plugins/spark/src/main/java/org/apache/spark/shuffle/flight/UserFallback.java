@@ -57,13 +57,13 @@ final class UserFallback {
     return new IllegalArgumentException(FlightConf.FALLBACK_RULE.key() + "=" + name + ": this class " + why, cause);
   }
 
-  /** Whether the rule has {@code shuffle} go to Spark's sort shuffle. */
-  boolean takes(ShuffleDependency<?, ?, ?> shuffle) {
+  /** Why the rule has {@code shuffle} go to Spark's sort shuffle; null when it has not. */
+  String reason(ShuffleDependency<?, ?, ?> shuffle) {
     String reason = rule == null ? null : rule.reason(shuffle);
     if (reason != null && told.size() < MOST_REASONS && told.add(reason)) {
       LOG.warn("shuffles go to Spark's sort shuffle: {} ({})", reason, rule.getClass().getName());
     }
-    return reason != null;
+    return reason;
   }
 
   /** The reasons that were given so far. */

@@ -77,7 +77,7 @@ class RegistrationTest {
   }
 
   private static ShuffleHandle sent(Supplier<Optional<ShuffleKey>> registered) throws Exception {
-    return copy(new FlightShuffleHandle(new BaseShuffleHandle<>(7, null), 1, 0, registered));
+    return copy(new FlightShuffleHandle(new BaseShuffleHandle<>(7, null), 1, 0, null, registered));
   }
 
   private static ShuffleHandle copy(ShuffleHandle handle) throws Exception {

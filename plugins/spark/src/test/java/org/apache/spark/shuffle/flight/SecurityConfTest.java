@@ -20,6 +20,8 @@ import org.junit.jupiter.api.io.TempDir;
 class SecurityConfTest {
   private static final String SECRET = "0123456789abcdef0123456789abcdef";
 
+  private static final ClientTls NO_TLS = new ClientTls(null, null, null);
+
   @TempDir Path directory;
 
   private static SparkConf conf(String... pairs) {
@@ -35,15 +37,24 @@ class SecurityConfTest {
     return Files.setPosixFilePermissions(path, PosixFilePermissions.fromString(permissions));
   }
 
+  private static Credentials ofDriver(SparkConf conf, Map<String, String> environment) {
+    SecurityConf parsed = SecurityConf.parse(conf);
+    return parsed.ofDriver("app-a", parsed.readTls(), environment);
+  }
+
+  private static Credentials ofDriver(SparkConf conf) {
+    return ofDriver(conf, Map.of());
+  }
+
   private static String refused(String... pairs) {
     return assertThrows(
-            IllegalArgumentException.class, () -> SecurityConf.parse(conf(pairs)).ofDriver("app-a"))
+            IllegalArgumentException.class, () -> ofDriver(conf(pairs)))
         .getMessage();
   }
 
   @Test
   void nothingSetIsNoTokenAndPlainText() {
-    Credentials credentials = SecurityConf.parse(conf()).ofDriver("app-a");
+    Credentials credentials = ofDriver(conf());
     assertEquals("app-a", credentials.app());
     assertNull(credentials.token());
     assertNull(credentials.tls());
@@ -52,9 +63,9 @@ class SecurityConfTest {
   @Test
   void driverDerivesAndExecutorFindsTheToken() throws IOException {
     SparkConf conf = conf("token.secretFile", file("secret", SECRET + "\r\n", "rw-------").toString());
-    Credentials driver = SecurityConf.parse(conf).ofDriver("app-a");
+    Credentials driver = ofDriver(conf);
     assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
-    Map<String, String> added = SecurityConf.forExecutors(driver.app() + "~run", driver);
+    Map<String, String> added = SecurityConf.forExecutors(driver.app() + "~run", driver, NO_TLS);
     added.forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     assertEquals(driver, SecurityConf.parse(conf).ofExecutor(conf));
     assertFalse(added.containsValue(SECRET));
@@ -63,36 +74,44 @@ class SecurityConfTest {
   @Test
   void tokenComesFromTheEnvironmentWhereNoOptionNamesOne() throws IOException {
     Map<String, String> environment = Map.of("FLIGHT_SHUFFLE_TOKEN", "of-the-environment\n");
-    assertEquals("of-the-environment", SecurityConf.parse(conf()).ofDriver("app-a", environment).token());
-    assertEquals("given", SecurityConf.parse(conf("token", "given")).ofDriver("app-a", environment).token());
+    assertEquals("of-the-environment", ofDriver(conf(), environment).token());
+    assertEquals("given", ofDriver(conf("token", "given"), environment).token());
     Path path = file("token", "of-the-file", "rw-------");
     assertEquals(
-        "of-the-file", SecurityConf.parse(conf("token.file", path.toString())).ofDriver("app-a", environment).token());
-    assertNull(SecurityConf.parse(conf()).ofDriver("app-a", Map.of("FLIGHT_SHUFFLE_TOKEN", " ")).token());
+        "of-the-file", ofDriver(conf("token.file", path.toString()), environment).token());
+    assertNull(ofDriver(conf(), Map.of("FLIGHT_SHUFFLE_TOKEN", " ")).token());
   }
 
   @Test
   void firstOfSeveralSecretsMakesTheToken() throws IOException {
     Path path = file("secrets", "\n" + SECRET + "\n" + SECRET.replace('0', 'x') + "\n", "rw-------");
-    Credentials driver = SecurityConf.parse(conf("token.secretFile", path.toString())).ofDriver("app-a");
+    Credentials driver = ofDriver(conf("token.secretFile", path.toString()));
     assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
   }
 
   @Test
-  void sparkRedactsWhateverNamesAToken() {
+  void sparkRedactsTokenAndPrivateKey() {
     SparkConf conf = conf("token", "the-token");
-    SecurityConf.forExecutors("app-a~run", new Credentials("app-a", "the-token", null))
+    ClientTls.Pem ca = new ClientTls.Pem(FlightConf.TLS_CA, Path.of("ca"), "the-ca");
+    ClientTls.Pem cert = new ClientTls.Pem(FlightConf.TLS_CERT, Path.of("cert"), "the-certificate");
+    ClientTls tls =
+        new ClientTls(ca, cert, new ClientTls.Pem(FlightConf.TLS_KEY, Path.of("key"), "the-private-part"));
+    SecurityConf.forExecutors("app-a~run", new Credentials("app-a", "the-token", null), tls)
         .forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     String shown = conf.toDebugString();
     assertTrue(shown.contains("app-a"));
+    assertTrue(shown.contains("the-ca"));
+    assertTrue(shown.contains("the-certificate"));
     assertFalse(shown.contains("the-token"));
+    assertFalse(shown.contains("the-private-part"));
+    assertFalse(tls.toString().contains("the-private-part"));
     assertFalse(SecurityConf.parse(conf).toString().contains("the-token"));
   }
 
   @Test
   void tokenOfAFileLosesWhiteSpace() throws IOException {
     Path path = file("token", " the-token\n", "rw-r-----");
-    assertEquals("the-token", SecurityConf.parse(conf("token.file", path.toString())).ofDriver("app-a").token());
+    assertEquals("the-token", ofDriver(conf("token.file", path.toString())).token());
   }
 
   @Test

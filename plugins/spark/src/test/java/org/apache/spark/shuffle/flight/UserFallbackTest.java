@@ -1,7 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -67,21 +68,21 @@ class UserFallbackTest {
 
   @Test
   void withoutARuleNothingIsTaken() {
-    assertFalse(UserFallback.of(new SparkConf(false)).takes(null));
+    assertNull(UserFallback.of(new SparkConf(false)).reason(null));
   }
 
   @Test
   void eachReasonIsToldOnce() {
     UserFallback fallback = of(Always.class.getName());
-    assertTrue(fallback.takes(null));
-    assertTrue(fallback.takes(null));
+    assertNotNull(fallback.reason(null));
+    assertNotNull(fallback.reason(null));
     assertEquals(Set.of("because"), fallback.told());
   }
 
   @Test
   void ruleMayReadTheConfiguration() {
     UserFallback fallback = of(Configured.class.getName());
-    assertTrue(fallback.takes(null));
+    assertNotNull(fallback.reason(null));
     assertEquals(Set.of("so"), fallback.told());
   }
 
@@ -90,7 +91,7 @@ class UserFallbackTest {
     int[] number = {0};
     UserFallback fallback = new UserFallback(shuffle -> "shuffle " + number[0]++);
     for (int i = 0; i < 100; i++) {
-      assertTrue(fallback.takes(null));
+      assertNotNull(fallback.reason(null));
     }
     assertEquals(20, fallback.told().size());
   }

@@ -88,6 +88,11 @@ public final class BlockFetcher implements AutoCloseable {
     }
   }
 
+  /** Whether it is known that this process does not see the files of a worker. */
+  public boolean isOverTheWire(String worker) {
+    return overTheWire(worker).isPresent();
+  }
+
   /** Where a worker is whose files this process does not see, as far as is known. */
   private Optional<WorkerAddress> overTheWire(String worker) {
     return connections.known(worker).filter(localFiles::ruledOut);

@@ -17,6 +17,11 @@ public interface BlockStream {
   /** States that this was all, and waits for the worker to agree and to make the output visible. */
   Committed commit(Totals totals) throws IOException;
 
+  /** How long it has waited for leave to send. */
+  default long creditWaitNanos() {
+    return 0;
+  }
+
   /** Gives the output up, without waiting for the worker. */
   void abort();
 }

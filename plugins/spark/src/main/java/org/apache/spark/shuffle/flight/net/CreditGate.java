@@ -25,6 +25,7 @@ final class CreditGate {
   private final Runnable killCheck;
   private SendWindow window = SendWindow.initial();
   private long changes;
+  private long creditWaitNanos; // by the waiting thread only
   private boolean connected;
   private Committed committed;
   private FlightException ended;
@@ -91,7 +92,7 @@ final class CreditGate {
 
   /** Waits until {@code bytes} may be sent, and takes them from the window. Fails once the stream has ended. */
   void take(long bytes, Duration timeout) throws IOException {
-    await(() -> window.admits(bytes), timeout, "credit");
+    creditWaitNanos += await(() -> window.admits(bytes), timeout, "credit");
     lock.lock();
     try {
       check();
@@ -101,12 +102,18 @@ final class CreditGate {
     }
   }
 
+  /** How long {@link #take} has waited. */
+  long creditWaitNanos() {
+    return creditWaitNanos;
+  }
+
   Committed awaitCommitted(Duration timeout) throws IOException {
     await(() -> committed != null, timeout, "the answer to the commit");
     return committed;
   }
 
-  private void await(BooleanSupplier condition, Duration timeout, String what) throws IOException {
+  /** Returns how long it has waited. */
+  private long await(BooleanSupplier condition, Duration timeout, String what) throws IOException {
     try {
       lock.lockInterruptibly();
     } catch (InterruptedException e) {
@@ -114,7 +121,9 @@ final class CreditGate {
     }
     try {
       long seen = changes;
-      long deadline = System.nanoTime() + timeout.toNanos();
+      long start = System.nanoTime();
+      long deadline = start + timeout.toNanos();
+      boolean waited = false;
       while (!condition.getAsBoolean()) {
         if (ended != null) {
           throw ended;
@@ -128,8 +137,10 @@ final class CreditGate {
         if (left <= 0) {
           throw FlightException.broken(peer, "nothing heard for " + timeout.toSeconds() + " s while waiting for " + what, null);
         }
+        waited = true;
         changed.awaitNanos(Math.min(left, KILL_CHECK_NANOS));
       }
+      return waited ? System.nanoTime() - start : 0;
     } catch (InterruptedException e) {
       throw interrupted(what);
     } finally {

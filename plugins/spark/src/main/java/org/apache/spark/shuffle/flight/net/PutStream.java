@@ -81,6 +81,11 @@ public final class PutStream implements BlockStream {
     say(FlightOut.putBatch(batch, backlog(backlog)));
   }
 
+  @Override
+  public long creditWaitNanos() {
+    return gate.creditWaitNanos();
+  }
+
   /** Whether {@code bytes} can be sent without a wait. */
   public boolean admits(long bytes) {
     return gate.admits(bytes);

@@ -32,6 +32,16 @@ class CreditGateTest {
   }
 
   @Test
+  void waitForCreditIsCounted() throws IOException {
+    CreditGate[] own = new CreditGate[1];
+    own[0] = new CreditGate("worker w", () -> own[0].granted(2 * WINDOW)); // asked in a wait only
+    own[0].take(WINDOW, LONG);
+    assertEquals(0, own[0].creditWaitNanos());
+    own[0].take(WINDOW, LONG);
+    assertTrue(own[0].creditWaitNanos() > 0);
+  }
+
+  @Test
   void silenceEndsTheWaitWithAnErrorThatNamesTheWorker() throws IOException {
     gate.take(WINDOW, LONG);
     FlightException failure = assertThrows(FlightException.class, () -> gate.take(1, Duration.ofMillis(20)));
