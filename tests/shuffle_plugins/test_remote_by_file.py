@@ -69,7 +69,7 @@ def test_all_goes_by_file_uncompressed_and_is_read_from_it(plugin: RemoteShuffle
 
 
 def test_off_means_the_wire(server: ServerProcess) -> None:
-    options = {"server": server.control, **BY_FILE, "hand_over": "off"}
+    options = {"server": server.control, **BY_FILE, "hand_over": "off", "hand_over_codec": "shuffle"}
     with RemoteShuffle(options) as plugin, plugin.master("app") as master:
         handle = master.register_shuffle(PARTITIONS, 1)
         expected = write(plugin, handle, 0)

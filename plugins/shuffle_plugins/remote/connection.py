@@ -21,6 +21,7 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.local_files import LocalFileAccess
+from shuffle_transport.own_address import is_own_address
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
@@ -129,6 +130,12 @@ class Connection:
                     info.address, timeout=self._options.timeout, credentials=self._credentials
                 )
             return client
+
+    def on_this_host(self, worker: str) -> bool:
+        """Whether the address of a worker is one of this host's, so that what is sent there crosses no network."""
+        with self._lock:
+            info = self._workers.get(worker)
+        return info is not None and is_own_address(info.address)
 
     def retrying(self, action: Callable[[], T]) -> T:
         """Run `action`; again while its server cannot be reached or its stream breaks, for as long as the options say.

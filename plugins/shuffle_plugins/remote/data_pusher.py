@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from shuffle_api.errors import (
     AppExpired,
     DeadlineExceeded,
+    InvalidArgument,
     QuotaExceeded,
     ServerUnreachable,
     ShuffleError,
@@ -18,6 +19,7 @@ from shuffle_api.errors import (
     UnknownApp,
     UnknownShuffle,
 )
+from shuffle_api.periodic import StreamThread
 from shuffle_api.values import MapOutput, Totals
 from shuffle_plugins.remote.connection import Connection
 from shuffle_plugins.remote.options import RemoteOptions
@@ -31,6 +33,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 log = logging.getLogger(__name__)
 
 FILE_BYTES = 256 << 10  # blocks that are worth a write
+UNDER_WAY = 2  # pushes that share the memory of finished blocks: one is sent while the next one gathers
 
 # The wire would be told the same.
 _FINAL = (StorageFull, QuotaExceeded, UnknownShuffle, UnknownApp, AppExpired)
@@ -42,6 +45,8 @@ class DataPusher:
     The pusher asks for a file once, before it sends anything. If the file fails later, all of it is read back and
     pushed: the bytes written are not lost with the worker that created it. The attempt fails when there is no room,
     when its shuffle or application is gone, and when the commit misses its deadline.
+
+    Over the wire one push is under way, in a thread of its own, while the next blocks are made.
     """
 
     def __init__(self, target: PushTarget, connection: Connection, options: RemoteOptions) -> None:
@@ -50,6 +55,10 @@ class DataPusher:
         self._held = Totals()  # by the worker, over the wire
         self._worker: str | None = None
         self._avoid: list[str] = []  # workers that could not be reached
+        self._ahead: StreamThread | None = None  # it alone has `_held`, `_worker` and `_avoid` while it runs
+        self._failure: ShuffleError | None = None  # of a push: blocks are missing
+        self._aborted = False
+        self._same_host = False
 
     @property
     def by_file(self) -> bool:
@@ -57,9 +66,14 @@ class DataPusher:
         return self._file is not None
 
     @property
+    def compresses(self) -> bool:
+        """Whether blocks are worth the time of a codec: not where no network lies between here and the worker."""
+        return self._options.hand_over_codec == "shuffle" or not (self.by_file or self._same_host)
+
+    @property
     def worthwhile(self) -> int:
         """Bytes of blocks that are worth a `send`."""
-        return FILE_BYTES if self._file is not None else self._options.push_bytes
+        return FILE_BYTES if self._file is not None else self._options.push_bytes // UNDER_WAY
 
     def choose(self) -> None:
         """Find out which way this attempt goes; before the first `send`. Without it, over the wire.
@@ -67,22 +81,25 @@ class DataPusher:
         Raises ServerUnreachable, UnknownApp, AppExpired, UnknownShuffle.
         """
         connection = self._connection
+        self._worker = worker = connection.retrying(lambda: connection.place(self._target.shuffle, self._avoid))
+        self._same_host = connection.on_this_host(worker)
         if not connection.local_files.allowed:
             return
-        self._worker = worker = connection.retrying(lambda: connection.place(self._target.shuffle, self._avoid))
         try:
             self._file = LocalFileWriter.create(connection.local_files, worker, connection.data(worker), self._target)
         except ServerUnreachable:
             return  # the master does not know it any more; to push, another one is found
 
     def send(self, blocks: Sequence[Block]) -> None:
-        """Send blocks. They are the worker's, or in its file, when this returns.
+        """Send blocks. They are in the worker's file when this returns, or all blocks before them are the worker's.
 
         Raises what `ShuffleWriter.write` raises.
         """
         with self._noting_full():
             if not self._append(blocks):
-                self._push(blocks, commit=False)
+                self._wait()
+                self._ahead = StreamThread("push", lambda: self._push(blocks, commit=False), self._failed)
+                self._ahead.start()
 
     def commit(self, blocks: Sequence[Block]) -> MapOutput:
         """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`."""
@@ -92,6 +109,7 @@ class DataPusher:
                 if winner is not None:
                     return winner
                 blocks = ()  # they were pushed with the others
+            self._wait()
             winner = self._push(blocks, commit=True)
         if winner is None:
             raise StreamBroken(f"worker {self._worker} did not answer the commit")
@@ -109,13 +127,16 @@ class DataPusher:
 
     def abort(self) -> None:
         """Have the worker forget it, if it can be told."""
+        self._aborted = True
         if self._file is not None:
             self._drop_file()
-        elif self._worker is not None:
+        elif (worker := self._worker) is not None:
             try:
-                self._connection.data(self._worker).abort(self._target)
+                self._connection.data(worker).abort(self._target)  # which ends the push that is under way
             except ShuffleError:
                 pass  # the worker drops attempts that nobody writes to, and this one never commits
+        if self._ahead is not None:
+            self._ahead.join(self._options.timeout)
 
     # ------------------------------------------------------------------ by file
 
@@ -177,11 +198,24 @@ class DataPusher:
 
     # ------------------------------------------------------------------ over the wire
 
+    def _wait(self) -> None:
+        """Until no push is under way. Raises what the last one raised, each time."""
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
+        if self._failure is not None:
+            raise self._failure
+
+    def _failed(self, error: ShuffleError) -> None:
+        self._failure = error
+
     def _push(self, blocks: Sequence[Block], commit: bool) -> MapOutput | None:
         """Send blocks; they are the worker's when this returns. With `commit`, the winner of the map."""
         end = add_rows(self._held, table_rows(blocks))
 
         def push() -> MapOutput | None:
+            if self._aborted:
+                raise InvalidArgument("the writer has aborted", remedy="write the map again as a new attempt")
             if self._worker is None:
                 self._worker = self._connection.place(self._target.shuffle, self._avoid)
             try:

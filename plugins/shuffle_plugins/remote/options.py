@@ -36,7 +36,10 @@ class RemoteOptions:
         64 << 20, unit="bytes", minimum=1 << 20, help="most uncompressed bytes that one writer gathers before it sends"
     )
     push_bytes: int = option(
-        8 << 20, unit="bytes", minimum=64 << 10, help="finished blocks that are sent together in one call"
+        8 << 20,
+        unit="bytes",
+        minimum=64 << 10,
+        help="finished blocks that wait to be sent: half of them gather while the others are sent in one call",
     )
     timeout: float = option(120.0, unit="seconds", minimum=0.1, help="deadline of one call")
     retry: float = option(
@@ -72,8 +75,8 @@ class RemoteOptions:
     hand_over_codec: str = option(
         "none",
         choices=("none", "shuffle"),
-        help="compression of what is handed over: none, since no network is saved; shuffle: as the shuffle says, where"
-        " most readers are on other hosts, or disks are small",
+        help="compression of what a task hands over, or pushes to an address of its own host: none, since no network"
+        " is saved; shuffle: as the shuffle says, where most readers are on other hosts, or disks are small",
     )
     tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
     tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])

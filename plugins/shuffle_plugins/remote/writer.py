@@ -47,8 +47,9 @@ class RemoteWriter(ShuffleWriter):
 
     Memory: `buffer_bytes` of gathered records and `push_bytes` of finished blocks, each exceeded by one record at most.
     Blocks that were pushed stay in memory until the worker says that it holds them, so a broken connection costs
-    nothing: the same blocks are sent again, and the worker skips those it has. Where they go to a file
-    (data_pusher.py), little waits for it.
+    nothing: the same blocks are sent again, and the worker skips those it has. They are sent beside the writer's own
+    work, so that a call raises what the push of earlier blocks has met. Where they go to a file (data_pusher.py),
+    little waits for it.
 
     :param on_block: see `OnBlock`; must not wait.
     """
@@ -70,7 +71,7 @@ class RemoteWriter(ShuffleWriter):
         self._batches: SliceGatherer | None = None
         self._encoder: PieceEncoder | None = None
         self._push_batches = True
-        self._chosen = not connection.local_files.allowed
+        self._chosen = False
         self._waiting: list[tuple[int, Buffer, int]] = []  # (partition, raw bytes, records), until it is chosen
         self._waiting_bytes = 0
         self._blocks: list[Block] = []  # finished, not yet sent
@@ -185,11 +186,13 @@ class RemoteWriter(ShuffleWriter):
 
     def _add_pieces(self, partition: int, pieces: Pieces, records: int) -> None:
         size = sum(map(len, pieces))
-        as_they_are = self._out.by_file and self._options.hand_over_codec == "none" and self._on_block is None
+        as_they_are = self._chosen and self._on_block is None and not self._out.compresses
         if as_they_are and self._push_batches and size >= AT_ONCE_BYTES:
-            # Written from where the rows were brought into order: nothing of them stays behind.
+            # Written or sent from where the rows were brought into order.
             self._blocks.append(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]))
-            self._send()
+            self._block_bytes += size
+            if self._out.by_file or self._block_bytes >= self._out.worthwhile:
+                self._send()
         else:
             self._add(partition, memoryview(back_to_back(pieces)), records, self._push_batches)
 
@@ -220,8 +223,7 @@ class RemoteWriter(ShuffleWriter):
             self._send()
 
     def _finished(self, partition: int, raw: memoryview, records: int, *, copy: bool = False) -> None:
-        compresses = not self._out.by_file or self._options.hand_over_codec == "shuffle"
-        payload: Buffer | None = self._codec.compress(raw) if compresses else None
+        payload: Buffer | None = self._codec.compress(raw) if self._out.compresses else None
         if payload is None:
             payload = bytes(raw) if copy else raw
         self._blocks.append(Block(partition, crc32c(payload), raw.nbytes, records, payload))
