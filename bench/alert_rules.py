@@ -71,7 +71,7 @@ def rules() -> list[Rule]:
         Rule(
             "WorkerLost",
             f"increase({series(of.WORKERS_LOST)}[10m]) > 0",
-            "a worker was silent for --worker-timeout: what only it had is written again",
+            "a worker was silent for --worker-timeout; maps whose output has no other copy run again",
         ),
         Rule(
             "DirectoryOut",

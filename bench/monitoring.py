@@ -1,6 +1,6 @@
 """deploy/monitoring: Grafana's boards and Prometheus' alert rules, made from the server's own list of metric families.
 
-What no panel was written for gets one by its kind, so no metric is left out.
+A family without a panel of its own gets one by its kind, so no metric is left out.
 """
 
 from __future__ import annotations
