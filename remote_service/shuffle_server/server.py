@@ -64,7 +64,9 @@ class Server:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, authenticate=security.authenticate)
+            self._observation = Observation(
+                options.http_listen, authenticate=security.authenticate, https=security.https
+            )
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             self._control = MasterRuntime(options, self._observation.instruments)
@@ -125,7 +127,7 @@ class MasterServer:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, MASTER, security.authenticate)
+            self._observation = Observation(options.http_listen, MASTER, security.authenticate, security.https)
             undo.callback(self._observation.close)
 
             def stand_by(could_not_lead: Callable[[], str]) -> None:
@@ -167,7 +169,7 @@ class WorkerServer:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, WORKER)
+            self._observation = Observation(options.http_listen, WORKER, https=security.https)
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             store, credentials = self._data.store, security.for_worker(self._data.id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +20,9 @@ from shuffle_api.options import environment_variable
 from shuffle_server.cli import program
 from shuffle_server.cli.roles import options_from
 from shuffle_server.options import ServerOptions, data_listen
+from shuffle_transport.credential_files import load_keyring
+from shuffle_transport.security import NO_CREDENTIALS
+from tests.certificates import make_party
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -90,16 +93,23 @@ def test_the_image_starts_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.data_dir in re.findall(r"^VOLUME (\S+)$", CONTAINERFILE, flags=re.MULTILINE)
 
 
-def test_the_health_check_of_the_image_asks_a_server(tmp_path: Path) -> None:
-    [text] = re.findall(r"CMD (\[\"python\".*\])$", CONTAINERFILE, flags=re.MULTILINE)
-    python, *arguments = ast.literal_eval(text)
-    assert python == "python"
-    with ServerProcess(tmp_path / "data", tmp_path / "log", ["--http-listen", "127.0.0.1:0"]) as server:
-        asked = [sys.executable, *(each.replace("127.0.0.1:9112", server.metrics) for each in arguments)]
-        assert asked[-1].count(server.metrics) == 1
-        assert subprocess.run(asked, timeout=240, check=False).returncode == 0
-    gone = subprocess.run(asked, stderr=subprocess.DEVNULL, timeout=240, check=False)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_the_health_check_of_the_image_asks_a_server(tmp_path: Path, tls: bool) -> None:
+    assert "COPY deploy/health.py /usr/local/lib/flight-shuffle-health.py" in CONTAINERFILE
+    assert 'CMD ["python", "/usr/local/lib/flight-shuffle-health.py"]' in CONTAINERFILE
+    asked, arguments = [sys.executable, str(DEPLOY / "health.py")], ["--http-listen", "127.0.0.1:0"]
+    given: dict[str, str] = {}
+    if tls:
+        party = make_party(tmp_path / "tls")
+        arguments += ["--tls-cert", str(party.cert), "--tls-key", str(party.key)]
+        given = {"FLIGHT_SHUFFLE_TLS_CERT": str(party.cert)}
+    keys = load_keyring(tls_ca=str(party.ca)).for_cluster() if tls else NO_CREDENTIALS
+    with ServerProcess(tmp_path / "data", tmp_path / "log", arguments, credentials=keys) as server:
+        given = {**os.environ, **given, "FLIGHT_SHUFFLE_HTTP_LISTEN": server.metrics}
+        assert subprocess.run(asked, env=given, timeout=240, check=False).returncode == 0
+    gone = subprocess.run(asked, env=given, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     assert gone.returncode == 1
+    assert gone.stderr.startswith("not well: ")
 
 
 def test_what_the_image_is_built_from_is_there() -> None:
@@ -187,6 +197,9 @@ def test_the_chart_starts_pods_by_their_names(
 def test_probes_are_those_that_a_standby_passes(container: dict[str, Any]) -> None:
     paths = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     assert paths == {"startup": "/ready", "readiness": "/ready", "liveness": "/health"}, "not /leader"
+    schemes = {container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "readiness", "liveness")}
+    tls = any(variable["name"] == "FLIGHT_SHUFFLE_TLS_CERT" for variable in container["env"])
+    assert schemes == {"HTTPS" if tls else "HTTP"}
     starts = container["startupProbe"]
     assert starts["periodSeconds"] * starts["failureThreshold"] >= 600
 

@@ -146,7 +146,7 @@ def _serve(role: str, **_: Any) -> int:
     announced = _announce(server.ready)
     if announced:
         notify(STATE_READY, f"STATUS=serves at {_listed(server.ready)}")
-        _advise(role, dict(server.ready))
+        _advise(role, dict(server.ready), "https" if options.tls_cert else "http")
     if announced and isinstance(server, WorkerServer):
         server.when_left(signals.left)
     asked = announced and signals.wait() != LEFT
@@ -185,12 +185,13 @@ def _listed(ready: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"{name}={address}" for name, address in ready)
 
 
-def _advise(role: str, ready: dict[str, str]) -> None:
+def _advise(role: str, ready: dict[str, str], scheme: str) -> None:
     """At a terminal: where to look, and the next command."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
     if "metrics" in ready:
-        click.echo(f"page: http://{ready['metrics']}/   metrics: http://{ready['metrics']}/metrics", err=True)
+        url = f"{scheme}://{ready['metrics']}"
+        click.echo(f"page: {url}/   metrics: {url}/metrics", err=True)
     if "control" in ready:
         click.echo(f"next: flight-shuffle status --server {ready['control']}", err=True)
         click.echo(f"      flight-shuffle spark-conf --server {ready['control']}", err=True)

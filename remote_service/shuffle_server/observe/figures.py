@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument
 from shuffle_api.registry.state import Registry, RegistryFigures
 from shuffle_server.bounds import Bound
@@ -34,10 +36,21 @@ class Writable:
 
 
 @dataclass(frozen=True, slots=True)
+class Skew:
+    """The payload of each partition in `outputs` of the `committed` map outputs of a shuffle. `sizes` is empty where
+    there are more partitions than are answered for."""
+
+    committed: int
+    outputs: int
+    partitions: int
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
-    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, and the events after
-    a number, so many at most."""
+    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after
+    a number, so many at most, and the sizes of a shuffle's partitions."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -48,6 +61,7 @@ class MasterSources:
     connections: Callable[[], ConnectionStatistics] = ConnectionStatistics
     status: Callable[[pb.StatusRequest], pb.StatusReply] = lambda request: pb.StatusReply()
     events: Callable[[int, int], Sequence[pb.ClusterEvent]] = lambda after, limit: ()
+    skew: Callable[[str, int], Skew] = lambda app, shuffle: Skew(0, 0, 0, np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shuffle_transport.proto import flight_shuffle_pb2 as shuffle__transport_dot_proto_dot_flight__shuffle__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#shuffle_server/proto/registry.proto\x12\x1a\x66light_shuffle.registry.v1\x1a,shuffle_transport/proto/flight_shuffle.proto\">\n\x08Identity\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\"|\n\rCommitRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x33\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\".flight_shuffle.registry.v1.Commit\"f\n\x06\x43ommit\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12,\n\x06output\x18\x02 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\"H\n\x0b\x43ommitReply\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.flight_shuffle.registry.v1.CommitResult\"e\n\x0c\x43ommitResult\x12,\n\x06winner\x18\x01 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.flight_shuffle.v1.Error\"o\n\x0bJoinRequest\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.flight_shuffle.v1.Worker\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x0e\n\x06oldest\x18\x04 \x01(\r\"?\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\r\n\x05known\x18\x02 \x01(\x08\x12\x14\n\x0c\x62\x65\x61t_seconds\x18\x03 \x01(\x01\"\xbb\x01\n\x0b\x42\x65\x61tRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12/\n\x06status\x18\x03 \x01(\x0b\x32\x1f.flight_shuffle.v1.WorkerStatus\x12/\n\x08shuffles\x18\x04 \x03(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\"J\n\tBeatReply\x12+\n\x04gone\x18\x01 \x03(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\",\n\x0bHeldRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\"R\n\tHeldReply\x12\x37\n\x07outputs\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\x12\x0c\n\x04more\x18\x02 \x01(\x08\"k\n\nHeldOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\"\'\n\x08Verified\x12\x0b\n\x03\x62\x61\x64\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"~\n\x0bLoseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.LostOutput\"{\n\nLostOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0b\n\tLoseReply\"\x81\x01\n\x0eReleaseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"H\n\x0cReleaseReply\x12\x38\n\x08released\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"\x1e\n\x0c\x44rainRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"j\n\nDrainReply\x12\x0c\n\x04left\x18\x01 \x01(\x08\x12\x0f\n\x07outputs\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0e\n\x06staged\x18\x04 \x01(\x05\x12\x0e\n\x06pushes\x18\x05 \x01(\x05\x12\x0e\n\x06others\x18\x06 \x01(\x05\"F\n\x0cLeaveRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\"\x0c\n\nLeaveReply2\xeb\x05\n\x0fShuffleRegistry\x12\x61\n\x07\x43ommits\x12).flight_shuffle.registry.v1.CommitRequest\x1a\'.flight_shuffle.registry.v1.CommitReply(\x01\x30\x01\x12V\n\x04Join\x12\'.flight_shuffle.registry.v1.JoinRequest\x1a%.flight_shuffle.registry.v1.JoinReply\x12V\n\x04\x42\x65\x61t\x12\'.flight_shuffle.registry.v1.BeatRequest\x1a%.flight_shuffle.registry.v1.BeatReply\x12V\n\x04Held\x12\'.flight_shuffle.registry.v1.HeldRequest\x1a%.flight_shuffle.registry.v1.HeldReply\x12V\n\x04Lose\x12\'.flight_shuffle.registry.v1.LoseRequest\x1a%.flight_shuffle.registry.v1.LoseReply\x12_\n\x07Release\x12*.flight_shuffle.registry.v1.ReleaseRequest\x1a(.flight_shuffle.registry.v1.ReleaseReply\x12Y\n\x05\x44rain\x12(.flight_shuffle.registry.v1.DrainRequest\x1a&.flight_shuffle.registry.v1.DrainReply\x12Y\n\x05Leave\x12(.flight_shuffle.registry.v1.LeaveRequest\x1a&.flight_shuffle.registry.v1.LeaveReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#shuffle_server/proto/registry.proto\x12\x1a\x66light_shuffle.registry.v1\x1a,shuffle_transport/proto/flight_shuffle.proto\">\n\x08Identity\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\"|\n\rCommitRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x33\n\x07\x63ommits\x18\x02 \x03(\x0b\x32\".flight_shuffle.registry.v1.Commit\"f\n\x06\x43ommit\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12,\n\x06output\x18\x02 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\"H\n\x0b\x43ommitReply\x12\x39\n\x07results\x18\x01 \x03(\x0b\x32(.flight_shuffle.registry.v1.CommitResult\"e\n\x0c\x43ommitResult\x12,\n\x06winner\x18\x01 \x01(\x0b\x32\x1c.flight_shuffle.v1.MapOutput\x12\'\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x18.flight_shuffle.v1.Error\"o\n\x0bJoinRequest\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.flight_shuffle.v1.Worker\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x0e\n\x06oldest\x18\x04 \x01(\r\"?\n\tJoinReply\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\r\n\x05known\x18\x02 \x01(\x08\x12\x14\n\x0c\x62\x65\x61t_seconds\x18\x03 \x01(\x01\"\xbb\x01\n\x0b\x42\x65\x61tRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x12\n\nfree_bytes\x18\x02 \x01(\x04\x12/\n\x06status\x18\x03 \x01(\x0b\x32\x1f.flight_shuffle.v1.WorkerStatus\x12/\n\x08shuffles\x18\x04 \x03(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\"J\n\tBeatReply\x12+\n\x04gone\x18\x01 \x03(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\",\n\x0bHeldRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\x03\"R\n\tHeldReply\x12\x37\n\x07outputs\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\x12\x0c\n\x04more\x18\x02 \x01(\x08\"k\n\nHeldOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\"\'\n\x08Verified\x12\x0b\n\x03\x62\x61\x64\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x82\x01\n\x0cSizesRequest\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12\x12\n\npartitions\x18\x02 \x01(\r\x12.\n\x07outputs\x18\x03 \x03(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\",\n\nSizesReply\x12\x0f\n\x07outputs\x18\x01 \x01(\r\x12\r\n\x05\x62ytes\x18\x02 \x03(\x04\"~\n\x0bLoseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.LostOutput\"{\n\nLostOutput\x12.\n\x07shuffle\x18\x01 \x01(\x0b\x32\x1d.flight_shuffle.v1.ShuffleKey\x12-\n\x06output\x18\x02 \x01(\x0b\x32\x1d.flight_shuffle.v1.MapAttempt\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x0b\n\tLoseReply\"\x81\x01\n\x0eReleaseRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\x12\x37\n\x07outputs\x18\x02 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"H\n\x0cReleaseReply\x12\x38\n\x08released\x18\x01 \x03(\x0b\x32&.flight_shuffle.registry.v1.HeldOutput\"\x1e\n\x0c\x44rainRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"j\n\nDrainReply\x12\x0c\n\x04left\x18\x01 \x01(\x08\x12\x0f\n\x07outputs\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x0e\n\x06staged\x18\x04 \x01(\x05\x12\x0e\n\x06pushes\x18\x05 \x01(\x05\x12\x0e\n\x06others\x18\x06 \x01(\x05\"F\n\x0cLeaveRequest\x12\x36\n\x08identity\x18\x01 \x01(\x0b\x32$.flight_shuffle.registry.v1.Identity\"\x0c\n\nLeaveReply2\xeb\x05\n\x0fShuffleRegistry\x12\x61\n\x07\x43ommits\x12).flight_shuffle.registry.v1.CommitRequest\x1a\'.flight_shuffle.registry.v1.CommitReply(\x01\x30\x01\x12V\n\x04Join\x12\'.flight_shuffle.registry.v1.JoinRequest\x1a%.flight_shuffle.registry.v1.JoinReply\x12V\n\x04\x42\x65\x61t\x12\'.flight_shuffle.registry.v1.BeatRequest\x1a%.flight_shuffle.registry.v1.BeatReply\x12V\n\x04Held\x12\'.flight_shuffle.registry.v1.HeldRequest\x1a%.flight_shuffle.registry.v1.HeldReply\x12V\n\x04Lose\x12\'.flight_shuffle.registry.v1.LoseRequest\x1a%.flight_shuffle.registry.v1.LoseReply\x12_\n\x07Release\x12*.flight_shuffle.registry.v1.ReleaseRequest\x1a(.flight_shuffle.registry.v1.ReleaseReply\x12Y\n\x05\x44rain\x12(.flight_shuffle.registry.v1.DrainRequest\x1a&.flight_shuffle.registry.v1.DrainReply\x12Y\n\x05Leave\x12(.flight_shuffle.registry.v1.LeaveRequest\x1a&.flight_shuffle.registry.v1.LeaveReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -58,24 +58,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELDOUTPUT']._serialized_end=1265
   _globals['_VERIFIED']._serialized_start=1267
   _globals['_VERIFIED']._serialized_end=1306
-  _globals['_LOSEREQUEST']._serialized_start=1308
-  _globals['_LOSEREQUEST']._serialized_end=1434
-  _globals['_LOSTOUTPUT']._serialized_start=1436
-  _globals['_LOSTOUTPUT']._serialized_end=1559
-  _globals['_LOSEREPLY']._serialized_start=1561
-  _globals['_LOSEREPLY']._serialized_end=1572
-  _globals['_RELEASEREQUEST']._serialized_start=1575
-  _globals['_RELEASEREQUEST']._serialized_end=1704
-  _globals['_RELEASEREPLY']._serialized_start=1706
-  _globals['_RELEASEREPLY']._serialized_end=1778
-  _globals['_DRAINREQUEST']._serialized_start=1780
-  _globals['_DRAINREQUEST']._serialized_end=1810
-  _globals['_DRAINREPLY']._serialized_start=1812
-  _globals['_DRAINREPLY']._serialized_end=1918
-  _globals['_LEAVEREQUEST']._serialized_start=1920
-  _globals['_LEAVEREQUEST']._serialized_end=1990
-  _globals['_LEAVEREPLY']._serialized_start=1992
-  _globals['_LEAVEREPLY']._serialized_end=2004
-  _globals['_SHUFFLEREGISTRY']._serialized_start=2007
-  _globals['_SHUFFLEREGISTRY']._serialized_end=2754
+  _globals['_SIZESREQUEST']._serialized_start=1309
+  _globals['_SIZESREQUEST']._serialized_end=1439
+  _globals['_SIZESREPLY']._serialized_start=1441
+  _globals['_SIZESREPLY']._serialized_end=1485
+  _globals['_LOSEREQUEST']._serialized_start=1487
+  _globals['_LOSEREQUEST']._serialized_end=1613
+  _globals['_LOSTOUTPUT']._serialized_start=1615
+  _globals['_LOSTOUTPUT']._serialized_end=1738
+  _globals['_LOSEREPLY']._serialized_start=1740
+  _globals['_LOSEREPLY']._serialized_end=1751
+  _globals['_RELEASEREQUEST']._serialized_start=1754
+  _globals['_RELEASEREQUEST']._serialized_end=1883
+  _globals['_RELEASEREPLY']._serialized_start=1885
+  _globals['_RELEASEREPLY']._serialized_end=1957
+  _globals['_DRAINREQUEST']._serialized_start=1959
+  _globals['_DRAINREQUEST']._serialized_end=1989
+  _globals['_DRAINREPLY']._serialized_start=1991
+  _globals['_DRAINREPLY']._serialized_end=2097
+  _globals['_LEAVEREQUEST']._serialized_start=2099
+  _globals['_LEAVEREQUEST']._serialized_end=2169
+  _globals['_LEAVEREPLY']._serialized_start=2171
+  _globals['_LEAVEREPLY']._serialized_end=2183
+  _globals['_SHUFFLEREGISTRY']._serialized_start=2186
+  _globals['_SHUFFLEREGISTRY']._serialized_end=2933
 # @@protoc_insertion_point(module_scope)

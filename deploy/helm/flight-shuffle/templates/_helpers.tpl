@@ -16,6 +16,10 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
+{{- define "fs.scheme" -}}
+{{ if .Values.tls.existingSecret }}https{{ else }}http{{ end }}
+{{- end }}
+
 {{- /* The host name of each pod of a role, which its headless service makes. */}}
 {{- define "fs.domain" -}}
 {{ include "fs.name" .root }}-{{ .role }}.{{ .root.Release.Namespace }}.svc.{{ .root.Values.clusterDomain }}
@@ -68,16 +72,16 @@ ports:
   - {name: http, containerPort: 9112}
 # A start reads the journal and the end of each map output's file. A standby is ready.
 startupProbe:
-  httpGet: {path: /ready, port: http}
+  httpGet: {path: /ready, port: http, scheme: {{ include "fs.scheme" .root | upper }}}
   periodSeconds: 5
   timeoutSeconds: 6
   failureThreshold: 120
 readinessProbe:
-  httpGet: {path: /ready, port: http}
+  httpGet: {path: /ready, port: http, scheme: {{ include "fs.scheme" .root | upper }}}
   periodSeconds: 5
   timeoutSeconds: 6
 livenessProbe:
-  httpGet: {path: /health, port: http}
+  httpGet: {path: /health, port: http, scheme: {{ include "fs.scheme" .root | upper }}}
   periodSeconds: 10
   timeoutSeconds: 6
   failureThreshold: 6
