@@ -136,6 +136,7 @@ class MasterRuntime:
             lambda request: pb.StatusReply() if self.service is None else self.service.Status(request),
             self.history.events,
             self._skew,
+            self._storage.standbys,
         )
 
     def _skew(self, app: str, shuffle: int) -> Skew:

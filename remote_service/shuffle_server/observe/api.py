@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -29,25 +30,27 @@ QUANTILES = {"median": 50, "p99": 99, "max": 100}
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the API asks of the master that leads: a page of what it holds; the events with a number above the first
+    argument, the newest of them, as many as the second says; the sizes of the partitions of an application's shuffle;
+    the masters that stand by."""
+
+    status: Callable[[pb.StatusRequest], pb.StatusReply]
+    events: Callable[[int, int], Sequence[pb.ClusterEvent]]
+    skew: Callable[[str, int], Skew]
+    standbys: Callable[[], Sequence[str]]
+
+
 class Api:
     """Answers below /api/v1.
 
-    :param status: a page of what the master holds.
-    :param events: those with a number above the first argument, the newest of them, as many as the second says.
-    :param skew: the sizes of the partitions of an application's shuffle.
     :param authenticate: whom the token of a request comes from; None: none is wanted.
-    :param shown: whether tokens may come in over this endpoint, which does not encrypt them.
+    :param shown: whether tokens may come in over this endpoint: they are encrypted, or do not leave the machine.
     """
 
-    def __init__(
-        self,
-        status: Callable[[pb.StatusRequest], pb.StatusReply],
-        events: Callable[[int, int], Sequence[pb.ClusterEvent]],
-        skew: Callable[[str, int], Skew],
-        authenticate: Authenticate | None,
-        shown: bool,
-    ) -> None:
-        self._status, self._events, self._skew = status, events, skew
+    def __init__(self, asked: Asked, authenticate: Authenticate | None, shown: bool) -> None:
+        self._asked = asked
         self._authenticate, self._shown = authenticate, shown
         self._lock = threading.Lock()
         self._made = -FRESH_SECONDS
@@ -96,7 +99,7 @@ class Api:
     def _whole(self) -> pb.StatusReply:
         with self._lock:
             if time.monotonic() - self._made >= FRESH_SECONDS:
-                self._reply, self._made = all_pages(self._status), time.monotonic()
+                self._reply, self._made = all_pages(self._asked.status), time.monotonic()
             return self._reply
 
     def _cluster(self, query: Mapping[str, str]) -> Row:
@@ -104,6 +107,7 @@ class Api:
         return {
             "server": reply.server,
             "epoch": reply.epoch,
+            "standbys": list(self._asked.standbys()),
             "uptime_seconds": round(reply.uptime_seconds, 1),
             "workers": len(reply.workers),
             "workers_silent": sum(worker.silent for worker in reply.workers),
@@ -164,7 +168,7 @@ class Api:
 
     def _partitions(self, query: Mapping[str, str]) -> Row:
         app, number = query.get("app", ""), _number(query, "shuffle", 0, 2**63)
-        skew = self._skew(app, number)
+        skew = self._asked.skew(app, number)
         return {"app": app, "shuffle": number, **_skew_row(skew)}
 
     def _events_page(self, query: Mapping[str, str]) -> Row:
@@ -178,7 +182,7 @@ class Api:
                 "app": each.app,
                 "text": each.text,
             }
-            for each in self._events(after, limit)
+            for each in self._asked.events(after, limit)
         ]
         return {"rows": rows}
 

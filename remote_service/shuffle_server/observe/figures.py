@@ -50,7 +50,8 @@ class Skew:
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
     calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after
-    a number, so many at most, and the sizes of a shuffle's partitions."""
+    a number, so many at most, the sizes of a shuffle's partitions, and the
+    masters that stand by."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -62,6 +63,7 @@ class MasterSources:
     status: Callable[[pb.StatusRequest], pb.StatusReply] = lambda request: pb.StatusReply()
     events: Callable[[int, int], Sequence[pb.ClusterEvent]] = lambda after, limit: ()
     skew: Callable[[str, int], Skew] = lambda app, shuffle: Skew(0, 0, 0, np.zeros(0, np.int64))
+    standbys: Callable[[], Sequence[str]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

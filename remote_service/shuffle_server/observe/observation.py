@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shuffle_api.address import Address
 from shuffle_api.errors import ServerUnreachable
-from shuffle_server.observe.api import Api
+from shuffle_server.observe.api import Api, Asked
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
 from shuffle_server.observe.figures import Figures, MasterSources, Skew, Sources, gather
@@ -69,9 +69,8 @@ class Observation:
         ProcessCollector(registry=registry)
         routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
         if master:
-            api = Api(
-                self._status, self._events, self._skew, self._authenticate, self._https is not None or is_loopback(host)
-            )
+            asked = Asked(self._status, self._events, self._skew, self._standbys)
+            api = Api(asked, self._authenticate, self._https is not None or is_loopback(host))
             routes |= {"/leader": self._leader, **PAGE, **api.routes()}
         self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut, self._https)
         self.address = str(Address(host, self._http.port))
@@ -140,6 +139,9 @@ class Observation:
 
     def _events(self, after: int, limit: int) -> Sequence[pb.ClusterEvent]:
         return self._leading().events(after, limit)
+
+    def _standbys(self) -> Sequence[str]:
+        return self._leading().standbys()
 
     def _skew(self, app: str, shuffle: int) -> Skew:
         return self._leading().skew(app, shuffle)

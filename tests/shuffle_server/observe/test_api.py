@@ -21,21 +21,23 @@ from bench.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api
+from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, Asked
 from shuffle_server.observe.figures import Skew
 from shuffle_server.observe.http_endpoint import Request
 from shuffle_server.status_pages import PAGE
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Keyring, Principal
+from shuffle_transport.security import Authenticate, Keyring, Principal
 from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
 
 SHUFFLES = PAGE + 1
+NO_SKEW = Skew(0, 0, 0, np.zeros(0, np.int64))
 
 
-def no_skew(app: str, shuffle: int) -> Skew:
-    return Skew(0, 0, 0, np.zeros(0, np.int64))
+def api_of(master: Shuffles, authenticate: Authenticate | None = None, shown: bool = True, skew: Skew = NO_SKEW) -> Api:
+    asked = Asked(master.status, lambda after, limit: (), lambda app, shuffle: skew, lambda: ["host/7"])
+    return Api(asked, authenticate, shown)
 
 
 def get(address: str, path: str, token: str = "") -> Any:
@@ -118,7 +120,7 @@ class Shuffles:
 
 def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
     master = Shuffles()
-    api = Api(master.status, lambda after, limit: (), no_skew, None, shown=True)
+    api = api_of(master)
     status, page = ask(api, "shuffles", "sort=-bytes&first=1&limit=2")
     assert (status, page["total"], [row["bytes"] for row in page["rows"]]) == (200, SHUFFLES, [6, 6])
     for _ in range(50):
@@ -128,7 +130,7 @@ def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
 
 @pytest.mark.parametrize("query", ["sort=colour", f"limit={MOST_ROWS + 1}", "first=-1", "limit=many", "limit=%C2%B2"])
 def test_a_page_that_there_is_not_is_refused_with_what_there_is(query: str) -> None:
-    status, answer = ask(Api(Shuffles().status, lambda after, limit: (), no_skew, None, shown=True), "shuffles", query)
+    status, answer = ask(api_of(Shuffles()), "shuffles", query)
     assert status == 400
     assert answer["remedy"].startswith("use ")
 
@@ -140,7 +142,7 @@ def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None
         return Principal("app")
 
     def api(shown: bool) -> Api:
-        return Api(Shuffles().status, lambda after, limit: (), no_skew, authenticate, shown)
+        return api_of(Shuffles(), authenticate, shown)
 
     assert ask(api(True), "apps", authorization="Bearer t")[0] == 403
     assert ask(api(True), "apps")[0] == 401
@@ -151,7 +153,7 @@ def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None
 
 def skew_of(sizes: list[int]) -> Any:
     skew = Skew(3, 2, len(sizes), np.array(sizes, np.int64))
-    api = Api(Shuffles().status, lambda after, limit: (), lambda *_: skew, None, shown=True)
+    api = api_of(Shuffles(), skew=skew)
     return ask(api, "partitions", "app=a&shuffle=0")[1]
 
 
@@ -220,3 +222,7 @@ def https(url: str, trust: ssl.SSLContext, token: str) -> int:
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def test_masters_that_stand_by_are_named() -> None:
+    assert ask(api_of(Shuffles()), "cluster")[1]["standbys"] == ["host/7"]
