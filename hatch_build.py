@@ -7,6 +7,8 @@ Environment variables:
     FLIGHT_SHUFFLE_SKIP_JAR=1   leave the jar out; everything but the Spark plugin works
     FLIGHT_SHUFFLE_SPARK_JARS   directory with Spark 4.3's jars to compile against
                                 (default: those of PySpark, then $SPARK_HOME/jars)
+    FLIGHT_SHUFFLE_REPOSITORY   the repository's public address, for the project's URLs and the README's links; without
+                                it the long description has no links into the repository, rather than dead ones
 """
 
 import importlib.util
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SPARK_SERIES = "4.3"
 JDK_MINIMUM = 17
@@ -35,8 +38,35 @@ JDK_INSTALL = (
 SKIP_HINT = "Or set FLIGHT_SHUFFLE_SKIP_JAR=1 to build without the Spark plugin."
 
 
+REPOSITORY = "FLIGHT_SHUFFLE_REPOSITORY"
+LINK = re.compile(r"\[([^][]+)\]\((?!https?:|#)([^()\s]+)\)")  # of Markdown, to a file
+
+
 class JarBuildError(Exception):
     """The jar can't be built here; the message says what is missing and what to do."""
+
+
+class PublishedMetadata(MetadataHookInterface):
+    """The README as long description, where its links lead to the repository, and the project's URLs."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        repository = os.environ.get(REPOSITORY, "").rstrip("/")
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        published = LINK.sub(lambda link: published_link(link[1], link[2], repository, metadata["version"]), text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": published}
+        metadata["urls"] = project_urls(repository, metadata["version"])
+
+
+def published_link(text: str, target: str, repository: str, version: str) -> str:
+    """A link to a file of the repository, as it is at the release; the text alone where its address is not known."""
+    return f"[{text}]({repository}/blob/v{version}/{target})" if repository else text
+
+
+def project_urls(repository: str, version: str) -> dict[str, str]:
+    """What the index shows beside the project."""
+    files = {"Documentation": "docs/README.md", "Changelog": "CHANGELOG.md"}
+    found = {name: f"{repository}/blob/v{version}/{path}" for name, path in files.items()}
+    return {"Source": repository, "Issues": f"{repository}/issues", **found} if repository else {}
 
 
 class SparkJarHook(BuildHookInterface):  # type: ignore[type-arg]

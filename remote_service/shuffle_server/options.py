@@ -55,8 +55,8 @@ class ServerOptions:
     )
     http_listen: str = option(
         "",
-        help="HOST:PORT of the page, its API, /metrics, /health and /ready over plain HTTP; a HOST alone means port"
-        " 9112, port 0 takes any free one; default: none",
+        help="HOST:PORT of the page, its API, /metrics, /health and /ready over HTTP, with --tls-cert over HTTPS; a"
+        " HOST alone means port 9112, port 0 takes any free one; default: none",
     )
     memory: int = option(
         1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
@@ -191,7 +191,7 @@ class ServerOptions:
         600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
     )
     tls_cert: str = option(
-        "", help="file with the server's certificate (PEM), who signed it behind it; given: both endpoints use TLS"
+        "", help="file with the server's certificate (PEM), who signed it behind it; given: all endpoints use TLS"
     )
     tls_key: str = option("", help="file with the private key (PEM) of --tls-cert")
     tls_client_ca: str = option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import ssl
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,12 +29,13 @@ class ServerTls:
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """How both endpoints speak (`tls` None: in plain text), the tokens that they want (None: none), and how TLS is
-    spoken to other servers of the cluster (`peers` None: not). `close` it at the end."""
+    """How both endpoints speak (`tls` None: in plain text), the tokens that they want (None: none), how TLS is spoken
+    to other servers of the cluster (`peers` None: not), and to those who ask over HTTP. `close` it at the end."""
 
     tls: ServerTls | None = None
     tokens: ServerTokens | None = None
     peers: TlsFiles | None = None
+    https: ssl.SSLContext | None = None
 
     def for_cluster(self) -> Credentials:
         """What this server shows to others of its cluster."""
@@ -82,7 +84,15 @@ def load_security(options: ServerOptions) -> ServerSecurity:
             remedy="add the server's own certificate and key: clients show theirs only over TLS",
         )
     peers = client_tls(options.tls_ca, options.tls_cert, options.tls_key) if options.tls_ca else None
-    return ServerSecurity(tls, _tokens(options, peers), peers)
+    return ServerSecurity(tls, _tokens(options, peers), peers, None if tls is None else _https(options))
+
+
+def _https(options: ServerOptions) -> ssl.SSLContext:
+    """With the certificate of the other endpoints; a browser and a probe have none of their own to show."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(options.tls_cert, options.tls_key)
+    return context
 
 
 def _tokens(options: ServerOptions, peers: TlsFiles | None) -> ServerTokens | None:

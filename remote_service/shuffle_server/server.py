@@ -64,7 +64,9 @@ class Server:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, authenticate=security.authenticate)
+            self._observation = Observation(
+                options.http_listen, authenticate=security.authenticate, https=security.https
+            )
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             self._control = MasterRuntime(options, self._observation.instruments)
@@ -106,9 +108,17 @@ class Server:
 
 
 class MasterServer:
-    """A master without a worker. Raises as `Server` does; ShuttingDown if it was to stop before it led (`stopping`)."""
+    """A master without a worker. Raises as `Server` does; ShuttingDown if it was to stop before it led (`stopping`).
 
-    def __init__(self, options: ServerOptions, stopping: Callable[[], bool] = lambda: False) -> None:
+    :param stands_by: called when another master turns out to lead.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        stopping: Callable[[], bool] = lambda: False,
+        stands_by: Callable[[], object] = lambda: None,
+    ) -> None:
         self._security = security = load_security(options)
         warn_of_strangers({control_listen(options).host}, security)
         self._locks = lock_directories(split_directories(options.data_dir))
@@ -117,9 +127,14 @@ class MasterServer:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, MASTER, security.authenticate)
+            self._observation = Observation(options.http_listen, MASTER, security.authenticate, security.https)
             undo.callback(self._observation.close)
-            self._control = MasterRuntime(options, self._observation.instruments, stopping, self._observation.stand_by)
+
+            def stand_by(could_not_lead: Callable[[], str]) -> None:
+                self._observation.stand_by(could_not_lead)
+                stands_by()
+
+            self._control = MasterRuntime(options, self._observation.instruments, stopping, stand_by)
             self.control_address = self._control.serve(security)
             self._maintenance = MaintenanceTasks(self._control.look_seconds, self._control)
             self._observation.attach(Sources(self._control.sources(), None, security.token_statistics), 0)
@@ -154,7 +169,7 @@ class WorkerServer:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
             security.start()
-            self._observation = Observation(options.http_listen, WORKER)
+            self._observation = Observation(options.http_listen, WORKER, https=security.https)
             undo.callback(self._observation.close)
             self._data = WorkerRuntime(options, self._observation.instruments)
             store, credentials = self._data.store, security.for_worker(self._data.id)

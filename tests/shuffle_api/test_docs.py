@@ -1,4 +1,4 @@
-"""The programs in docs/api.md run as they are printed, and its tables name things that exist."""
+"""The programs in docs/api.md and docs/plugin.md run as they are printed, and tables name things that exist."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import pytest
 from shuffle_api import columnar, errors, interfaces, values
 from shuffle_api.testing import ShufflePluginTests
 
-TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-PROGRAMS = [textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)^ *```", TEXT, re.MULTILINE | re.DOTALL)]
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "api.md").read_text()
+BLOCK = re.compile(r"^ *```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PROGRAMS = [
+    textwrap.dedent(code) for name in ("api.md", "plugin.md") for code in BLOCK.findall((DOCS / name).read_text())
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[str(n) for n in range(len(PROGRAMS))])
 def test_program_runs(program: str) -> None:
-    exec(compile(program, "docs/api.md", "exec"), {"__name__": "docs"})
+    exec(compile(program, "docs", "exec"), {"__name__": "docs"})
 
 
 def test_first_program_prints_what_was_written(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,3 +48,11 @@ def test_every_error_value_and_ability_named_exists() -> None:
 def test_fields_are_those_of_the_value(field: str) -> None:
     [fields] = re.findall(rf"`{field}\((.*?)\)`", TEXT)
     assert fields.split(", ") == list(getattr(values, field).__dataclass_fields__)
+
+
+def test_every_code_is_in_the_table_of_troubleshooting() -> None:
+    text = (DOCS / "troubleshooting.md").read_text()
+    codes = re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)
+    assert sorted(codes) == sorted(code.name for code in errors.ErrorCode)
+    for name in re.findall(r"^\| `([A-Z][a-z]\w+)` \|", text, re.MULTILINE):
+        assert issubclass(getattr(errors, name), errors.ShuffleError)

@@ -55,3 +55,10 @@ def test_jar_itself_takes_the_same_versions() -> None:
     with zipfile.ZipFile(find_jar("4.3.0")) as built:
         properties = built.read("flight-shuffle-spark.properties").decode().splitlines()
     assert f"spark.minors={' '.join(SUPPORTED_SPARK)}" in properties
+
+
+def test_jar_has_the_licences_of_what_is_in_it() -> None:
+    with zipfile.ZipFile(find_jar("4.3.0")) as built:
+        assert b"Protocol Buffers" in built.read("META-INF/NOTICE")
+        assert b"Apache License" in built.read("META-INF/LICENSE")
+        assert b"Redistributions in binary form" in built.read("META-INF/licenses/protobuf.txt")

@@ -16,6 +16,7 @@ import click
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_addresses, not_default, options_of
+from shuffle_server.service_manager import STATE_READY, STATE_STOPPING, notify
 from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -128,9 +129,10 @@ def _serve(role: str, **_: Any) -> int:
     keep_apart()
     keep_private()
     signals = _Signals(reopen_log)
+    stands_by = functools.partial(notify, STATE_READY, "STATUS=stands by for the master that leads")
     roles: dict[str, Callable[[ServerOptions], Running]] = {
         "server": Server,
-        "master": functools.partial(MasterServer, stopping=signals.stopping),
+        "master": functools.partial(MasterServer, stopping=signals.stopping, stands_by=stands_by),
         "worker": WorkerServer,
     }
     try:
@@ -143,10 +145,12 @@ def _serve(role: str, **_: Any) -> int:
     _log_start(role, server.ready, options)
     announced = _announce(server.ready)
     if announced:
-        _advise(role, dict(server.ready))
+        notify(STATE_READY, f"STATUS=serves at {_listed(server.ready)}")
+        _advise(role, dict(server.ready), "https" if options.tls_cert else "http")
     if announced and isinstance(server, WorkerServer):
         server.when_left(signals.left)
     asked = announced and signals.wait() != LEFT
+    notify(STATE_STOPPING)
     if asked and options.drain and isinstance(server, WorkerServer):
         server.begin_drain()
         signals.wait_seconds(options.drain)  # until it has left, or another signal comes
@@ -162,28 +166,32 @@ def _serve(role: str, **_: Any) -> int:
 def _log_start(role: str, ready: Sequence[tuple[str, str]], options: ServerOptions) -> None:
     from shuffle_server import __version__
 
-    addresses = " ".join(f"{name}={address}" for name, address in ready)
     logging.getLogger(__name__).info(
-        "flight-shuffle %s %s serves: %s; options: %s", __version__, role, addresses, not_default(options)
+        "flight-shuffle %s %s serves: %s; options: %s", __version__, role, _listed(ready), not_default(options)
     )
 
 
 def _announce(ready: Sequence[tuple[str, str]]) -> bool:
     """Print the ready line. False: its reader is gone, so no process looks after this server."""
     try:
-        print("ready " + " ".join(f"{name}={address}" for name, address in ready), flush=True)
+        print(f"ready {_listed(ready)}", flush=True)
     except OSError as error:
         logging.getLogger(__name__).error("the ready line cannot be written, so this server stops: %s", error)
         return False
     return True
 
 
-def _advise(role: str, ready: dict[str, str]) -> None:
+def _listed(ready: Sequence[tuple[str, str]]) -> str:
+    return " ".join(f"{name}={address}" for name, address in ready)
+
+
+def _advise(role: str, ready: dict[str, str], scheme: str) -> None:
     """At a terminal: where to look, and the next command."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
     if "metrics" in ready:
-        click.echo(f"page: http://{ready['metrics']}/   metrics: http://{ready['metrics']}/metrics", err=True)
+        url = f"{scheme}://{ready['metrics']}"
+        click.echo(f"page: {url}/   metrics: {url}/metrics", err=True)
     if "control" in ready:
         click.echo(f"next: flight-shuffle status --server {ready['control']}", err=True)
         click.echo(f"      flight-shuffle spark-conf --server {ready['control']}", err=True)

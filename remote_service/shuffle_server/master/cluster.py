@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from shuffle_api.errors import ShuffleError, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
@@ -16,7 +18,8 @@ from shuffle_server.master.placement import Placed, Wish
 from shuffle_server.master.worker_record import Tier, WorkerRecord
 from shuffle_server.observe.aside import Aside
 from shuffle_server.proto import registry_pb2
-from shuffle_server.worker.actions import VERIFY
+from shuffle_server.store.partition_sizes import PartitionSizes
+from shuffle_server.worker.actions import PARTITION_SIZES, VERIFY
 from shuffle_transport import messages
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -35,6 +38,7 @@ class LocalWorker(Protocol):
     def free_bytes(self) -> int: ...
     def status(self) -> pb.WorkerStatus: ...
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None: ...
+    def partition_sizes(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt], partitions: int) -> PartitionSizes: ...
 
 
 class Cluster:
@@ -90,6 +94,23 @@ class Cluster:
             log.warning("worker %s could not be asked to verify %s of %s: %s", worker, output, shuffle, error)
             return None
         return reply.reason if reply.bad else None
+
+    def partition_sizes(
+        self, worker: str, shuffle: ShuffleId, outputs: Sequence[MapAttempt], partitions: int, timeout: float
+    ) -> PartitionSizes:
+        """The payload of partitions in outputs at a worker; of none of them where it cannot be asked."""
+        nothing = PartitionSizes(0, np.zeros(partitions, np.int64))
+        if self._local is not None and worker == self._local.info.id:
+            return Aside(partial(self._local.partition_sizes, shuffle, outputs, partitions), timeout, nothing)()
+        attempts = [messages.attempt_of(output) for output in outputs]
+        request = registry_pb2.SizesRequest(shuffle=messages.key_of(shuffle), partitions=partitions, outputs=attempts)
+        try:
+            answer = self.act(worker, PARTITION_SIZES, request.SerializeToString(), timeout)
+        except ShuffleError as error:
+            log.warning("worker %s could not be asked for the partitions of %s: %s", worker, shuffle, error)
+            return nothing
+        reply = registry_pb2.SizesReply.FromString(answer)
+        return PartitionSizes(reply.outputs, np.array(reply.bytes, np.int64))
 
     def act(self, worker: str, action: str, body: bytes, timeout: float) -> bytes:
         """Have a worker in another process do something. Raises what it answers, ServerUnreachable, InvalidArgument."""

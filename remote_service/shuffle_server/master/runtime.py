@@ -11,7 +11,7 @@ from typing import ClassVar
 from shuffle_api.address import Address
 from shuffle_api.backoff import Backoff
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
-from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import HOST, WorkerInfo
 from shuffle_server import __version__
@@ -27,10 +27,11 @@ from shuffle_server.master.membership import Membership
 from shuffle_server.master.placement import Wish
 from shuffle_server.master.quota import Quotas
 from shuffle_server.master.serving import ServedTime
+from shuffle_server.master.skew import Skews
 from shuffle_server.master.storage import StandingBy, open_storage
 from shuffle_server.observe.aside import Aside
 from shuffle_server.observe.calls import CallObserver
-from shuffle_server.observe.figures import MasterSources, Writable
+from shuffle_server.observe.figures import MasterSources, Skew, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, control_listen
 from shuffle_server.security import ServerSecurity
@@ -85,6 +86,7 @@ class MasterRuntime:
         self._server: ControlServer | None = None
         self._local: LocalWorker | None = None
         self.service: ControlService | None = None
+        self._skews: Skews | None = None
 
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
@@ -95,6 +97,7 @@ class MasterRuntime:
         address = control_listen(options)
         host = announced_host(options.advertise, address)
         cluster = Cluster(self.membership, local, security.for_cluster())
+        self._skews = Skews(self.master, cluster)
         heartbeat = max(1, int(options.app_timeout / 4))
         quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
         service = ControlService(
@@ -142,7 +145,14 @@ class MasterRuntime:
             lambda: ConnectionStatistics() if self._server is None else self._server.connections(),
             lambda request: pb.StatusReply() if self.service is None else self.service.Status(request),
             self.history.events,
+            self._skew,
+            self._storage.standbys,
         )
+
+    def _skew(self, app: str, shuffle: int) -> Skew:
+        if self._skews is None:
+            raise ServerUnreachable("this master", "it does not serve yet")
+        return self._skews.of(app, shuffle)
 
     def _no_answer(self, last: Writable) -> Writable:
         return Writable(f"the registry's disk has not answered a write for {ASIDE_SECONDS:g} s")

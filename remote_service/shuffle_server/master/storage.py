@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +20,7 @@ from shuffle_server.store.directories import split_directories
 log = logging.getLogger(__name__)
 
 
-SIZE_SECONDS = 10.0  # between two questions how large the registry's files are
+LOOK_SECONDS = 10.0  # between two questions how large the registry's files are, and who stands by
 CLOSE_SECONDS = 1.0
 
 StandingBy = Callable[[Callable[[], str]], None]
@@ -29,7 +29,7 @@ StandingBy = Callable[[Callable[[], str]], None]
 @dataclass(frozen=True, slots=True)
 class Storage:
     """`sure` raises ShuttingDown unless this master alone may answer, None where there is only one; `leads`,
-    `writable` and `bytes` are for monitoring."""
+    `writable`, `bytes` and `standbys` are for monitoring."""
 
     directory: FlatDirectory
     sure: Callable[[], None] | None
@@ -37,6 +37,7 @@ class Storage:
     writable: Callable[[], Writable]
     bytes: Callable[[], int]
     close: Callable[[], None]
+    standbys: Callable[[], Sequence[str]] = tuple
 
 
 def open_storage(options: ServerOptions, stopping: Callable[[], bool], standing_by: StandingBy) -> Storage:
@@ -61,30 +62,38 @@ def _in_database(url: str, stopping: Callable[[], bool], standing_by: StandingBy
     except BaseException:
         session.close()
         raise
-    size = _Size(directory)
+    looked = _Looked(session, directory)
 
     def close() -> None:
-        size.task.close(CLOSE_SECONDS)
+        looked.task.close(CLOSE_SECONDS)
         session.close()
 
     return Storage(
-        directory, session.check, lambda: session.leads, lambda: Writable(session.ended), lambda: size.bytes, close
+        directory,
+        session.check,
+        lambda: session.leads,
+        lambda: Writable(session.ended),
+        lambda: looked.bytes,
+        close,
+        lambda: looked.standbys,
     )
 
 
-class _Size:
-    """How large the files in a database are. A thread asks, since a database may not answer, and a scrape must not wait
-    for it."""
+class _Looked:
+    """How large the files in a database are, and who stands by. A thread asks, since a database may not answer, and a
+    scrape must not wait for it."""
 
-    def __init__(self, directory: PostgresDirectory) -> None:
-        self._directory = directory
+    def __init__(self, session: PostgresSession, directory: PostgresDirectory) -> None:
+        self._session, self._directory = session, directory
         self.bytes = 0
-        self.task = PeriodicTask("journal-size", self._ask, SIZE_SECONDS, at_once=True)
+        self.standbys: Sequence[str] = ()
+        self.task = PeriodicTask("database-figures", self._ask, LOOK_SECONDS, at_once=True)
         self.task.start()
 
     def _ask(self) -> None:
         try:
             self.bytes = self._directory.bytes()
+            self.standbys = self._session.standbys()
         except OSError:
             pass  # /ready says so
 

@@ -6,13 +6,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
+import numpy as np
+
 from shuffle_api.address import Address
-from shuffle_api.errors import InvalidArgument, ShuffleError
+from shuffle_api.errors import AppExpired, InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_server.compaction_shown import CompactionShown
+from shuffle_server.observe.figures import Skew
 from shuffle_server.observe.http_endpoint import Request, Response
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -21,27 +25,33 @@ from shuffle_transport.security import SCHEME, Authenticate
 FRESH_SECONDS = 1.0
 ROWS = 50  # in an answer, where the request does not say
 MOST_ROWS = 1000
+LARGEST, DRAWN = 10, 200  # partitions of a shuffle that are listed, and drawn
+QUANTILES = {"median": 50, "p99": 99, "max": 100}
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the API asks of the master that leads: a page of what it holds; the events with a number above the first
+    argument, the newest of them, as many as the second says; the sizes of the partitions of an application's shuffle;
+    the masters that stand by."""
+
+    status: Callable[[pb.StatusRequest], pb.StatusReply]
+    events: Callable[[int, int], Sequence[pb.ClusterEvent]]
+    skew: Callable[[str, int], Skew]
+    standbys: Callable[[], Sequence[str]]
 
 
 class Api:
     """Answers below /api/v1.
 
-    :param status: a page of what the master holds.
-    :param events: those with a number above the first argument, the newest of them, as many as the second says.
     :param authenticate: whom the token of a request comes from; None: none is wanted.
-    :param shown: whether tokens may come in over this endpoint, which does not encrypt them.
+    :param shown: whether tokens may come in over this endpoint: they are encrypted, or do not leave the machine.
     """
 
-    def __init__(
-        self,
-        status: Callable[[pb.StatusRequest], pb.StatusReply],
-        events: Callable[[int, int], Sequence[pb.ClusterEvent]],
-        authenticate: Authenticate | None,
-        shown: bool,
-    ) -> None:
-        self._status, self._events = status, events
+    def __init__(self, asked: Asked, authenticate: Authenticate | None, shown: bool) -> None:
+        self._asked = asked
         self._authenticate, self._shown = authenticate, shown
         self._lock = threading.Lock()
         self._made = -FRESH_SECONDS
@@ -50,7 +60,7 @@ class Api:
     def routes(self) -> dict[str, Callable[[Request], Response]]:
         """What answers each path."""
         made = {"cluster": self._cluster, "workers": self._workers, "apps": self._apps, "shuffles": self._shuffles}
-        made["events"] = self._events_page
+        made |= {"events": self._events_page, "partitions": self._partitions}
         return {f"/api/v1/{name}": self._answering(make) for name, make in made.items()}
 
     def _answering(self, make: Callable[[Mapping[str, str]], Row]) -> Callable[[Request], Response]:
@@ -63,6 +73,8 @@ class Api:
                 return _json(HTTPStatus.OK, make(query))
             except InvalidArgument as error:
                 return _error(HTTPStatus.BAD_REQUEST, error)
+            except (UnknownApp, AppExpired, UnknownShuffle) as error:
+                return _error(HTTPStatus.NOT_FOUND, error)
             except ShuffleError as error:
                 return _error(HTTPStatus.SERVICE_UNAVAILABLE, error)
 
@@ -73,7 +85,9 @@ class Api:
         if self._authenticate is None:
             return None
         if not self._shown:
-            text = "this endpoint does not encrypt tokens: give --http-listen a loopback address, and use ssh -L"
+            text = (
+                "this endpoint does not encrypt tokens: give --tls-cert, or --http-listen a loopback address for ssh -L"
+            )
             return _json(HTTPStatus.FORBIDDEN, {"error": text})
         try:
             principal = self._authenticate([authorization] if authorization else [], [])
@@ -86,7 +100,7 @@ class Api:
     def _whole(self) -> pb.StatusReply:
         with self._lock:
             if time.monotonic() - self._made >= FRESH_SECONDS:
-                self._reply, self._made = all_pages(self._status), time.monotonic()
+                self._reply, self._made = all_pages(self._asked.status), time.monotonic()
             return self._reply
 
     def _cluster(self, query: Mapping[str, str]) -> Row:
@@ -94,6 +108,7 @@ class Api:
         return {
             "server": reply.server,
             "epoch": reply.epoch,
+            "standbys": list(self._asked.standbys()),
             "uptime_seconds": round(reply.uptime_seconds, 1),
             "workers": len(reply.workers),
             "workers_silent": sum(worker.silent for worker in reply.workers),
@@ -155,6 +170,11 @@ class Api:
         ]
         return _page(rows, query, ("bytes", "app", "shuffle", "partitions", "maps", "committed", "degraded"))
 
+    def _partitions(self, query: Mapping[str, str]) -> Row:
+        app, number = query.get("app", ""), _number(query, "shuffle", 0, 2**63)
+        skew = self._asked.skew(app, number)
+        return {"app": app, "shuffle": number, **_skew_row(skew)}
+
     def _events_page(self, query: Mapping[str, str]) -> Row:
         after, limit = _number(query, "after", 0, 2**63), _number(query, "limit", ROWS, MOST_ROWS)
         rows = [
@@ -166,7 +186,7 @@ class Api:
                 "app": each.app,
                 "text": each.text,
             }
-            for each in self._events(after, limit)
+            for each in self._asked.events(after, limit)
         ]
         return {"rows": rows}
 
@@ -189,6 +209,22 @@ def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
             {"path": disk.path, "size": disk.size, "used": disk.used, "free": disk.free, "out": disk.out}
             for disk in state.disks
         ],
+    }
+
+
+def _skew_row(skew: Skew) -> Row:
+    """How the sizes are spread, those of the largest partitions, and for a drawing some of all, the largest first."""
+    order = np.argsort(-skew.sizes, kind="stable")
+    falling = skew.sizes[order]
+    drawn = np.linspace(0, max(0, len(falling) - 1), min(DRAWN, len(falling))).astype(int)
+    return {
+        "partitions": skew.partitions,
+        "committed": skew.committed,
+        "outputs": skew.outputs,
+        "bytes": int(falling.sum()),
+        **{name: int(np.percentile(falling, part)) if len(falling) else 0 for name, part in QUANTILES.items()},
+        "largest": [{"partition": int(at), "bytes": int(skew.sizes[at])} for at in order[:LARGEST]],
+        "sizes": [int(falling[at]) for at in drawn],
     }
 
 

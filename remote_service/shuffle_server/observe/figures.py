@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument
 from shuffle_api.registry.state import Registry, RegistryFigures
 from shuffle_server.bounds import Bound
@@ -34,10 +36,22 @@ class Writable:
 
 
 @dataclass(frozen=True, slots=True)
+class Skew:
+    """The payload of each partition in `outputs` of the `committed` map outputs of a shuffle. `sizes` is empty where
+    there are more partitions than are answered for."""
+
+    committed: int
+    outputs: int
+    partitions: int
+    sizes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
-    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, and the events after
-    a number, so many at most."""
+    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after
+    a number, so many at most, the sizes of a shuffle's partitions, and the
+    masters that stand by."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -48,6 +62,8 @@ class MasterSources:
     connections: Callable[[], ConnectionStatistics] = ConnectionStatistics
     status: Callable[[pb.StatusRequest], pb.StatusReply] = lambda request: pb.StatusReply()
     events: Callable[[int, int], Sequence[pb.ClusterEvent]] = lambda after, limit: ()
+    skew: Callable[[str, int], Skew] = lambda app, shuffle: Skew(0, 0, 0, np.zeros(0, np.int64))
+    standbys: Callable[[], Sequence[str]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -60,11 +61,17 @@ class HttpEndpoint:
     """
 
     def __init__(
-        self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None] = lambda: None
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Route],
+        cut: Callable[[], None] = lambda: None,
+        https: ssl.SSLContext | None = None,
     ) -> None:
-        """:param cut: called for each connection that is closed before it has its answer."""
+        """:param cut: called for each connection that is closed before it has its answer.
+        :param https: the certificate to answer with over TLS."""
         try:
-            self._server = _Server(host, port, routes, cut)
+            self._server = _Server(host, port, routes, cut, https)
         except OSError as error:
             raise InvalidArgument(
                 f"cannot listen on {Address(host, port)}: {error}",
@@ -101,13 +108,27 @@ class _Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
     block_on_close = True
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route], cut: Callable[[], None]) -> None:
-        self._cut = cut
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Route],
+        cut: Callable[[], None],
+        https: ssl.SSLContext | None,
+    ) -> None:
+        self._cut, self._https = cut, https
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.routes = routes
         self._lock = threading.Lock()
         self._open: dict[socket.socket, _HttpConnection] = {}  # the oldest first
         super().__init__((host, port), _Handler)
+
+    def get_request(self) -> tuple[Any, Any]:
+        request, address = super().get_request()
+        if self._https is not None:
+            # The handshake comes with the first read, in the connection's own thread and time.
+            request = self._https.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+        return request, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room():

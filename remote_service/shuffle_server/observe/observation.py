@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
@@ -13,10 +14,10 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shuffle_api.address import Address
 from shuffle_api.errors import ServerUnreachable
-from shuffle_server.observe.api import Api
+from shuffle_server.observe.api import Api, Asked
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
-from shuffle_server.observe.figures import Figures, MasterSources, Sources, gather
+from shuffle_server.observe.figures import Figures, MasterSources, Skew, Sources, gather
 from shuffle_server.observe.health import Check, Health
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
 from shuffle_server.observe.instruments import Instruments
@@ -35,11 +36,18 @@ class Observation:
     :param listen: HOST:PORT, or empty for no endpoint.
     :param parts: of a server that run in this process.
     :param authenticate: whom a token comes from, for the API; None: it wants none.
+    :param https: the server's certificate; None: it answers in plain text.
     :raises InvalidArgument: the address is none, or in use.
     """
 
-    def __init__(self, listen: str, parts: Parts = BOTH, authenticate: Authenticate | None = None) -> None:
-        self._authenticate = authenticate
+    def __init__(
+        self,
+        listen: str,
+        parts: Parts = BOTH,
+        authenticate: Authenticate | None = None,
+        https: ssl.SSLContext | None = None,
+    ) -> None:
+        self._authenticate, self._https = authenticate, https
         self.instruments = Instruments(parts)
         self.address = ""
         self._sources: Sources | None = None
@@ -61,15 +69,18 @@ class Observation:
         ProcessCollector(registry=registry)
         routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
         if master:
-            api = Api(self._status, self._events, self._authenticate, is_loopback(host))
+            asked = Asked(self._status, self._events, self._skew, self._standbys)
+            api = Api(asked, self._authenticate, self._https is not None or is_loopback(host))
             routes |= {"/leader": self._leader, **PAGE, **api.routes()}
-        self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut)
+        self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut, self._https)
         self.address = str(Address(host, self._http.port))
         if not is_loopback(host):
             log.warning(
                 "metrics on %s are shown to whoever asks; they name no application. %s",
                 self.address,
-                "The page and its API are refused: give --http-listen a loopback address for them"
+                "The page and its API want the token, over TLS"
+                if self._authenticate and self._https
+                else "The page and its API are refused: give --tls-cert, or --http-listen a loopback address for them"
                 if self._authenticate
                 else "The page and its API name applications and workers"
                 if master
@@ -128,6 +139,12 @@ class Observation:
 
     def _events(self, after: int, limit: int) -> Sequence[pb.ClusterEvent]:
         return self._leading().events(after, limit)
+
+    def _standbys(self) -> Sequence[str]:
+        return self._leading().standbys()
+
+    def _skew(self, app: str, shuffle: int) -> Skew:
+        return self._leading().skew(app, shuffle)
 
     def _leading(self) -> MasterSources:
         master = None if self._sources is None else self._sources.master

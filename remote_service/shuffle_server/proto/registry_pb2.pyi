@@ -123,6 +123,24 @@ class Verified(_message.Message):
     reason: str
     def __init__(self, bad: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class SizesRequest(_message.Message):
+    __slots__ = ("shuffle", "partitions", "outputs")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    shuffle: _flight_shuffle_pb2.ShuffleKey
+    partitions: int
+    outputs: _containers.RepeatedCompositeFieldContainer[_flight_shuffle_pb2.MapAttempt]
+    def __init__(self, shuffle: _Optional[_Union[_flight_shuffle_pb2.ShuffleKey, _Mapping]] = ..., partitions: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[_flight_shuffle_pb2.MapAttempt, _Mapping]]] = ...) -> None: ...
+
+class SizesReply(_message.Message):
+    __slots__ = ("outputs", "bytes")
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    outputs: int
+    bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outputs: _Optional[int] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class LoseRequest(_message.Message):
     __slots__ = ("identity", "outputs")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]

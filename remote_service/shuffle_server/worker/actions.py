@@ -5,17 +5,19 @@ They are of one release, as `registry.proto` is; no client uses them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.store.partition_sizes import PartitionSizes
 from shuffle_transport import messages
 from shuffle_transport.security import Principal
 
 VERIFY = "verify"
 REPLICATE = "replicate"
+PARTITION_SIZES = "partition-sizes"
 
 
 class Acting(Protocol):
@@ -23,6 +25,7 @@ class Acting(Protocol):
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None: ...
     def replicate(self, shuffle: ShuffleId, output: MapAttempt) -> None: ...
+    def partition_sizes(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt], partitions: int) -> PartitionSizes: ...
 
 
 def act(worker: Acting, principal: Principal, action: str, body: bytes) -> bytes:
@@ -45,4 +48,15 @@ def _replicate(worker: Acting, body: bytes) -> bytes:
     return b""
 
 
-_ACTIONS: dict[str, Callable[[Acting, bytes], bytes]] = {VERIFY: _verify, REPLICATE: _replicate}
+def _partition_sizes(worker: Acting, body: bytes) -> bytes:
+    asked = messages.parse(pb.SizesRequest, body)
+    outputs = [messages.map_attempt(each) for each in asked.outputs]
+    sizes = worker.partition_sizes(messages.shuffle_id(asked.shuffle), outputs, asked.partitions)
+    return pb.SizesReply(outputs=sizes.outputs, bytes=sizes.bytes).SerializeToString()
+
+
+_ACTIONS: dict[str, Callable[[Acting, bytes], bytes]] = {
+    VERIFY: _verify,
+    REPLICATE: _replicate,
+    PARTITION_SIZES: _partition_sizes,
+}

@@ -29,6 +29,7 @@ from shuffle_server.observe.worker_state import worker_status
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.failures import in_doubt
 from shuffle_server.store.format import Description
+from shuffle_server.store.partition_sizes import PartitionSizes, partition_sizes
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.scrub import Checked, Pace, check_all, check_one
 from shuffle_server.store.store import Store
@@ -46,7 +47,6 @@ log = logging.getLogger(__name__)
 
 MAX_RANGES = 1 << 18  # map outputs or ranges that one ticket may name
 DELETION_SECONDS = 10.0  # for which a refusal waits for the file of what is refused to be deleted
-
 READ_SECONDS = 60.0  # for which a read of this process itself waits for memory
 
 REFUSALS = (
@@ -337,6 +337,9 @@ class Worker:
         """What it holds and does at this moment."""
         traffic = self.instruments.traffic.totals()
         return worker_status(self.info.id, self.pool.statistics(), self._store.statistics(), traffic)
+
+    def partition_sizes(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt], partitions: int) -> PartitionSizes:
+        return partition_sizes(self._store, shuffle, outputs, partitions)
 
     def verify(self, shuffle: ShuffleId, output: MapAttempt) -> str | None:
         """Why this output cannot be served, None when every block of it can; a bad one is set aside for good."""

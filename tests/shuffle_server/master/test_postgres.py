@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -160,6 +161,17 @@ def test_one_leads_and_the_next_does_when_it_is_gone(url: str) -> None:
         first.close()
         waiting.result(TIMEOUT)
     assert first.lost == []
+
+
+def test_a_leader_sees_who_stands_by_and_nobody_of_another_schema(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute('CREATE SCHEMA "Others"')
+    with closing(Leader(url)) as leader, closing(Leader(f"{url}&options=-csearch_path%3D%22Others%22")) as other:
+        assert leader.session.standbys() == other.session.standbys() == []
+        with closing(PostgresSession(url, lambda why: None)):
+            [standby] = leader.session.standbys()
+            assert standby.endswith(f"/{os.getpid()}")
+        assert other.session.standbys() == []
 
 
 def test_masters_of_two_schemas_do_not_stand_in_each_others_way(url: str) -> None:

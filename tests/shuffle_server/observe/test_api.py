@@ -6,26 +6,38 @@ import base64
 import hashlib
 import json
 import re
+import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
+from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.observe.api import MOST_ROWS, Api
+from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, Asked
+from shuffle_server.observe.figures import Skew
 from shuffle_server.observe.http_endpoint import Request
 from shuffle_server.status_pages import PAGE
+from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.security import Keyring, Principal
-from tests.certificates import make_secret
+from shuffle_transport.security import Authenticate, Keyring, Principal
+from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
 
 SHUFFLES = PAGE + 1
+NO_SKEW = Skew(0, 0, 0, np.zeros(0, np.int64))
+
+
+def api_of(master: Shuffles, authenticate: Authenticate | None = None, shown: bool = True, skew: Skew = NO_SKEW) -> Api:
+    asked = Asked(master.status, lambda after, limit: (), lambda app, shuffle: skew, lambda: ["host/7"])
+    return Api(asked, authenticate, shown)
 
 
 def get(address: str, path: str, token: str = "") -> Any:
@@ -108,7 +120,7 @@ class Shuffles:
 
 def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
     master = Shuffles()
-    api = Api(master.status, lambda after, limit: (), None, shown=True)
+    api = api_of(master)
     status, page = ask(api, "shuffles", "sort=-bytes&first=1&limit=2")
     assert (status, page["total"], [row["bytes"] for row in page["rows"]]) == (200, SHUFFLES, [6, 6])
     for _ in range(50):
@@ -118,7 +130,7 @@ def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
 
 @pytest.mark.parametrize("query", ["sort=colour", f"limit={MOST_ROWS + 1}", "first=-1", "limit=many", "limit=%C2%B2"])
 def test_a_page_that_there_is_not_is_refused_with_what_there_is(query: str) -> None:
-    status, answer = ask(Api(Shuffles().status, lambda after, limit: (), None, shown=True), "shuffles", query)
+    status, answer = ask(api_of(Shuffles()), "shuffles", query)
     assert status == 400
     assert answer["remedy"].startswith("use ")
 
@@ -130,10 +142,87 @@ def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None
         return Principal("app")
 
     def api(shown: bool) -> Api:
-        return Api(Shuffles().status, lambda after, limit: (), authenticate, shown)
+        return api_of(Shuffles(), authenticate, shown)
 
     assert ask(api(True), "apps", authorization="Bearer t")[0] == 403
     assert ask(api(True), "apps")[0] == 401
     status, answer = ask(api(False), "apps", authorization="Bearer t")
     assert status == 403
     assert "--http-listen" in answer["error"]
+
+
+def skew_of(sizes: list[int]) -> Any:
+    skew = Skew(3, 2, len(sizes), np.array(sizes, np.int64))
+    api = api_of(Shuffles(), skew=skew)
+    return ask(api, "partitions", "app=a&shuffle=0")[1]
+
+
+def test_skew_is_shown_by_percentiles_the_largest_and_some_of_all() -> None:
+    answer = skew_of([5] * 999 + [5000])
+    assert (answer["median"], answer["max"], answer["bytes"]) == (5, 5000, 5 * 999 + 5000)
+    assert answer["largest"][0] == {"partition": 999, "bytes": 5000}
+    assert len(answer["largest"]) == LARGEST
+    assert len(answer["sizes"]) == DRAWN
+    assert answer["sizes"][0] == 5000
+    assert (answer["outputs"], answer["committed"]) == (2, 3)
+    assert skew_of([])["sizes"] == []
+    assert skew_of([7])["sizes"] == [7]
+
+
+def test_partitions_of_workers_everywhere_are_summed(tmp_path: Path) -> None:
+    http = ["--http-listen", "127.0.0.1:0"]
+    with (
+        ServerProcess(tmp_path / "m", tmp_path / "m.log", http, role="master") as master,
+        ServerProcess(tmp_path / "1", tmp_path / "1.log", ["--master", master.control], role="worker"),
+        ServerProcess(tmp_path / "2", tmp_path / "2.log", ["--master", master.control], role="worker"),
+        RemoteShuffle({"server": master.control, "codec": "none"}) as plugin,
+        plugin.master("app") as driver,
+    ):
+        handle = driver.register_shuffle(4, 6)
+        for number in range(6):
+            with plugin.writer(handle, MapAttempt(number, 0)) as writer:
+                for _ in range(100):
+                    writer.write(2, b"x" * 100)
+                writer.write(number % 4, b"y")
+                writer.commit()
+        path = f"/api/v1/partitions?app={handle.spec.id.app}&shuffle={handle.spec.id.shuffle}"
+        answer = get(master.metrics, path)
+        assert (answer["partitions"], answer["committed"], answer["outputs"]) == (4, 6, 6)
+        assert answer["largest"][0]["partition"] == 2
+        assert answer["max"] > 6 * 100 * 100
+        assert answer["bytes"] == get(master.metrics, "/api/v1/cluster")["bytes"]
+        with pytest.raises(urllib.error.HTTPError) as unknown:
+            get(master.metrics, path + "7")
+        assert unknown.value.code == 404
+        unknown.value.close()
+
+
+def test_over_tls_the_token_may_come_from_another_machine(tmp_path: Path) -> None:
+    party, secret = make_party(tmp_path / "tls"), make_secret(tmp_path / "secret")
+    keys = load_keyring(tls_ca=str(party.ca), secret_file=str(secret))
+    arguments = ["--http-listen", "0.0.0.0:0", "--secret-file", str(secret)]
+    arguments += ["--tls-cert", str(party.cert), "--tls-key", str(party.key), "--tls-ca", str(party.ca)]
+    with ServerProcess(tmp_path / "d", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
+        trust = ssl.create_default_context(cafile=str(party.ca))
+        port = server.metrics.rpartition(":")[2]
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=60):  # one that says nothing keeps nobody out
+            for path, token, status in (("health", "", 200), ("api/v1/apps", "", 401), ("", "", 200)):
+                assert https(f"https://localhost:{port}/{path}", trust, token) == status, path
+            assert https(f"https://localhost:{port}/api/v1/apps", trust, keys.for_cluster().token) == 200
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60)
+
+
+def https(url: str, trust: ssl.SSLContext, token: str) -> int:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=trust) as got:
+            got.read()
+            return int(got.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_masters_that_stand_by_are_named() -> None:
+    assert ask(api_of(Shuffles()), "cluster")[1]["standbys"] == ["host/7"]

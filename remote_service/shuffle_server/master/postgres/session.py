@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2 * RENEW_SECONDS  # for which an answer waits for the lease to be renewed
 VANISHED_SECONDS = 30
+NAME_BYTES = 63  # of a session, as far as PostgreSQL keeps it
 CONNECT_SECONDS = 10
 LOCK = "hashtextextended('flight-shuffle master of ' || current_schema(), 0)"
 TABLES_LOCK = "hashtextextended('flight-shuffle tables of ' || current_schema(), 0)"
@@ -50,6 +51,13 @@ TAKE = (
     f" SELECT 1, 0, pg_backend_pid(), %s WHERE pg_try_advisory_lock({LOCK})"
     " ON CONFLICT (one) DO UPDATE SET term = flight_shuffle_lease.term + 1, renewal = 0,"
     " backend = excluded.backend, leader = excluded.leader RETURNING term"
+)
+# A session is named for the schema of its masters: those of another schema are another cluster's.
+NAMED = "'flight-shuffle ' || quote_ident(current_schema())::regnamespace::oid || ' '"
+NAME = f"SELECT set_config('application_name', {NAMED} || %s, false)"
+STANDBYS = (
+    "SELECT split_part(application_name, ' ', 3) FROM pg_stat_activity WHERE datname = current_database()"
+    f" AND starts_with(application_name, {NAMED}) AND pid <> pg_backend_pid() ORDER BY 1"
 )
 RENEW = "UPDATE flight_shuffle_lease SET renewal = renewal + 1 WHERE term = %s"
 LOOK = "SELECT term, renewal, leader FROM flight_shuffle_lease"
@@ -117,6 +125,7 @@ class PostgresSession:
                 with self._connection.transaction():
                     self._connection.execute(f"SELECT pg_advisory_xact_lock({TABLES_LOCK})")
                     self._connection.execute(TABLE)
+                self._connection.execute(NAME, (_own_name(),))
         except self._errors as error:
             raise InvalidArgument(
                 f"--metadata: {error}", remedy="check the URL, and that this user may create tables there"
@@ -243,6 +252,10 @@ class PostgresSession:
         """Why the session has ended; empty while it goes on."""
         return self._ended
 
+    def standbys(self) -> list[str]:
+        """The other masters, by host and process: `HOST/PID`."""
+        return [name for (name,) in self.execute(STANDBYS)]
+
     def silent(self) -> str:
         """Why this standby could not take over now; empty if it could."""
         seconds = time.monotonic() - self._answered
@@ -267,3 +280,9 @@ class PostgresSession:
         self._closing.set()
         self._renewals.close()
         self._connection.close()
+
+
+def _own_name() -> str:
+    """HOST/PID; the host is cut so that PostgreSQL keeps the rest."""
+    process = f"/{os.getpid()}"
+    return socket.gethostname()[: NAME_BYTES // 2 - len(process)] + process
