@@ -133,8 +133,7 @@ class Connection:
 
     def on_this_host(self, worker: str) -> bool:
         """Whether the address of a worker is one of this host's, so that what is sent there crosses no network."""
-        with self._lock:
-            info = self._workers.get(worker)
+        info = self.workers.get(worker)
         return info is not None and is_own_address(info.address)
 
     def retrying(self, action: Callable[[], T]) -> T:
