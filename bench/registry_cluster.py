@@ -24,6 +24,7 @@ from shuffle_server.master.control import ControlService
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.proto import registry_pb2
+from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -77,7 +78,7 @@ class Cell:
             identity=registry_pb2.Identity(worker=worker.id, incarnation=1),
             free_bytes=ROOM,
             status=pb.WorkerStatus(worker=worker.id, open_pushes=self.random.randrange(9)),
-            shuffles=map(messages.key_of, self.random.sample(self.shuffles, min(100, len(self.shuffles)))),
+            shuffles=map(messages.key_of, self.random.sample(self.shuffles, min(SHUFFLES_AT_ONCE, len(self.shuffles)))),
         )
         return self.commits.Beat(request)
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 10.0
 LOSSES_AT_ONCE = 1000
-SHUFFLES_AT_ONCE = 100  # in a heartbeat
+SHUFFLES_AT_ONCE = 25  # in a heartbeat
 
 
 class Holdings(Protocol):
