@@ -92,3 +92,12 @@ def test_a_table_adds_the_workers_that_a_server_of_an_earlier_release_lists() ->
     table.learn(pb.HelloReply(workers=[pb.Worker(id="a", host="h", port=1)]))
     assert table.get("a") is not None
     assert table.known() == pb.WorkersKnown()
+
+
+def test_answers_one_after_the_other_do_not_begin_with_one_worker_each_time(placements: Placements) -> None:
+    """So do those of tasks that begin at the same time and each ask the master."""
+    chosen = []
+    for _ in range(6):
+        placements.answered(answer("a", "b", in_turn=2))
+        chosen.append(placements.choose())
+    assert sorted(filter(None, chosen)) == ["a"] * 3 + ["b"] * 3

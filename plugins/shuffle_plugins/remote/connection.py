@@ -104,7 +104,7 @@ class Connection:
                 remedy="start one; with the option only, one that has this label",
             )
         self.placements.answered(reply)
-        return reply.workers[0].id
+        return self.placements.choose() or reply.workers[0].id
 
     def data(self, worker: str) -> FlightClient:
         """The Flight client of a worker."""

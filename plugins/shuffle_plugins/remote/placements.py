@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -9,6 +10,7 @@ from collections.abc import Callable, Collection
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 MOST_AVOIDED = 1000  # that a request names
+FIRST_TURNS = 60
 
 
 class Placements:
@@ -23,7 +25,7 @@ class Placements:
         self._lock = threading.Lock()
         self._candidates: list[str] = []
         self._in_turn = 0
-        self._next = 0
+        self._next = random.randrange(FIRST_TURNS)  # processes that begin at once begin with different ones
         self._until = 0.0
         self._failed: dict[str, float] = {}  # and until when they are avoided
 
@@ -52,7 +54,7 @@ class Placements:
         """Take in an answer of the master."""
         with self._lock:
             self._candidates = [worker.id for worker in reply.workers]
-            self._in_turn, self._next = reply.in_turn, 0
+            self._in_turn = reply.in_turn
             self._until = self._clock() + reply.good_for_ms / 1000
 
     def failed(self, worker: str) -> None:

@@ -130,7 +130,7 @@ public final class Connections implements AutoCloseable {
     if (!avoid.isEmpty()) {
       channels.values().forEach(ManagedChannel::resetConnectBackoff);
     }
-    return WorkerAddress.of(found.get(0));
+    return placements.choose(host, Set.of()).flatMap(workers::find).orElse(WorkerAddress.of(found.get(0)));
   }
 
   /** {@code worker} did not take an output: no other goes there until the master is asked again. */

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 import org.apache.spark.shuffle.flight.proto.PlaceReply;
@@ -22,12 +23,14 @@ final class Placements {
   /** Workers to avoid that a request names. */
   private static final int MOST_AVOIDED = 1000;
 
+  private static final int FIRST_TURNS = 60;
+
   private final LongSupplier nanos;
   private final List<String> candidates = new ArrayList<>();
   private final Map<String, Long> failed = new HashMap<>(); // and until when they are avoided
   private String host = "";
   private int inTurn;
-  private int next;
+  private int next = ThreadLocalRandom.current().nextInt(FIRST_TURNS); // executors begin with different ones
   private long until;
 
   /** @param nanos as {@code System.nanoTime()} */
@@ -46,7 +49,7 @@ final class Placements {
       return Optional.empty();
     }
     next++;
-    return Optional.of(candidates.get(next % Math.max(1, Math.min(inTurn, candidates.size()))));
+    return Optional.of(candidates.get(Math.floorMod(next, Math.max(1, Math.min(inTurn, candidates.size())))));
   }
 
   /** For the request: the workers that have failed this output, or another one just now. */
@@ -64,7 +67,6 @@ final class Placements {
     candidates.clear();
     reply.getWorkersList().stream().map(Worker::getId).forEach(candidates::add);
     inTurn = reply.getInTurn();
-    next = 0;
     until = nanos.getAsLong() + TimeUnit.MILLISECONDS.toNanos(reply.getGoodForMs());
   }
 

@@ -58,6 +58,16 @@ class PlacementsTest {
   }
 
   @Test
+  void answersOneAfterTheOtherDoNotBeginWithOneWorkerEachTime() {
+    Set<String> chosen = new HashSet<>();
+    for (int n = 0; n < 2; n++) {
+      placements.answered(HOST, answer(2, "a", "b"));
+      chosen.add(placements.choose(HOST, Set.of()).orElseThrow());
+    }
+    assertEquals(Set.of("a", "b"), chosen);
+  }
+
+  @Test
   void aServerThatSaysNothingOfTurnsMeansTheFirst() {
     placements.answered(HOST, answer(0, "a", "b"));
     assertEquals(Optional.of("a"), placements.choose(HOST, Set.of()));
