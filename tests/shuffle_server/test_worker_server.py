@@ -182,7 +182,8 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             again = job.register_shuffle(4, 1, shuffle=0)
-            write_map(plugin, again, 0)  # at the other worker: the same attempt of the same map
+            with RemoteShuffle({"timeout": 100, "retry": 100, "hand_over": "off"}) as late:  # it asks the master
+                write_map(late, again, 0)  # at the other worker: the same attempt of the same map
             assert list((tmp_path / "w" / "worker" / "apps").rglob("*.out"))
             with pytest.raises(UnknownShuffle, match=f"is over, {again.spec.id.generation} is registered"):
                 worker.worker.get(pb.GetTicket(shuffle=messages.key_of(handle.spec.id), end_partition=4))
