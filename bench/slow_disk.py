@@ -123,7 +123,7 @@ def _read(plugin: ShufflePlugin, handle: ShuffleHandle, partition: int) -> int:
 
 
 def _reader(pipe: Any, handle: ShuffleHandle, by_file: bool, order: list[int]) -> None:
-    """The process of the readers: reads when it is told to, and answers with the bytes and the seconds."""
+    """The process of the readers: each message starts a reading, whose bytes and seconds are the answer."""
     how = {"hand_over_from": 0} if by_file else {"hand_over": "off"}
     with RemoteShuffle({"timeout": 600, **how}) as plugin:
         pipe.send(None)
