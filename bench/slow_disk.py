@@ -123,7 +123,7 @@ def _read(plugin: ShufflePlugin, handle: ShuffleHandle, partition: int) -> int:
 
 
 def _reader(pipe: Any, handle: ShuffleHandle, by_file: bool, order: list[int]) -> None:
-    """The process of the readers: reads when it is told to, and answers with the bytes and the seconds."""
+    """The process of the readers: each message starts a reading, whose bytes and seconds are the answer."""
     how = {"hand_over_from": 0} if by_file else {"hand_over": "off"}
     with RemoteShuffle({"timeout": 600, **how}) as plugin:
         pipe.send(None)
@@ -201,15 +201,8 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    unwind_when_told_to_end()
-    parser = argparse.ArgumentParser(prog="python -m bench.slow_disk", description=__doc__)
-    parser.add_argument("--json", type=Path, help="default: standard output")
-    for name, value in asdict(Parameters()).items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    given = vars(parser.parse_args(arguments))
-    path = given.pop("json")
-    parameters = Parameters(**given)
+def _run(parameters: Parameters) -> dict[str, Any]:
+    """All sides, on a disk of so many reads."""
     device = f"{parameters.reads}:{parameters.rate}"
     plain, compacting = ("--merge-below", "0"), ("--device", device, "--page-cache", str(parameters.cache << 20))
     sides = {
@@ -218,16 +211,30 @@ def main(arguments: list[str] | None = None) -> None:
         "as written, by file": Side(plain, compacts=False, by_file=True),
         "compacted, by file": Side(compacting, compacts=True, by_file=True),
     }
-    report: dict[str, Any] = {
-        "benchmark": "slow_disk",
-        "machine": {**machine.facts(), "load_before": machine.load()},
-        "parameters": asdict(parameters),
-        "sequential_s": round(parameters.mib / parameters.rate, 1),
-        "task_kib": (parameters.mib << 10) // parameters.partitions,
-    }
+    run: dict[str, Any] = {"reads": parameters.reads, "load_before": machine.load()}
     for name, side in sides.items():
         with tempfile.TemporaryDirectory(prefix="bench-slow-disk-", dir=".") as scratch:
-            report[name] = measure(parameters, Path(scratch).absolute(), side)
+            run[name] = measure(parameters, Path(scratch).absolute(), side)
+    return run
+
+
+def main(arguments: list[str] | None = None) -> None:
+    unwind_when_told_to_end()
+    parser = argparse.ArgumentParser(prog="python -m bench.slow_disk", description=__doc__)
+    parser.add_argument("--json", type=Path, help="default: standard output")
+    for name, value in asdict(Parameters()).items():
+        several: dict[str, Any] = {"nargs": "+", "default": [value]} if name == "reads" else {"default": value}
+        parser.add_argument(f"--{name}", type=int, **several)
+    given = vars(parser.parse_args(arguments))
+    path, rates = given.pop("json"), given.pop("reads")
+    report: dict[str, Any] = {
+        "benchmark": "slow_disk",
+        "machine": machine.facts(),
+        "parameters": given,
+        "sequential_s": round(given["mib"] / given["rate"], 1),
+        "task_kib": (given["mib"] << 10) // given["partitions"],
+        "runs": [_run(Parameters(**given, reads=reads)) for reads in rates],
+    }
     text = json.dumps(report, indent=1)
     print(text) if path is None else path.write_text(text + "\n")
 

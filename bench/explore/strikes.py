@@ -177,7 +177,7 @@ def flip(path: Path, chance: random.Random) -> None:
 
 def _can_flip(path: Path, detail: str) -> bool:
     if detail == "output":
-        return path.suffix == ".out"
+        return path.suffix in (".out", ".compacted")
     if detail == "journal":
         return path.name.startswith(("log-", "snapshot-"))
     return path.name not in NOT_FLIPPED and path.suffix != ".partial"

@@ -15,6 +15,8 @@ from bench.simulate.schedule import Fault
 from bench.simulate.scheduler import Process
 from shuffle_api.errors import ShuffleError
 
+OUTPUTS = (".out", ".compacted")  # names of files that hold map outputs end so
+
 
 class Faults:
     """Makes the faults of a schedule happen, and ends them."""
@@ -136,7 +138,7 @@ class Faults:
             for at, disk in enumerate(node.disks)
             for base, _, names in os.walk(disk.path)
             for name in names
-            if name.endswith(".out") or name.startswith(("log-", "snapshot-"))
+            if name.endswith(OUTPUTS) or name.startswith(("log-", "snapshot-"))
         )
         if not files:
             return
@@ -148,7 +150,7 @@ class Faults:
         self._trace(f"a bit of {path} flips at {offset} of {size}")
         node.disks[at].flip(path, offset, mask)
         self._oracle.excuse(node, "a bit flipped")
-        if not path.endswith(".out"):
+        if not path.endswith(OUTPUTS):
             node.damage.append((node.disks[at], path, offset, mask))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,10 @@ from shuffle_plugins.pipelined.log_entries import Base, decode_entry, encode_ent
 from shuffle_plugins.pipelined.log_files import read_logs
 from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.recovery import recover
+from shuffle_server.store.compacted_file import open_compacted
+from shuffle_server.store.compacted_writer import CompactionInput, write_compacted
+from shuffle_server.store.compaction_model import NO_COMPACTION
+from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import MAGIC, TRAILER, Description, TornFile, build_index, encode_tail
 from shuffle_server.store.output_file import load, read_range
 from shuffle_transport.blocks import PUT_SCHEMA, parse_batch, put_batch, table_rows, totals_of
@@ -38,7 +43,8 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import ANYBODY, Admission
 from shuffle_transport.tokens import app_token, cluster_token, worker_token
 from tests.fuzz.worker import Stage, put_commands, tickets, whole_puts
-from tests.shuffle_server.helpers import block
+from tests.shuffle_server.compaction import some_outputs, written
+from tests.shuffle_server.helpers import SPEC, block
 from tests.shuffle_server.malformed.mutate import changed, damaged
 from tests.shuffle_server.master.scene import OPERATIONS
 
@@ -203,6 +209,35 @@ def begin_output_tail(directory: Path) -> Read:
     return read
 
 
+def compacted_seeds(directory: Path) -> list[bytes]:
+    seeds = []
+    for maps, size in ((1, 1), (3, 40)):
+        root = directory / f"compacted-{maps}"
+        store, outputs = written(root, some_outputs(maps, size), NO_COMPACTION)
+        held = [store.catalog.outputs(SPEC.id)[number] for number in range(len(outputs))]
+        sources = [CompactionInput(each, *store.open_output(SPEC.id, each.output)) for each in held]
+        seeds.append(Path(write_compacted(held[0].home, SPEC.id, sources).path).read_bytes())
+        for source in sources:
+            os.close(source.fd)
+        shutil.rmtree(root)
+    return seeds
+
+
+def begin_compacted_file(directory: Path) -> Read:
+    home, path = DataDirectory(directory / "data"), directory / "x.compacted"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        file = open_compacted(home, SPEC.id, str(path))
+        for row in file.rows(0, SPEC.partitions):
+            read_range(file.fd, int(row["offset"]), int(row["length"]))
+        for number in range(len(file)):
+            for row in file.load(number).entries(0, SPEC.partitions):
+                read_range(file.fd, int(row["offset"]), int(row["length"]))
+
+    return read
+
+
 def entries() -> list[bytes]:
     whole = SequencedBlock(1, 0, 2, 1, b"payload", 7, crc32c(b"payload"))
     marks = [
@@ -307,6 +342,7 @@ TARGETS: dict[str, Target] = {
         Target("operations", operation_seeds, constant(read_operations)),
         Target("output-file", output_seeds, begin_output_file, (TornFile,)),
         Target("output-tail", tail_seeds, begin_output_tail, (TornFile,), tail_change),
+        Target("compacted-file", compacted_seeds, begin_compacted_file, (TornFile,)),
         Target("segment", segment_seeds, begin_segment),
         Target("segment-entry", lambda d: entries(), constant(decode_entry), change=entry_change),
         Target("message", message_seeds, constant(read_message), change=json_change),

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from bench.server import ServerProcess
 from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost, Overloaded
-from shuffle_api.ids import MapAttempt, name_of
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
+from shuffle_server.store.catalog import CatalogEntry
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.output_file import OutputFile, load
+from shuffle_server.store.opening import read_committed
+from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.store import Store
 from shuffle_transport.flight_client import FlightClient
@@ -128,12 +130,12 @@ def test_what_moves_to_the_object_store_while_it_is_verified_is_not_given_up(
     commit(store, 0)
     moved: list[int] = []
 
-    def move_and_load(path: Path) -> OutputFile:
+    def move_and_read(shuffle: ShuffleId, held: CatalogEntry) -> tuple[OutputFile, int]:
         if len(moved) < moves:
             moved.append(store.evict_cold(0))
-        return load(path)
+        return read_committed(shuffle, held)
 
-    monkeypatch.setattr("shuffle_server.store.scrub.load", move_and_load)
+    monkeypatch.setattr("shuffle_server.store.scrub.read_committed", move_and_read)
     if moves < 1000:
         assert check_one(store, SPEC.id, MapAttempt(0, 0)) == ""
     else:

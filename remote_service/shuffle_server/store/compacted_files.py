@@ -9,7 +9,7 @@ in the background into compacted files, out of which pulls read:
 From the moment that a compacted file has its name, it is what holds its outputs: the catalog says so, and their own
 files are deleted, mostly before the kernel has written them to the disk. Whatever happens to one of them (it is lost,
 another attempt takes its place, it moves to the object store) is a change of its entry in the catalog, and a byte in
-the file for the next start. Who is reading goes on, as with a file that is deleted meanwhile.
+the file for the next start. A reader goes on, as with a file that is deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CompactedFiles:
     # ------------------------------------------------------------------ read
 
     def read(self, shuffle: ShuffleId) -> None:
-        """Somebody reads a shuffle: what waits for more of it is compacted soon."""
+        """A shuffle is read: its outputs that wait for more are compacted soon."""
         self._pending.read(shuffle)
 
     def runs(self, shuffle: ShuffleId, ranges: Sequence[OutputRange]) -> Iterator[CompactedRun | OutputRange]:

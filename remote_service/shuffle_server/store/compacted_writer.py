@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -62,7 +61,7 @@ def write_compacted(
     for source in sources:
         page_cache.read_ahead(source.fd, 0, source.held.bytes)
     fds = np.array([source.fd for source in sources], np.int64)
-    path = home.paths.compacted_text(shuffle, uuid.uuid4().hex)
+    path = _unused(home, shuffle)
     part = f"{path}{PARTIAL}"
     fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -79,6 +78,12 @@ def write_compacted(
         home.unlink(part)
         raise
     return CompactedFile(home, shuffle, path, fd)
+
+
+def _unused(home: DataDirectory, shuffle: ShuffleId) -> str:
+    """The path of a file that is not there; a process before this one may have left some."""
+    paths = (home.paths.compacted_text(shuffle, str(number)) for number in home.numbers)
+    return next(path for path in paths if not os.path.lexists(path))
 
 
 def _write_tails(fd: int, sources: Sequence[CompactionInput], rows: np.ndarray, layout: Layout) -> None:

@@ -3,7 +3,7 @@
 DATA_DIR/lock                                  held by the running server
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.out       a committed map output
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.NUMBER.partial   one that is being written
-DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/NAME.compacted        several committed map outputs
+DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/NUMBER.compacted      several committed map outputs
 DATA_DIR/worker/apps/RUN/SHUFFLE.GENERATION/MAP.ATTEMPT.away      stub of one that is in the object store too
 DATA_DIR/worker/trash/                         removed, being deleted in the background
 DATA_DIR/worker/spares/RUN/                    removed, kept to be written over

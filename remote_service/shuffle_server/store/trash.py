@@ -26,7 +26,7 @@ def empty(trash: Path, alive: Callable[[], None]) -> None:
             os.rmdir(entry)  # most are empty: the files of small shuffles became pooled files
         except NotADirectoryError:
             with suppress(OSError):
-                entry.unlink()  # a region's file, of a worker that was killed just then
+                entry.unlink()  # a file, which nothing here puts there
         except OSError:
             _delete(entry, alive)
         alive()
