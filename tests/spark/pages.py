@@ -85,11 +85,12 @@ def application_id(spark: SparkSession) -> str:
 
 
 class HistoryServer:
-    """Spark's, over the event logs in a directory; a context manager."""
+    """Spark's, over the event logs in a directory, with its store on disk; a context manager."""
 
     def __init__(self, events: Path, directory: Path) -> None:
         log = directory / "history.log"
         options = f"-Dspark.history.fs.logDirectory={events.as_uri()} -Dspark.history.ui.port=0"
+        options += f" -Dspark.history.store.path={directory / 'store'}"
         environment = os.environ | {
             "SPARK_HISTORY_OPTS": f"{options} -Djava.io.tmpdir={directory}",
             "SPARK_DAEMON_CLASSPATH": str(find_jar()),

@@ -80,7 +80,7 @@ final class FlightShuffleHandle extends ShuffleHandle {
 
   /** Counts what a task has moved of it. */
   void count(Traffic moved) {
-    if (traffic != null && !moved.isNone()) {
+    if (traffic != null && !moved.empty()) {
       traffic.add(moved);
     }
   }

@@ -164,7 +164,7 @@ final class ShuffleReport extends SparkListener {
       FlightShuffleEvent posted = one.posted;
       boolean same =
           posted == null
-              ? traffic.isNone() && one.fallback.isEmpty() && one.lost.isEmpty()
+              ? traffic.empty() && one.fallback.isEmpty() && one.lost.isEmpty()
               : posted.traffic() == traffic && posted.fallback().equals(one.fallback) && posted.lost() == one.lost.size();
       if (!same) {
         measure(shuffle, one, traffic.sum(WorkerTraffic::maps));

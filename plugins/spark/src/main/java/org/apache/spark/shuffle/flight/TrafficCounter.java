@@ -11,7 +11,7 @@ final class TrafficCounter extends AccumulatorV2<Traffic, Traffic> {
 
   @Override
   public boolean isZero() {
-    return sum.isNone();
+    return sum.empty();
   }
 
   @Override

@@ -32,6 +32,6 @@ class TrafficCounterTest {
     ReadTraffic read = new ReadTraffic();
     read.countRecord();
     assertEquals(new Traffic(Map.of(), 1, 0), read.take(worker -> true));
-    assertTrue(read.take(worker -> true).isNone());
+    assertTrue(read.take(worker -> true).empty());
   }
 }

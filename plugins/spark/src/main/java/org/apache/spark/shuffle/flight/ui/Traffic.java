@@ -14,8 +14,8 @@ import java.util.function.ToLongFunction;
 public record Traffic(Map<String, WorkerTraffic> workers, long recordsRead, long fetchWaitMillis) implements Serializable {
   public static final Traffic NONE = new Traffic(Map.of(), 0, 0);
 
-  /** Whether it is nothing. */
-  public boolean isNone() {
+  /** Whether it is nothing. Not named as a getter: what Spark writes as JSON has the components only. */
+  public boolean empty() {
     return workers.isEmpty() && recordsRead == 0 && fetchWaitMillis == 0;
   }
 
