@@ -219,7 +219,7 @@ def test_a_worker_that_dies_while_partitions_are_written_costs_its_own_tasks(ser
         LocalCluster(  # type: ignore[no-untyped-call]
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=logging.CRITICAL,
             host="127.0.0.1",
             local_directory=str(tmp_path),
