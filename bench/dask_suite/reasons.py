@@ -9,12 +9,14 @@ WORDS = "asks for the words of dask's error; ours is InvalidArgument with the co
 DELAYED = "dask itself: an array of a frame made by from_delayed is cancelled on a cluster"
 THREADS = "asks that no thread is left; the plugin of a worker's process lives as long as that"
 OTHER = "set_index, sort_values, drop_duplicates and merge choose among dask's own shuffles"
+RANDOM = "its partitions are random, and the expected ones are computed apart: to_delayed alone gives others, too"
 
 _TESTS: dict[str, str] = {
     GPU: "test_basic_cudf_support",
     DELAYED: "test_shuffle_with_array_conversion",
     WORDS: "test_raise_on_incompatible_partitions test_wrong_meta_provided",
     THREADS: "test_tail",
+    RANDOM: "test_reconcile_partitions",
     OTHER: """test_set_index test_shuffle_with_existing_index test_set_index_with_existing_index
         test_sort_values_with_existing_divisions test_drop_duplicates_stable_ordering""",
     INTERNALS: """test_bad_disk test_processing_chain test_split_by_worker test_split_by_worker_empty
