@@ -35,7 +35,7 @@ class DaskSide:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=0,
-                dashboard_address=None,
+                dashboard_address=":0",
                 silence_logs=logging.ERROR,
                 host="127.0.0.1",
                 local_directory=str(scratch),

@@ -4,7 +4,8 @@
     from flight_shuffle.columnar import HashPartitioner
 
 `flight_shuffle.columnar`, `flight_shuffle.sorting` and `flight_shuffle.streaming` are those of `shuffle_api`;
-`flight_shuffle.dask` needs the extra `dask`. The classes of the plugins are loaded when they are asked for.
+`flight_shuffle.dask` needs the extra `dask`, `flight_shuffle.ray` the extra `ray`. The classes of the plugins are
+loaded when they are asked for.
 """
 
 from __future__ import annotations

@@ -37,8 +37,14 @@ class FrameCodec:
     def encode(self, frame: Any) -> Any:
         """A RecordBatch of `schema` with the rows of a frame.
 
-        :raises InvalidArgument: a column does not fit the dtype that meta has for it.
+        :raises InvalidArgument: the frame has other columns than meta, or one that does not fit the dtype that meta has
+            for it.
         """
+        if list(frame.columns) != list(self._meta.columns):
+            raise InvalidArgument(
+                f"a partition has the columns {list(frame.columns)}, dask's meta has {list(self._meta.columns)}",
+                remedy="correct the meta of the dask DataFrame",
+            )
         columns = []
         for place, (series, dtype) in enumerate(zip(self._series(frame), self._dtypes, strict=True)):
             try:
@@ -89,6 +95,8 @@ def _encoded(series: Any, dtype: Any) -> Any:
         codes = np.asarray(values.codes, np.int32)
         numbers = pa.array(codes, mask=codes < 0)
         return pa.DictionaryArray.from_arrays(numbers, _pickled(values.categories), ordered=bool(dtype.ordered))
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu" and series.hasnans:
+        return pa.array(series.to_numpy(), pa.from_numpy_dtype(dtype), from_pandas=True)  # as a join leaves numbers
     if series.dtype != dtype:
         series = series.astype(dtype)
     if isinstance(dtype, np.dtype):
@@ -108,6 +116,8 @@ def _decoded(column: Any, dtype: Any) -> Any:
     if isinstance(dtype, pd.CategoricalDtype):
         return _categorical(column, dtype)
     if isinstance(dtype, np.dtype):
+        if dtype.kind in "iu" and column.null_count:
+            return column.to_numpy()  # of floats, with NaN
         if dtype.kind in _OF_NUMPY:
             return column.to_numpy().astype(dtype, copy=False)
         values = np.empty(len(column), object)

@@ -10,13 +10,12 @@ output, a task per output partition reads. Data lies at the server: when a worke
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import dask.dataframe as dd
 import numpy as np
@@ -26,13 +25,11 @@ from dask.dataframe.shuffle import partitioning_index
 from dask.delayed import delayed
 
 from flight_shuffle._frames import FrameCodec
-from shuffle_api import MapAttempt, ShuffleHandle, ShufflePlugin, open_plugin
+from flight_shuffle._tasks import Options, new_attempt, open_session, opened
+from shuffle_api import ShuffleHandle
 from shuffle_api.columnar import SupportsReadBatches, SupportsWriteBatch, read_table
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.interfaces import OptionValue
-
-Options: TypeAlias = tuple[tuple[str, OptionValue], ...]
-"""Of the plugin, sorted: what a process opens once."""
 
 
 class DaskShuffles:
@@ -46,13 +43,7 @@ class DaskShuffles:
 
     def __init__(self, server: str | None = None, *, plugin: str = "remote", **options: OptionValue) -> None:
         self._name, self._options = plugin, tuple(sorted({**options, "content": "arrow"}.items()))
-        where = {} if server is None else {"server": server}
-        self._plugin = open_plugin(plugin, {**dict(self._options), **where})
-        if not self._plugin.mode.reconsumable or self._plugin.mode.bounded:
-            self._plugin.close()
-            raise InvalidArgument(
-                f"plugin {plugin!r} keeps no data to be read again, as dask does", remedy="use plugin 'remote'"
-            )
+        self._plugin = open_session(server, plugin, self._options, "dask")
         self._master = self._plugin.master("dask")
 
     def shuffle(self, df: Any, on: Any = None, npartitions: int | None = None, *, ignore_index: bool = False) -> Any:
@@ -202,8 +193,7 @@ class _Given:
 
 def _write(frame: Any, number: int, job: _Job) -> int:
     """Write an input partition as a map output, as an attempt of its own: dask runs a task again as it likes."""
-    attempt = int.from_bytes(os.urandom(4), "little") >> 1
-    with _opened(job.plugin, job.options).writer(job.handle, MapAttempt(number, attempt)) as writer:
+    with opened(job.plugin, job.options).writer(job.handle, new_attempt(number)) as writer:
         assert isinstance(writer, SupportsWriteBatch)
         if len(frame):
             partitions = job.keys.partitions_of(frame, job.handle.spec.partitions)
@@ -218,14 +208,6 @@ def _all_written(numbers: list[int]) -> int:
 
 def _read(written: int, partition: int, job: _Job) -> Any:
     """Read an output partition."""
-    with _opened(job.plugin, job.options).reader(job.handle, range(partition, partition + 1)) as reader:
+    with opened(job.plugin, job.options).reader(job.handle, range(partition, partition + 1)) as reader:
         assert isinstance(reader, SupportsReadBatches)
         return job.codec.decode(read_table(reader, job.handle))
-
-
-@lru_cache(maxsize=16)
-def _opened(name: str, options: Options) -> ShufflePlugin:
-    """The plugin of this process, which all its tasks share."""
-    plugin = open_plugin(name, dict(options))
-    atexit.register(plugin.close)
-    return plugin

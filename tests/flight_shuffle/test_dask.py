@@ -205,6 +205,20 @@ def test_a_partition_that_is_not_as_meta_says_is_refused_by_column() -> None:
         codec.encode(frame().assign(n="text"))
 
 
+def test_numbers_that_a_join_has_left_missing_stay_missing() -> None:
+    codec = FrameCodec(frame().head(0), index=True)
+    joined = frame().assign(n=np.where(NUMBERS % 3 == 0, np.nan, NUMBERS))
+    pd.testing.assert_frame_equal(codec.decode(pa.Table.from_batches([codec.encode(joined)])), joined)
+    with pytest.raises(InvalidArgument, match="column 'n' is not of dtype int64"):
+        codec.encode(joined.assign(n=joined.n + 0.5))
+
+
+def test_a_partition_with_other_columns_than_meta_is_refused() -> None:
+    codec = FrameCodec(frame(m=0).head(0), index=True)
+    with pytest.raises(InvalidArgument, match="a partition has the columns"):
+        codec.encode(frame())
+
+
 def _slow(part: Any, folder: str) -> Any:
     """A partition that takes its time; what runs leaves a trace."""
     (Path(folder) / f"{part.n.iloc[0]}-{os.getpid()}-{time.monotonic_ns()}").touch()
@@ -219,7 +233,7 @@ def test_a_worker_that_dies_while_partitions_are_written_costs_its_own_tasks(ser
         LocalCluster(  # type: ignore[no-untyped-call]
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=logging.CRITICAL,
             host="127.0.0.1",
             local_directory=str(tmp_path),

@@ -29,6 +29,8 @@ ALSO = {
     "transport/shuffle_transport/bench": {"matplotlib"},
     "facade/flight_shuffle/_frames.py": {"dask", "numpy", "pandas", "pyarrow"},
     "facade/flight_shuffle/dask.py": {"dask", "numpy", "pandas"},
+    "facade/flight_shuffle/_tables.py": {"numpy", "pyarrow"},
+    "facade/flight_shuffle/ray.py": {"pyarrow", "ray"},
     "plugins/shuffle_plugins/spark": {"pyspark", "py4j"},
     "remote_service/shuffle_server/observe": {"prometheus_client"},
     "remote_service/shuffle_server/master/postgres": {"psycopg"},
