@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MasterQuestions:
     """What the API asks of the master that leads: a page of what it holds; the events with a number above the first
     argument, the newest of them, as many as the second says; the sizes of the partitions of an application's shuffle;
     the masters that stand by."""
@@ -50,7 +50,7 @@ class Api:
     :param shown: whether tokens may come in over this endpoint: they are encrypted, or do not leave the machine.
     """
 
-    def __init__(self, asked: Asked, authenticate: Authenticate | None, shown: bool) -> None:
+    def __init__(self, asked: MasterQuestions, authenticate: Authenticate | None, shown: bool) -> None:
         self._asked = asked
         self._authenticate, self._shown = authenticate, shown
         self._lock = threading.Lock()

@@ -14,7 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from shuffle_api.address import Address
 from shuffle_api.errors import ServerUnreachable
-from shuffle_server.observe.api import Api, Asked
+from shuffle_server.observe.api import Api, MasterQuestions
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
 from shuffle_server.observe.figures import Figures, MasterSources, Skew, Sources, gather
@@ -69,7 +69,7 @@ class Observation:
         ProcessCollector(registry=registry)
         routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
         if master:
-            asked = Asked(self._status, self._events, self._skew, self._standbys)
+            asked = MasterQuestions(self._status, self._events, self._skew, self._standbys)
             api = Api(asked, self._authenticate, self._https is not None or is_loopback(host))
             routes |= {"/leader": self._leader, **PAGE, **api.routes()}
         self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut, self._https)

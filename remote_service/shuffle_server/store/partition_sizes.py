@@ -26,9 +26,13 @@ def partition_sizes(store: Store, shuffle: ShuffleId, outputs: Sequence[MapAttem
     """Of these outputs. Reads an index for each, past the caches of pulls, which it must not push anything out of."""
     sizes, found = np.zeros(partitions, np.int64), 0
     for output in outputs:
-        path = store.path(shuffle, output)
+        held, path = store.catalog.find(shuffle, output.map), store.path(shuffle, output)
+        index: np.ndarray | None
         try:
-            index = None if path is None else load(Path(path)).index
+            if held is not None and held.output == output and held.place is not None:
+                index = held.place.file.load(held.place.number).index
+            else:
+                index = None if path is None else load(Path(path)).index
         except (OSError, TornFile):
             continue  # it was removed meanwhile, or whoever reads it declares it lost
         if index is not None:

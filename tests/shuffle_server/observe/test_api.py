@@ -21,7 +21,7 @@ from bench.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, Asked
+from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, MasterQuestions
 from shuffle_server.observe.figures import Skew
 from shuffle_server.observe.http_endpoint import Request
 from shuffle_server.status_pages import PAGE
@@ -36,7 +36,7 @@ NO_SKEW = Skew(0, 0, 0, np.zeros(0, np.int64))
 
 
 def api_of(master: Shuffles, authenticate: Authenticate | None = None, shown: bool = True, skew: Skew = NO_SKEW) -> Api:
-    asked = Asked(master.status, lambda after, limit: (), lambda app, shuffle: skew, lambda: ["host/7"])
+    asked = MasterQuestions(master.status, lambda after, limit: (), lambda app, shuffle: skew, lambda: ["host/7"])
     return Api(asked, authenticate, shown)
 
 
