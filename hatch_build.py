@@ -1,8 +1,8 @@
 """Build hook: compiles the Spark plugin with Maven and ships its jars as data of ``shuffle_plugins.spark``.
 
-A user of the wheel needs a Java runtime and nothing else; who builds it needs Maven and a JDK. Spark 4.3's classes
-come from the jars of an installed PySpark, because downloading 450 MB of it into each isolated build would be absurd.
-Maven downloads those of Spark 3.5; where it cannot, the jar for 3.5 is left out with a warning.
+A user of the wheel needs a Java runtime and nothing else; who builds it needs Maven and a JDK. Spark 4.3's classes,
+which are on no Maven repository, come from the jars of a PySpark; an isolated build installs one (450 MB) unless it is
+given them. Maven downloads those of Spark 3.5; where it cannot, the jar for 3.5 is left out with a warning.
 
 Environment variables:
     FLIGHT_SHUFFLE_SKIP_JAR=1   leave the jars out; everything but the Spark plugin works
@@ -81,9 +81,16 @@ def project_urls(repository: str, version: str) -> dict[str, str]:
 class SparkJarHook(BuildHookInterface):  # type: ignore[type-arg]
     """Runs before hatchling packs a wheel, and before an editable install."""
 
+    def dependencies(self) -> list[str]:
+        """What pip installs into the environment of an isolated build."""
+        given = os.environ.get("FLIGHT_SHUFFLE_SPARK_JARS")
+        if given or skips_jars() or any(_has_spark(directory) for _, directory in _candidates()):
+            return []
+        return [f"pyspark=={SPARK_SERIES}.*"]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """``version`` is the kind of wheel ("standard" or "editable")."""
-        if os.environ.get("FLIGHT_SHUFFLE_SKIP_JAR", "") not in ("", "0"):
+        if skips_jars():
             self.app.display_warning("FLIGHT_SHUFFLE_SKIP_JAR is set: the Spark plugin's jar is left out")
             return
         try:
@@ -104,6 +111,11 @@ class SparkJarHook(BuildHookInterface):  # type: ignore[type-arg]
                 raise
             self.app.display_warning(f"The jar for Spark 3.5 is left out: {error}")
         return jars
+
+
+def skips_jars() -> bool:
+    """Whether the user wants no jar at all."""
+    return os.environ.get("FLIGHT_SHUFFLE_SKIP_JAR", "") not in ("", "0")
 
 
 def build_jar(root: Path, version: str, *, incremental: bool) -> Path:
@@ -194,16 +206,20 @@ def find_spark_jars() -> Path:
     for name, directory in _candidates():
         if directory is None:
             continue
-        if any(directory.glob(f"spark-core_*-{SPARK_SERIES}.*.jar")):
+        if _has_spark(directory):
             return directory.resolve()
         tried.append(f"{name} ({directory})")
     seen = f" Not there: {', '.join(tried)}." if tried else ""
     raise JarBuildError(
         f"The jars of Spark {SPARK_SERIES} are needed to compile the Spark plugin.{seen}\n"
-        f"Install PySpark and build without isolation: pip install 'pyspark~={SPARK_SERIES}.0' 'hatchling>=1.27' and\n"
-        f"pip install --no-build-isolation ...; or name a directory that has them in FLIGHT_SHUFFLE_SPARK_JARS.\n"
+        f"Build in isolation, as pip does by default; or install them where the build runs (pip install\n"
+        f"'pyspark~={SPARK_SERIES}.0'); or name a directory that has them in FLIGHT_SHUFFLE_SPARK_JARS.\n"
         f"{SKIP_HINT}"
     )
+
+
+def _has_spark(directory: Path | None) -> bool:
+    return directory is not None and any(directory.glob(f"spark-core_*-{SPARK_SERIES}.*.jar"))
 
 
 def _candidates() -> list[tuple[str, Path | None]]:

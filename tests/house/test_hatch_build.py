@@ -108,7 +108,7 @@ def test_missing_or_other_spark_jars_are_named(tools: Path, monkeypatch: pytest.
     other.mkdir()
     (other / "spark-core_2.13-4.2.0.jar").touch()
     monkeypatch.setenv("FLIGHT_SHUFFLE_SPARK_JARS", str(other))
-    with pytest.raises(JarBuildError, match=rf"jars of Spark 4\.3 are needed[\s\S]*{other}[\s\S]*--no-build-isolation"):
+    with pytest.raises(JarBuildError, match=rf"jars of Spark 4\.3 are needed[\s\S]*{other}[\s\S]*pip install"):
         find_spark_jars()
 
 
@@ -139,3 +139,13 @@ def test_spark_3_that_cannot_be_downloaded_is_told_from_a_build_that_fails(tools
     with pytest.raises(JarBuildError) as caught:
         build_jar_35(checkout, "0.1.0", incremental=False)
     assert not isinstance(caught.value, Unreachable)
+
+
+def test_isolated_build_installs_a_pyspark_unless_it_has_the_jars(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = hatch_build.SparkJarHook(str(tools), {}, None, None, "", "")  # type: ignore[arg-type]
+    assert hook.dependencies() == []
+    monkeypatch.delenv("FLIGHT_SHUFFLE_SPARK_JARS")
+    monkeypatch.setattr(hatch_build, "_candidates", lambda: [("SPARK_HOME", tools)])
+    assert hook.dependencies() == ["pyspark==4.3.*"]
+    monkeypatch.setenv("FLIGHT_SHUFFLE_SKIP_JAR", "1")
+    assert hook.dependencies() == []

@@ -35,6 +35,7 @@ JOBS: tuple[Callable[[SparkSession], Any], ...] = (
     jobs.sql_window,
 )
 RECORDS, MAPS, PARTITIONS = 8_000, 8, 4
+OF_SELF_TEST = 2  # jobs
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -54,6 +55,10 @@ def driver(
 
 def version(spark: SparkSession) -> str:
     return spark.version
+
+
+def jobs_so_far(spark: SparkSession) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def test_answers_equal_sort_shuffles(driver: SparkDriver, server: Server) -> None:
@@ -85,7 +90,9 @@ def test_later_spark_is_used_after_a_self_test_unless_that_is_refused(server: Se
     jar = older_jar(tmp_path, minors)
     conf = local_conf(tmp_path) | spark_conf(server.control, fallback="never", jar=jar)
     with SparkDriver(conf, tmp_path / "spark.log") as later:
-        assert later.call(jobs.sql_window) == later.call(jobs.sql_window)
+        answer, alone = later.call(jobs.sql_window), later.call(jobs_so_far)
+        assert later.call(jobs.sql_window) == answer
+        assert later.call(jobs_so_far) == 2 * alone - OF_SELF_TEST
         log = later.log.read_text()
         assert f"was not tested with Spark {pyspark.__version__}: it tests itself before the first shuffle" in log
         later.renew({"spark.shuffle.flight.allowUntestedSpark": "false"})

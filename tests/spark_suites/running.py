@@ -60,7 +60,7 @@ TESTING = {
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs suites of ``material``'s Spark; what they leave is in ``work/out/MODE/SUITE.*``."""
+    """Runs suites of ``material``'s Spark; their output is in ``work/out/VERSION/MODE/SUITE.*``."""
 
     work: Path
     material: Material

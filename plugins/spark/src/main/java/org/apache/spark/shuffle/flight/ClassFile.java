@@ -3,10 +3,12 @@ package org.apache.spark.shuffle.flight;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 
-/** The names in the constant pool of a class file (JVM specification, 4.4). */
-final class ConstantPool {
+/** What a class file says of a class (JVM specification, 4), read without loading the class. */
+final class ClassFile {
   private static final int MAGIC = 0xCAFEBABE;
   private static final int UTF8 = 1;
   private static final int LONG = 5;
@@ -26,13 +28,60 @@ final class ConstantPool {
   /** Of an entry its text, or the indices of two others. */
   private record Entry(int tag, String text, int first, int second) {}
 
-  private final Entry[] entries;
+  private static final int ABSTRACT = 0x0400;
 
-  private ConstantPool(Entry[] entries) {
+  private final Entry[] entries;
+  private final int access;
+  private final String name;
+  private final List<String> parents = new ArrayList<>();
+  private final Map<String, Boolean> declared = new HashMap<>();
+
+  private ClassFile(Entry[] entries, DataInputStream in) throws IOException {
     this.entries = entries;
+    this.access = in.readUnsignedShort();
+    this.name = type(in.readUnsignedShort());
+    int superclass = in.readUnsignedShort();
+    if (superclass != 0) {
+      parents.add(type(superclass));
+    }
+    for (int interfaces = in.readUnsignedShort(); interfaces > 0; interfaces--) {
+      parents.add(type(in.readUnsignedShort()));
+    }
+    readMembers(in); // fields
+    readMembers(in); // methods
   }
 
-  static ConstantPool read(DataInputStream in) throws IOException {
+  private void readMembers(DataInputStream in) throws IOException {
+    for (int left = in.readUnsignedShort(); left > 0; left--) {
+      boolean isAbstract = (in.readUnsignedShort() & ABSTRACT) != 0;
+      declared.put(text(in.readUnsignedShort()) + text(in.readUnsignedShort()), isAbstract);
+      for (int attributes = in.readUnsignedShort(); attributes > 0; attributes--) {
+        in.readUnsignedShort();
+        in.skipNBytes(in.readInt());
+      }
+    }
+  }
+
+  /** With slashes. */
+  String name() {
+    return name;
+  }
+
+  boolean isAbstract() {
+    return (access & ABSTRACT) != 0;
+  }
+
+  /** Its superclass, if any, then its interfaces. */
+  List<String> parents() {
+    return parents;
+  }
+
+  /** Each field and method, its name and descriptor in one text, and whether it is abstract. */
+  Map<String, Boolean> declared() {
+    return declared;
+  }
+
+  static ClassFile read(DataInputStream in) throws IOException {
     if (in.readInt() != MAGIC) {
       throw new IOException("not a class file");
     }
@@ -44,7 +93,7 @@ final class ConstantPool {
         i++; // takes two places
       }
     }
-    return new ConstantPool(entries);
+    return new ClassFile(entries, in);
   }
 
   private static Entry entry(DataInputStream in) throws IOException {
@@ -79,9 +128,13 @@ final class ConstantPool {
     for (Entry entry : entries) {
       if (entry != null && (entry.tag() == FIELD || entry.tag() == METHOD || entry.tag() == INTERFACE_METHOD)) {
         Entry named = entries[entry.second()];
-        use.of(text(entries[entry.first()].first()), text(named.first()), text(named.second()));
+        use.of(type(entry.first()), text(named.first()), text(named.second()));
       }
     }
+  }
+
+  private String type(int index) {
+    return text(entries[index].first());
   }
 
   private String text(int index) {
