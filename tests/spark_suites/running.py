@@ -18,6 +18,8 @@ EXTRA = {
     "wire": {"spark.shuffle.flight.handOver": "off"},
     "encrypted": {"spark.shuffle.flight.handOver": "off", "spark.io.encryption.enabled": "true"},
 }
+PATIENT = {f"spark.shuffle.flight.{name}": "240s" for name in ("connectTimeout", "ioTimeout", "retryWindow")}
+"""A busy machine is no failure."""
 OPENED = [
     "java.lang",
     "java.lang.invoke",
@@ -129,7 +131,7 @@ class Runner:
         if mode != "sort":
             flight = spark_conf(self.control, fallback="never", spark_version=self.material.version)
             del flight["spark.jars"]  # it is on the class path
-            given |= flight | EXTRA[mode]
+            given |= flight | PATIENT | EXTRA[mode]
             agent = [f"-javaagent:{self.material.agent}"]
         return [*(f"-D{name}={value}" for name, value in given.items()), *agent]
 
