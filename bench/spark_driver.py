@@ -164,7 +164,8 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(pyspark: Path | None) -> dict[str, str]:
-    roots = SOURCE_ROOTS if pyspark is None else (pyspark, *SOURCE_ROOTS)
+    given = os.environ.get("PYTHONPATH")  # scripts/spark-versions runs the tests with another PySpark so
+    roots = [path for path in (pyspark, given) if path] + list(SOURCE_ROOTS)
     return {
         "PYTHONPATH": os.pathsep.join(map(str, roots)),
         "PYSPARK_PYTHON": sys.executable,

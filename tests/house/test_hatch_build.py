@@ -7,9 +7,19 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from hatch_build import JarBuildError, build_jar, check_jdk, find_maven, find_spark_jars, is_newer
+from hatch_build import (
+    JarBuildError,
+    Unreachable,
+    build_jar,
+    build_jar_35,
+    check_jdk,
+    find_maven,
+    find_spark_jars,
+    is_newer,
+)
 
 JAR = "flight-shuffle-spark_4.3-0.1.0.jar"
+JAR_35 = "flight-shuffle-spark_3.5-0.1.0.jar"
 
 
 def script(path: Path, text: str) -> None:
@@ -98,7 +108,7 @@ def test_missing_or_other_spark_jars_are_named(tools: Path, monkeypatch: pytest.
     other.mkdir()
     (other / "spark-core_2.13-4.2.0.jar").touch()
     monkeypatch.setenv("FLIGHT_SHUFFLE_SPARK_JARS", str(other))
-    with pytest.raises(JarBuildError, match=rf"jars of Spark 4\.3 are needed[\s\S]*{other}[\s\S]*--no-build-isolation"):
+    with pytest.raises(JarBuildError, match=rf"jars of Spark 4\.3 are needed[\s\S]*{other}[\s\S]*pip install"):
         find_spark_jars()
 
 
@@ -109,3 +119,33 @@ def test_a_failed_build_shows_what_maven_said(tools: Path, checkout: Path) -> No
     maven(tools, package="true")
     with pytest.raises(JarBuildError, match=r"left no .*0\.1\.0\.jar"):
         build_jar(checkout, "0.1.0", incremental=False)
+
+
+def test_jar_for_spark_3_is_built_beside_the_other(tools: Path, checkout: Path) -> None:
+    maven(tools, package=f"mkdir -p target/spark-3.5 && echo built > target/spark-3.5/{JAR_35}")
+    other = checkout / hatch_build.JAR_DIRECTORY / JAR
+    other.parent.mkdir(parents=True)
+    other.touch()
+    assert build_jar_35(checkout, "0.1.0", incremental=True).name == JAR_35
+    assert "-Dline=3.5" in (checkout / "plugins/spark/arguments").read_text()
+    assert other.exists()
+
+
+def test_spark_3_that_cannot_be_downloaded_is_told_from_a_build_that_fails(tools: Path, checkout: Path) -> None:
+    maven(tools, package="echo '[ERROR] Could not resolve dependencies for project x'; exit 1")
+    with pytest.raises(Unreachable, match="Could not resolve"):
+        build_jar_35(checkout, "0.1.0", incremental=False)
+    maven(tools, package="echo '[ERROR] A.java:1 cannot find symbol'; exit 1")
+    with pytest.raises(JarBuildError) as caught:
+        build_jar_35(checkout, "0.1.0", incremental=False)
+    assert not isinstance(caught.value, Unreachable)
+
+
+def test_isolated_build_installs_a_pyspark_unless_it_has_the_jars(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = hatch_build.SparkJarHook(str(tools), {}, None, None, "", "")  # type: ignore[arg-type]
+    assert hook.dependencies() == []
+    monkeypatch.delenv("FLIGHT_SHUFFLE_SPARK_JARS")
+    monkeypatch.setattr(hatch_build, "_candidates", lambda: [("SPARK_HOME", tools)])
+    assert hook.dependencies() == ["pyspark==4.3.*"]
+    monkeypatch.setenv("FLIGHT_SHUFFLE_SKIP_JAR", "1")
+    assert hook.dependencies() == []

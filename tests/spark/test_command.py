@@ -49,5 +49,5 @@ def test_spark_conf_refuses_an_option_without_value() -> None:
 
 
 def test_spark_conf_refuses_another_spark_version() -> None:
-    with pytest.raises(UnsupportedSpark, match=r"Spark 3\.5\.1"):
-        spark_conf_command("--server", "host:1", "--spark-version", "3.5.1")
+    with pytest.raises(UnsupportedSpark, match=r"Spark 3\.4\.1"):
+        spark_conf_command("--server", "host:1", "--spark-version", "3.4.1")

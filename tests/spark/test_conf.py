@@ -48,8 +48,10 @@ def test_spark_conf_for_real_time_mode_names_its_manager_too_and_wants_a_spark_t
     conf = spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.3.1")
     added = {"spark.shuffle.manager.incremental": "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"}
     assert conf == spark_conf("host:7070", jar=JAR) | added
-    with pytest.raises(InvalidArgument, match=r"with Spark 4\.2\.0.*use Spark 4\.3"):
-        spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.2.0")
+    assert conf == spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.10.0")
+    for version in ("4.2.0", "3.5.9"):
+        with pytest.raises(InvalidArgument, match=rf"with Spark {version}.*use Spark 4\.3 or later"):
+            spark_conf("host:7070", jar=JAR, real_time=True, spark_version=version)
 
 
 @pytest.mark.parametrize("server", ["127.0.0.1:7070", "shuffle-1.example.org:65535", "[::1]:7070"])

@@ -13,7 +13,7 @@ from shuffle_plugins.spark import spark_conf
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "spark.md").read_text()
 SOURCES = (
-    "plugins/spark/src/main/java",
+    "plugins/spark/src",
     "plugins/shuffle_plugins",
     "shuffle_api/shuffle_api",
     "transport/shuffle_transport",

@@ -1,6 +1,7 @@
 """Spark's settings for shuffling through a Flight Shuffle server, as a dict and as text."""
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
 PIPELINED_MANAGER = "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"
 DATA_IO = "org.apache.spark.shuffle.flight.FlightShuffleDataIO"
 REAL_TIME_SPARK = "4.3"
+"""The first that has real-time mode."""
 PREFIX = "spark.shuffle.flight."
 
 FILES = {
@@ -68,10 +70,10 @@ def spark_conf(
     parse_addresses(server, "server")
     files = dict(zip(FILES.values(), (tls_ca, tls_cert, tls_key, secret_file, token_file), strict=True))
     version = spark_version or installed_spark() or ""
-    if real_time and not version.startswith(f"{REAL_TIME_SPARK}."):
+    if real_time and not _has_real_time(version):
         raise InvalidArgument(
             f"real-time mode through the server with Spark {version or '(none installed)'}",
-            remedy=f"use Spark {REAL_TIME_SPARK}, or leave it out",
+            remedy=f"use Spark {REAL_TIME_SPARK} or later, or leave it out",
         )
     jar = find_jar(spark_version) if jar is None else jar.resolve()
     jvm.check_plugin_visible(MANAGER)
@@ -119,6 +121,11 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Raises InvalidArgument unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise InvalidArgument(f"{name} cannot be {value!r}", remedy=f"use one of: {', '.join(choices)}")
+
+
+def _has_real_time(version: str) -> bool:
+    minor = re.match(r"4\.(\d+)", version)
+    return minor is not None and int(minor[1]) >= int(REAL_TIME_SPARK.partition(".")[2])
 
 
 def _text(value: str | int | float | bool) -> str:

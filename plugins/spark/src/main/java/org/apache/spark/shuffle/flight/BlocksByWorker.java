@@ -68,7 +68,7 @@ final class BlocksByWorker {
     for (Iterator<Tuple3<BlockId, Object, Object>> each = blocks.iterator(); each.hasNext(); ) {
       Tuple3<BlockId, Object, Object> block = each.next();
       long size = Math.max(1, (Long) block._2() * share / MapLocation.WHOLE);
-      found.addOne(new Tuple3<>(block._1(), size, block._3()));
+      found.$plus$eq(new Tuple3<>(block._1(), size, block._3()));
     }
     return found;
   }

@@ -5,15 +5,19 @@ import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.util.List;
 import java.util.Properties;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.SparkConf;
 
 /**
  * What this jar was built as. Spark's shuffle interfaces change between minor versions: the jar runs on those it was
- * compiled against ({@link SparkVersion}) and refuses others.
+ * tested with ({@link SparkVersion}), on later minor versions of the same major after a {@link SelfTest}, and refuses others.
  *
  * @param version of Flight Shuffle
  * @param sparkMinors the Spark versions this jar is for, such as "4.2" and "4.3"
  */
 record BuildInfo(String version, List<String> sparkMinors) {
+  private static final Pattern MINOR = Pattern.compile("(\\d+)\\.(\\d+)");
   private static final String RESOURCE = "/flight-shuffle-spark.properties";
 
   static BuildInfo read() {
@@ -31,14 +35,36 @@ record BuildInfo(String version, List<String> sparkMinors) {
     return org.apache.spark.package$.MODULE$.SPARK_VERSION();
   }
 
-  /** @throws IllegalStateException when {@code running} is not a Spark this jar is for */
-  BuildInfo checkFor(String running) {
-    if (sparkMinors.stream().noneMatch(minor -> running.equals(minor) || running.startsWith(minor + "."))) {
-      throw new IllegalStateException(
-          "flight-shuffle jar for Spark " + String.join(", ", sparkMinors) + " loaded by Spark " + running
-              + ": use one of these, or a release of Flight Shuffle that supports this Spark");
+  /** Whether the jar was tested with the minor version of Spark {@code running}. */
+  boolean tested(String running) {
+    return sparkMinors.stream().anyMatch(minor -> running.equals(minor) || running.startsWith(minor + "."));
+  }
+
+  /** @throws IllegalStateException when {@code running} is not a Spark this jar may run on */
+  BuildInfo checkFor(String running, SparkConf conf) {
+    if (tested(running)) {
+      return this;
+    }
+    String what =
+        "flight-shuffle jar for Spark " + String.join(", ", sparkMinors) + " loaded by Spark " + running
+            + ": use one of these, or a release of Flight Shuffle that supports this Spark";
+    if (!isLater(running)) {
+      throw new IllegalStateException(what);
+    }
+    if (!FlightConf.allowUntested(conf)) {
+      throw new IllegalStateException(what + "; " + FlightConf.ALLOW_UNTESTED.key() + "=true would let it test itself there");
     }
     return this;
+  }
+
+  /** Whether {@code running} has the major version of the newest that was tested, and a later minor one. */
+  private boolean isLater(String running) {
+    Matcher found = MINOR.matcher(running);
+    Matcher newest = MINOR.matcher(sparkMinors.get(sparkMinors.size() - 1));
+    return found.lookingAt()
+        && newest.lookingAt()
+        && found.group(1).equals(newest.group(1))
+        && Integer.parseInt(found.group(2)) > Integer.parseInt(newest.group(2));
   }
 
   /** How a process of this Spark introduces itself to the server. */

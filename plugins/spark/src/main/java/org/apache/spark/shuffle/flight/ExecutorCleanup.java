@@ -14,9 +14,9 @@ import org.apache.spark.util.RpcUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
+import scala.collection.Iterator;
 import scala.concurrent.Await;
 import scala.concurrent.Future;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
 
 /**
@@ -55,8 +55,9 @@ final class ExecutorCleanup {
   private static List<Future<Object>> ask(SparkEnv env, int shuffle) {
     List<Future<Object>> asked = new ArrayList<>();
     BlockManagerMaster master = env.blockManager().master();
-    for (BlockManagerId executor : CollectionConverters.asJava(master.getPeers(env.blockManager().blockManagerId()))) {
-      Option<RpcEndpointRef> endpoint = master.getExecutorEndpointRef(executor.executorId());
+    Iterator<BlockManagerId> executors = master.getPeers(env.blockManager().blockManagerId()).iterator();
+    while (executors.hasNext()) {
+      Option<RpcEndpointRef> endpoint = master.getExecutorEndpointRef(executors.next().executorId());
       if (endpoint.isDefined()) {
         asked.add(endpoint.get().ask(new RemoveShuffle(shuffle), ClassTag$.MODULE$.Object()));
       }

@@ -98,7 +98,7 @@ final class FetchWindows {
     if (requests > 0 && !room) {
       return false;
     }
-    worker.blocks.addOne(block);
+    worker.blocks.$plus$eq(block);
     worker.bytes += size;
     bytes += size;
     requests += more;

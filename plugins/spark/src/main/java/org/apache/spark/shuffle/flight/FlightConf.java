@@ -130,11 +130,17 @@ record FlightConf(
           "the application's name at the server, for which a token was made and whose quota counts; its runs, several at once too, "
               + "share no data; default: a new name for each run");
 
+  static final Option ALLOW_UNTESTED =
+      new Option(
+          PREFIX + "allowUntestedSpark", "true",
+          "true: a minor version of Spark 4 later than those the plugin was tested with is used after a self-test; false: it is refused");
+
   /** Every option there is. */
   static final List<Option> OPTIONS =
       List.of(
           SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
-          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP);
+          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP,
+          ALLOW_UNTESTED);
 
   private static final Pattern LABEL = Pattern.compile("[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}");
   private static final int SMALLEST_BLOCK = 1 << 12;
@@ -167,6 +173,11 @@ record FlightConf(
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
         rowMemory, flag(conf, PACK_ROWS), handOver(conf), replicas(conf), label(conf, NEAR), label(conf, ONLY),
         duration(conf, FLUSH_TIMEOUT), flag(conf, UI), SecurityConf.parse(conf));
+  }
+
+  /** Whether the plugin may run in a Spark that it was not tested with. */
+  static boolean allowUntested(SparkConf conf) {
+    return flag(conf, ALLOW_UNTESTED);
   }
 
   private static boolean flag(SparkConf conf, Option option) {

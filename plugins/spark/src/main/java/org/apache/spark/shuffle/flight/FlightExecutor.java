@@ -1,6 +1,8 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
@@ -8,7 +10,7 @@ import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
-import org.apache.spark.network.netty.SparkTransportConf;
+import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
 import org.apache.spark.shuffle.flight.net.Connections;
@@ -18,7 +20,7 @@ import org.apache.spark.shuffle.flight.net.LocalFileAccess;
 import org.apache.spark.shuffle.flight.net.Prefetcher;
 import org.apache.spark.shuffle.flight.net.Turn;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
-import scala.Option;
+import scala.Tuple2;
 
 /**
  * What the tasks of one executor share: its connections, and the pushes under way.
@@ -30,7 +32,6 @@ import scala.Option;
 final class FlightExecutor implements AutoCloseable {
   private static final String NAME_KEY = "spark.shuffle.flightExecutor";
   private static final String TRANSPORT_MODULE = "shuffle";
-  private static final int TRANSPORT_CORES = 1;
   private static final ConcurrentMap<String, FlightExecutor> BY_NAME = new ConcurrentHashMap<>();
 
   private final String name = UUID.randomUUID().toString();
@@ -123,8 +124,11 @@ final class FlightExecutor implements AutoCloseable {
   /** What Spark's fetcher is configured with; made once, because it copies the whole configuration. */
   synchronized TransportConf transport(SparkConf conf) {
     if (transport == null) {
-      transport =
-          SparkTransportConf.fromSparkConf(conf, TRANSPORT_MODULE, TRANSPORT_CORES, Option.empty(), Option.empty());
+      Map<String, String> settings = new HashMap<>();
+      for (Tuple2<String, String> each : conf.getAll()) {
+        settings.put(each._1(), each._2());
+      }
+      transport = new TransportConf(TRANSPORT_MODULE, new MapConfigProvider(settings));
     }
     return transport;
   }

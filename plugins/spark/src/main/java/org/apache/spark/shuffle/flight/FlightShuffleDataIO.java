@@ -16,11 +16,13 @@ public final class FlightShuffleDataIO implements ShuffleDataIO {
 
   public FlightShuffleDataIO(SparkConf conf) {
     this.conf = conf;
-    this.build = BuildInfo.read().checkFor(BuildInfo.runningSpark());
+    this.build = BuildInfo.read().checkFor(BuildInfo.runningSpark(), conf);
   }
 
   @Override
   public ShuffleDriverComponents driver() {
+    SelfTest.of(build, BuildInfo.runningSpark())
+        .link(FlightShuffleManager.class, FlightShuffleDataIO.class, SparkVersion.running().getClass());
     return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build, UserFallback.of(conf));
   }
 

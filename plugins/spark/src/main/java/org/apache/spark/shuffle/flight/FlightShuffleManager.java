@@ -36,11 +36,12 @@ public final class FlightShuffleManager extends SortShuffleManager {
 
   private final SparkConf conf;
   private final FlightExecutor executor;
+  private final SelfTest selfTest;
   private Sorts sorts;
 
   /** The constructor Spark looks for. */
   public FlightShuffleManager(SparkConf conf) {
-    this(conf, BuildInfo.read().checkFor(BuildInfo.runningSpark()));
+    this(conf, BuildInfo.read().checkFor(BuildInfo.runningSpark(), conf));
   }
 
   private FlightShuffleManager(SparkConf conf, BuildInfo build) {
@@ -53,6 +54,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
     FlightConf parsed = FlightConf.parse(conf);
     this.executor = new FlightExecutor(parsed, build.client(), () -> parsed.security().ofExecutor(conf));
     this.conf = conf;
+    this.selfTest = SelfTest.of(build, BuildInfo.runningSpark());
   }
 
   /**
@@ -71,6 +73,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
   public <K, V, C> ShuffleHandle registerShuffle(int shuffleId, ShuffleDependency<K, V, C> dependency) {
     SparkContext context = dependency.rdd().sparkContext();
     FlightDriverComponents driver = (FlightDriverComponents) context.shuffleDriverComponents();
+    selfTest.run(context);
     int partitions = dependency.partitioner().numPartitions();
     int maps = dependency.rdd().getNumPartitions();
     driver.report(context);

@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.flight;
 import java.io.IOException;
 import java.util.Map;
 import java.util.Optional;
-import java.util.stream.Stream;
 import org.apache.spark.Aggregator;
 import org.apache.spark.InterruptibleIterator;
 import org.apache.spark.ShuffleDependency;
@@ -32,7 +31,7 @@ import scala.Tuple2;
 import scala.Tuple3;
 import scala.collection.Iterator;
 import scala.collection.Seq;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.mutable.ArrayBuffer;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -116,9 +115,9 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
       return Optional.empty();
     }
     FlightBlockStoreClient client = new FlightBlockStoreClient(fetcher, blocks, traffic, executor.transport(conf));
-    Stream<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byAddress =
-        window.entrySet().stream().map(each -> new Tuple2<>(MapLocation.ofWorker(each.getKey()), each.getValue()));
-    ShuffleBlockFetcherIterator fetched = fetched(client, CollectionConverters.asScala(byAddress.iterator()));
+    ArrayBuffer<Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>> byAddress = new ArrayBuffer<>();
+    window.forEach((worker, its) -> byAddress.$plus$eq(new Tuple2<>(MapLocation.ofWorker(worker), its)));
+    ShuffleBlockFetcherIterator fetched = fetched(client, byAddress.iterator());
     client.start();
     return Optional.of(new WindowedBlocks.Window(client, fetched, fetched.toCompletionIterator()));
   }

@@ -31,7 +31,8 @@ import org.apache.spark.storage.BlockManagerId;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.Tuple2;
+import scala.collection.Iterator;
 import scala.runtime.BoxedUnit;
 
 /**
@@ -216,9 +217,13 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     }
     LOG.warn("Flight Shuffle worker {} is gone", worker);
     soon(
-        () ->
-            CollectionConverters.asJava(tracker.shuffleStatuses())
-                .forEach((shuffle, status) -> workerGone(worker, (Integer) shuffle, status)));
+        () -> {
+          Iterator<Tuple2<Object, ShuffleStatus>> statuses = tracker.shuffleStatuses().iterator();
+          while (statuses.hasNext()) {
+            Tuple2<Object, ShuffleStatus> each = statuses.next();
+            workerGone(worker, (Integer) each._1(), each._2());
+          }
+        });
   }
 
   private void workerGone(String worker, int shuffle, ShuffleStatus status) {

@@ -16,24 +16,29 @@ import scala.math.Ordering;
  * running Spark's is loaded.
  */
 abstract class SparkVersion {
-  private static final String SPARK_4_0 = "org.apache.spark.shuffle.flight.Spark40";
+  private static final class Running {
+    static final SparkVersion VARIANT = of(BuildInfo.runningSpark());
+  }
 
   /** The variant for the Spark of this process. */
   static SparkVersion running() {
-    return of(BuildInfo.runningSpark());
+    return Running.VARIANT;
   }
 
   /** @param spark a version such as "4.0.1" */
-  static SparkVersion of(String spark) {
-    if (!spark.startsWith("4.0.")) {
-      return new Spark41();
-    }
+  private static SparkVersion of(String spark) {
     try {
-      // By name: it is compiled after this class, against another Spark.
-      return (SparkVersion) Class.forName(SPARK_4_0).getDeclaredConstructor().newInstance();
+      // By name: each is compiled against the Spark it is for.
+      Class<?> variant = Class.forName(SparkVersion.class.getPackageName() + "." + variant(spark));
+      return (SparkVersion) variant.getDeclaredConstructor().newInstance();
     } catch (ReflectiveOperationException e) {
       throw new IllegalStateException("flight-shuffle jar without its class for Spark " + spark, e);
     }
+  }
+
+  /** The simple name of the class for a Spark. */
+  static String variant(String spark) {
+    return spark.startsWith("3.") || spark.startsWith("4.0.") ? "Spark40" : "Spark41";
   }
 
   /**

@@ -12,7 +12,7 @@ import scala.Option;
 import scala.Some;
 import scala.math.Ordering;
 
-/** Spark 4.0, which knows no checksums over rows. Compiled against it; see pom.xml. */
+/** Spark 3.5 and 4.0, which have no checksums over rows. Compiled against both; see pom.xml. */
 final class Spark40 extends SparkVersion {
   @Override
   void omitRowChecksums(ShuffleDependency<?, ?, ?> dependency) {}
@@ -39,7 +39,7 @@ final class Spark40 extends SparkVersion {
 
     @Override
     public void update(int partition, Object key, Object value) {
-      throw new IllegalStateException("Spark 4.0 has no checksums over rows");
+      throw new IllegalStateException("this Spark has no checksums over rows");
     }
 
     @Override

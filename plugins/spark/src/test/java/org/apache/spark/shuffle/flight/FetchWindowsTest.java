@@ -15,7 +15,7 @@ import scala.Option;
 import scala.Tuple2;
 import scala.Tuple3;
 import scala.collection.Seq;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.JavaConverters;
 
 class FetchWindowsTest {
   private static final BlockManagerId EXECUTOR = BlockManagerId.apply("1", "host", 7077, Option.empty());
@@ -26,7 +26,7 @@ class FetchWindowsTest {
     for (int partition = 0; partition < sizes.length; partition++) {
       all.add(new Tuple3<>(new ShuffleBlockId(7, 100 + map, partition), sizes[partition], map));
     }
-    return CollectionConverters.asScala(all);
+    return JavaConverters.asScalaBuffer(all);
   }
 
   /** Each window as "worker:map.partition ..." */
@@ -37,7 +37,7 @@ class FetchWindowsTest {
       each.forEach(
           (worker, its) -> {
             text.append(worker).append(':');
-            CollectionConverters.asJava(its).forEach(
+            JavaConverters.seqAsJavaList(its).forEach(
                 block -> text.append(block._3()).append('.').append(((ShuffleBlockId) block._1()).reduceId()).append(' '));
           });
       all.add(text.toString().strip());
@@ -100,7 +100,7 @@ class FetchWindowsTest {
     }
     BlocksByWorker blocks =
         new BlocksByWorker(
-            CollectionConverters.asScala(
+            JavaConverters.asScalaIterator(
                 byLocation.entrySet().stream()
                     .map(each -> new Tuple2<BlockManagerId, Seq<Tuple3<BlockId, Object, Object>>>(each.getKey(), each.getValue()))
                     .iterator()));

@@ -29,7 +29,7 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.junit.jupiter.params.provider.ValueSource;
 import scala.Tuple2;
-import scala.jdk.javaapi.CollectionConverters;
+import scala.collection.JavaConverters;
 
 class RowReaderTest {
   private static final int FIELDS = 1;
@@ -83,7 +83,7 @@ class RowReaderTest {
       blocks.add(new Tuple2<>(new ShuffleBlockId(0, blocks.size(), 0), new ByteArrayInputStream(stream)));
     }
     return new RowReader(
-        CollectionConverters.asScala(blocks.iterator()), FIELDS, (block, why) -> complaints.add(block));
+        JavaConverters.asScalaIterator(blocks.iterator()), FIELDS, (block, why) -> complaints.add(block));
   }
 
   private static byte[] stream(RowCodec codec, int... bounds) throws IOException {

@@ -102,7 +102,7 @@ final class MemorySink implements BlockSink {
       throw new UnsupportedOperationException("a fetched block is not sent on");
     }
 
-    @Override
+    /** Overrides Spark 4's; 3.5 has none. */
     public Object convertToNettyForSsl() {
       throw new UnsupportedOperationException("a fetched block is not sent on");
     }

@@ -33,7 +33,10 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
   public FlightPipelinedShuffleManager(SparkConf conf) {
     this.conf = conf;
     this.options = FlightConf.parse(conf);
-    this.client = BuildInfo.read().checkFor(BuildInfo.runningSpark()).client();
+    String running = BuildInfo.runningSpark();
+    BuildInfo build = BuildInfo.read().checkFor(running, conf);
+    SelfTest.of(build, running).link(FlightPipelinedShuffleManager.class);
+    this.client = build.client();
   }
 
   @Override

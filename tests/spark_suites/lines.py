@@ -1,0 +1,40 @@
+"""The versions of Spark whose suites can be run, and with which libraries their test jars go."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of Spark: its Scala, and the properties of pom.xml that differ from those of the newest."""
+
+    scala: str
+    properties: tuple[str, ...] = ()
+
+
+LINES = {
+    "4.2": Line("2.13"),
+    "3.5": Line(
+        "2.12",
+        (
+            "-Dscala.binary=2.12",
+            "-Dscalatest.version=3.2.16",
+            "-Dscalatestplus.version=3.2.16.0",
+            "-Dscalatestplus.scalacheck=scalacheck-1-17",
+            "-Dscalatestplus.mockito=mockito-4-11",
+            "-Dscalatestplus.selenium=selenium-4-9",
+            "-Dselenium.version=4.9.1",
+            "-Dscalacheck.version=1.17.0",
+            "-Dmockito.version=4.11.0",
+            "-Dhadoop.version=3.3.4",
+            "-Dderby.version=10.14.2.0",
+        ),
+    ),
+}
+
+
+def line_of(version: str) -> Line:
+    """Raises ValueError for a Spark whose test jars are not known to work here."""
+    minor = ".".join(version.split(".")[:2])
+    if minor not in LINES:
+        raise ValueError(f"Spark {version}: the suites run with Spark {', '.join(LINES)}")
+    return LINES[minor]
