@@ -10,13 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from shuffle_api import clock
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_plugins.pipelined import entries, payload_file
 from shuffle_server.master.files import LocalFile
-from shuffle_server.store import recovery, store
+from shuffle_server.store import recovery
 from shuffle_transport import flight_client
 from shuffle_transport.channels import received
 from shuffle_transport.checksum import crc32c
@@ -40,7 +41,7 @@ class _Same(int):
 def skip_crc() -> None:
     """A reader does not compare checksums."""
     for module in (local_fetch, flight_client, received):
-        vars(module)["crc32c"] = lambda data, value=0: _Same()
+        _put(module, "crc32c", lambda data, value=0: _Same())
 
 
 def replay_unverified() -> None:
@@ -118,7 +119,7 @@ def forget_an_output() -> None:
         found = list(recover(directory, sync=sync))
         return iter(found[:-1])
 
-    vars(store)["recover_files"] = most
+    _put(recovery, "recover_files", most)
 
 
 def last_commit_wins() -> None:
@@ -134,7 +135,9 @@ def last_commit_wins() -> None:
     _put(ShuffleOutputs, "commit", overwrite)
 
 
-def _put(owner: type, name: str, function: Callable[..., Any] | property) -> None:
+def _put(owner: type | ModuleType, name: str, function: Callable[..., Any] | property) -> None:
+    """What the owner has of that name becomes `function`. Raises AttributeError where it has nothing of that name."""
+    getattr(owner, name)
     setattr(owner, name, function)
 
 
