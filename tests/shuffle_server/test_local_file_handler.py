@@ -247,7 +247,7 @@ def test_file_that_is_not_what_was_lent_is_refused(
     with pytest.raises(fl.FlightError) as error:
         client.finalize(command(handle), blocks)
     assert code_of(error) == ErrorCode.INVALID_ARGUMENT
-    assert not os.path.lexists(path)
+    wait_until(lambda: not os.path.lexists(path), "its file is deleted")
     with pytest.raises(fl.FlightError) as error:
         client.locate(handle)
     assert code_of(error) == ErrorCode.MAP_OUTPUT_NOT_WRITTEN

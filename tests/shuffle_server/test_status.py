@@ -142,5 +142,5 @@ def test_a_worker_that_told_nothing_has_dashes_and_names_cannot_play_with_the_te
 
 
 def test_large_numbers_are_numbers() -> None:
-    shown = {"path": "/d", "size": 1 << 60, "used": 0, "free": 0, "out": ""}
+    shown = {"path": "/d", "size": 1 << 60, "used": 0, "free": 0, "out": "", "device": "", "seek_bytes": 0}
     assert plain(pb.DiskStatus(path="/d", size=1 << 60)) == shown

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from bench.cluster import wait_until
 from bench.spark_driver import SparkDriver
 from tests.spark import held, leaks, removed
 from tests.spark.conftest import StartDriver, flight_conf
@@ -77,7 +78,7 @@ def test_executors_remove_the_local_files_of_shuffles_that_fell_back(start_drive
     conf = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g", FALLBACK: "always"}
     driver = start_driver(flight_conf(server) | conf)
     driver.call(held.write, name="local", records=2_000, maps=3, partitions=2)
-    assert driver.call(removed.local_files) > 0
+    wait_until(lambda: driver.call(removed.local_files) > 0, f"maps have local files; the driver's log is {driver.log}")
     driver.call(held.clean, name="local")
     assert driver.call(removed.local_files) == 0
     assert driver.call(held.read, name="local") == held.expected(2_000, 2)
