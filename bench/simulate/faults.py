@@ -25,6 +25,7 @@ class Faults:
         self._cluster, self._oracle, self._trace = cluster, oracle, trace
         self._random = random.Random(f"faults/{seed}")
         self._over = False
+        self._draining: set[str] = set()  # workers that have not left yet
 
     def arrange(self, fault: Fault) -> None:
         Here.scheduler.after(fault.at, lambda: self._begin(fault))
@@ -85,13 +86,16 @@ class Faults:
         Here.scheduler.spawn(process, end, f"{node.name} stops")
 
     def _drain(self, node: Node, fault: Fault) -> None:
-        """SIGTERM with --drain: it hands over what it holds, leaves, ends, and joins anew."""
+        """SIGTERM with --drain: it hands over what it holds, leaves, ends, and joins anew. One worker stays."""
         server, process = node.server, node.process
-        if server is None or process is None or getattr(process, "draining", False):
+        draining = self._draining | {node.name}
+        if server is None or process is None or len(draining) == len(self._cluster.workers):
             return
+        self._draining = draining
 
         def left() -> None:
             self._trace(f"{node.name} has left")
+            self._draining.discard(node.name)
             Here.scheduler.spawn(process, end, f"{node.name} stops")
 
         def end() -> None:
