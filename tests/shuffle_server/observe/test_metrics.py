@@ -135,7 +135,9 @@ def test_refusals_and_losses_are_counted_by_their_code(server: ServerProcess, pl
 
 
 def test_the_families_exposed_are_those_of_the_list_with_its_types_and_helps(server: ServerProcess) -> None:
-    server.status()  # so that there is one control call
+    server.status()  # a control call, which is counted after its reply
+    seconds = families.CONTROL_SECONDS.name
+    wait_until(lambda: bool(Scrape(server.metrics).families[seconds].samples), "the control call is counted")
     exposed = {
         name: family for name, family in Scrape(server.metrics).families.items() if not name.startswith("process_")
     }
