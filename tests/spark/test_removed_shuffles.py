@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.spark import local_conf
 from bench.spark_driver import SparkDriver
 from tests.spark import held, leaks, removed
-from tests.spark.conftest import StartDriver, flight_conf
+from tests.spark.conftest import StartDriver, flight_conf, new_driver
 from tests.spark.server import Server
 
 pytestmark = pytest.mark.spark
@@ -74,11 +75,14 @@ def test_shuffle_that_fell_back_is_written_anew_after_it_was_cleaned(driver: Spa
         assert driver.call(held.read, name="local") == held.expected(2_000, 2)
 
 
-def test_executors_remove_the_local_files_of_shuffles_that_fell_back(start_driver: StartDriver, server: Server) -> None:
+def test_executors_remove_the_local_files_of_shuffles_that_fell_back(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, server: Server
+) -> None:
     conf = {"spark.master": "local-cluster[1,1,1024]", "spark.executor.memory": "1g", FALLBACK: "always"}
-    driver = start_driver(flight_conf(server) | conf)
-    driver.call(held.write, name="local", records=2_000, maps=3, partitions=2)
-    wait_until(lambda: driver.call(removed.local_files) > 0, f"maps have local files; the driver's log is {driver.log}")
-    driver.call(held.clean, name="local")
-    assert driver.call(removed.local_files) == 0
-    assert driver.call(held.read, name="local") == held.expected(2_000, 2)
+    # A JVM of its own: executors of a local cluster write where the first session of their driver's JVM did.
+    with new_driver(local_conf(tmp_path) | flight_conf(server) | conf, tmp_path_factory) as driver:
+        driver.call(held.write, name="local", records=2_000, maps=3, partitions=2)
+        assert driver.call(removed.local_files) > 0
+        driver.call(held.clean, name="local")
+        assert driver.call(removed.local_files) == 0
+        assert driver.call(held.read, name="local") == held.expected(2_000, 2)
