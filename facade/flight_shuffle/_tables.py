@@ -38,8 +38,9 @@ class Way(ABC):
     def write(self, writer: ShuffleWriter, handle: ShuffleHandle, table: Any, number: int) -> None:
         """Write and commit the rows of a map."""
         assert isinstance(writer, SupportsWriteBatch)
+        to = self.partitioner(number)
         for batch in table.to_batches():
-            writer.write_batch(batch, self.partitioner(number))
+            writer.write_batch(batch, to)
         writer.commit()
 
     def read(self, reader: ShuffleReader, handle: ShuffleHandle, partition: int) -> Iterator[Any]:
@@ -82,8 +83,9 @@ class Sorted(Way):
 
     def write(self, writer: ShuffleWriter, handle: ShuffleHandle, table: Any, number: int) -> None:
         with SortedBatchWriter(writer, handle, self.order) as ordered:
+            to = self.partitioner(number)
             for batch in table.to_batches():
-                ordered.write_batch(batch, self.partitioner(number))
+                ordered.write_batch(batch, to)
             ordered.commit()
 
     def read(self, reader: ShuffleReader, handle: ShuffleHandle, partition: int) -> Iterator[Any]:
