@@ -6,7 +6,8 @@ from __future__ import annotations
 import atexit
 import os
 from functools import lru_cache
-from typing import TypeAlias
+from types import TracebackType
+from typing import Self, TypeAlias
 
 from shuffle_api import MapAttempt, ShufflePlugin, open_plugin
 from shuffle_api.errors import InvalidArgument
@@ -16,19 +17,37 @@ Options: TypeAlias = tuple[tuple[str, OptionValue], ...]
 """Of the plugin, sorted: what a process opens once."""
 
 
-def open_session(server: str | None, plugin: str, options: Options, engine: str) -> ShufflePlugin:
-    """The driver's plugin, for an engine that reads data again.
+class ShuffleSession:
+    """The driver's side of an engine that reads data again: its shuffles' data stays until this is closed.
 
     :param server: None: as the environment says.
+    :param app: the application's name.
+    :ivar master: registers its shuffles.
     :raises InvalidArgument: the plugin keeps no data.
     """
-    found = open_plugin(plugin, {**dict(options), **({} if server is None else {"server": server})})
-    if not found.mode.reconsumable or found.mode.bounded:
-        found.close()
-        raise InvalidArgument(
-            f"plugin {plugin!r} keeps no data to be read again, as {engine} does", remedy="use plugin 'remote'"
-        )
-    return found
+
+    def __init__(self, server: str | None, plugin: str, given: dict[str, OptionValue], app: str, engine: str) -> None:
+        self._name, self._options = plugin, tuple(sorted({**given, "content": "arrow"}.items()))
+        self._plugin = open_plugin(plugin, {**dict(self._options), **({} if server is None else {"server": server})})
+        if not self._plugin.mode.reconsumable or self._plugin.mode.bounded:
+            self._plugin.close()
+            raise InvalidArgument(
+                f"plugin {plugin!r} keeps no data to be read again, as {engine} does", remedy="use plugin 'remote'"
+            )
+        self.master = self._plugin.master(app)
+
+    def close(self) -> None:
+        """Drop the data of all shuffles. Idempotent."""
+        self.master.close()
+        self._plugin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 @lru_cache(maxsize=16)

@@ -14,8 +14,7 @@ import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -25,14 +24,14 @@ from dask.dataframe.shuffle import partitioning_index
 from dask.delayed import delayed
 
 from flight_shuffle._frames import FrameCodec
-from flight_shuffle._tasks import Options, new_attempt, open_session, opened
+from flight_shuffle._tasks import Options, ShuffleSession, new_attempt, opened
 from shuffle_api import ShuffleHandle
 from shuffle_api.columnar import SupportsReadBatches, SupportsWriteBatch, read_table
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.interfaces import OptionValue
 
 
-class DaskShuffles:
+class DaskShuffles(ShuffleSession):
     """The driver's side: shuffles whose data is at the server until this is closed. A context manager.
 
     :param server: `HOST:PORT` of the control endpoint; None: as the environment says (docs/options.md).
@@ -42,16 +41,14 @@ class DaskShuffles:
     """
 
     def __init__(self, server: str | None = None, *, plugin: str = "remote", **options: OptionValue) -> None:
-        self._name, self._options = plugin, tuple(sorted({**options, "content": "arrow"}.items()))
-        self._plugin = open_session(server, plugin, self._options, "dask")
-        self._master = self._plugin.master("dask")
+        super().__init__(server, plugin, options, "dask", "dask")
 
     def shuffle(self, df: Any, on: Any = None, npartitions: int | None = None, *, ignore_index: bool = False) -> Any:
         """See `flight_shuffle.dask.shuffle`."""
         keys = _Keys.of(df, on)
         partitions = npartitions or df.npartitions
         parts = df.to_delayed()
-        handle = self._master.register_shuffle(partitions, len(parts))
+        handle = self.master.register_shuffle(partitions, len(parts))
         job = _Job(handle, self._name, self._options, df._meta, keys, ignore_index)
         written = delayed(_all_written, pure=False)(
             [delayed(_write, pure=False)(part, number, job) for number, part in enumerate(parts)]
@@ -62,19 +59,6 @@ class DaskShuffles:
             meta=job.codec.decode(job.codec.schema.empty_table()),
             verify_meta=False,
         )
-
-    def close(self) -> None:
-        """Drop the data of all shuffles. Idempotent."""
-        self._master.close()
-        self._plugin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def shuffle(

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import ray
@@ -21,7 +20,7 @@ from ray.data import Dataset, Datasource, ReadTask
 from ray.data.block import BlockAccessor, BlockMetadata
 
 from flight_shuffle._tables import Aggregated, Grouped, Hashed, Shuffled, Sorted, TableShuffle, Way
-from flight_shuffle._tasks import open_session
+from flight_shuffle._tasks import ShuffleSession
 from shuffle_api.columnar import Order, sample_bounds
 from shuffle_api.columnar.partitioners import SAMPLE_PER_PARTITION
 from shuffle_api.errors import InvalidArgument
@@ -33,7 +32,7 @@ UNDER_WAY = 2
 """Map tasks for each processor: of which one runs while the arguments of the other are fetched."""
 
 
-class RayShuffles:
+class RayShuffles(ShuffleSession):
     """The driver's side: shuffles whose data is at the server until this is closed. A context manager.
 
     The datasets that its methods return are read when they are used, as often as they are used, until then. A method
@@ -46,9 +45,7 @@ class RayShuffles:
     """
 
     def __init__(self, server: str | None = None, *, plugin: str = "remote", **options: OptionValue) -> None:
-        self._name, self._options = plugin, tuple(sorted({**options, "content": "arrow"}.items()))
-        self._plugin = open_session(server, plugin, self._options, "Ray Data")
-        self._master = self._plugin.master("ray")
+        super().__init__(server, plugin, options, "ray", "Ray Data")
 
     def shuffle(self, dataset: Dataset, on: str | Sequence[str], num_partitions: int | None = None) -> Dataset:
         """The rows of a dataset in partitions, rows with equal keys in one.
@@ -98,25 +95,12 @@ class RayShuffles:
         shuffled.context.execution_options.preserve_order = True
         return shuffled
 
-    def close(self) -> None:
-        """Drop the data of all shuffles. Idempotent."""
-        self._master.close()
-        self._plugin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _shuffled(self, dataset: Dataset, way: Way, num_partitions: int | None) -> Dataset:
         partitions = num_partitions or _partitions(dataset)
-        handle = self._master.register_shuffle(partitions, MOST_MAPS)
+        handle = self.master.register_shuffle(partitions, MOST_MAPS)
         shuffle = TableShuffle(handle, self._name, self._options, way)
         maps = _written(dataset, shuffle)
-        size = sum(output.totals.raw_bytes for output in self._master.map_outputs(handle))
+        size = sum(output.totals.raw_bytes for output in self.master.map_outputs(handle))
         source = _Partitions(shuffle, maps, size)
         return ray.data.read_datasource(source, override_num_blocks=partitions)
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench.server import ServerProcess
 from flight_shuffle._tables import Aggregated, Grouped, Hashed, Shuffled, Sorted, TableShuffle, Way
-from flight_shuffle._tasks import open_session
+from flight_shuffle._tasks import ShuffleSession
 from shuffle_api import ShuffleMaster
 from shuffle_api.columnar import Order, sample_bounds
 from shuffle_api.errors import InvalidArgument
@@ -36,9 +36,8 @@ ALL = pa.concat_tables(TABLES)
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleMaster]:
     root: Path = tmp_path_factory.mktemp("server")
     with ServerProcess(root / "data", root / "log") as process:
-        with open_session(process.control, "remote", (("content", "arrow"),), "test") as plugin:
-            with plugin.master("tables") as found:
-                yield found
+        with ShuffleSession(process.control, "remote", {}, "tables", "test") as session:
+            yield session.master
 
 
 def shuffled(master: ShuffleMaster, way: Way, tables: list[Any] = TABLES) -> list[list[Any]]:
@@ -109,4 +108,4 @@ def test_partitions_without_rows_have_no_tables(master: ShuffleMaster) -> None:
 
 def test_a_plugin_that_keeps_no_data_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="keeps no data to be read again, as Ray Data does"):
-        open_session(None, "pipelined", (("content", "arrow"),), "Ray Data")
+        ShuffleSession(None, "pipelined", {}, "tables", "Ray Data")
