@@ -17,6 +17,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 PROTOCOL = 2  # the newest version that this side speaks
 OLDEST_PROTOCOL = 1
+MOST_AVOIDED = 1000  # workers that one request for a place names
 ERROR_METADATA = "flight-shuffle-error-bin"  # gRPC trailing metadata of a failed control call
 
 # An error travels in the trailers of a call, up to three times and with its bytes escaped or in base64, and a gRPC peer

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
+from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-MOST_AVOIDED = 1000  # that a request names
 FIRST_TURNS = 60
 
 
@@ -48,7 +48,7 @@ class Placements:
         with self._lock:
             now = self._clock()
             self._failed = {id: until for id, until in self._failed.items() if until > now}
-            return list(dict.fromkeys((*avoid, *self._failed)))[:MOST_AVOIDED]
+            return list(dict.fromkeys((*avoid, *self._failed)))[: messages.MOST_AVOIDED]
 
     def answered(self, reply: pb.PlaceReply) -> None:
         """Take in an answer of the master."""

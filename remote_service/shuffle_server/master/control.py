@@ -32,7 +32,6 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 PAGE = 1000  # map outputs per reply of Locate, committed or lost
 MAX_PAGE = 10_000
 PLACE_GOOD_MS = 5000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
-MAX_AVOID = 1000
 MAX_TEXT = 1000  # characters of a text that is for people
 # A report is looked at for as long as workers take to read, in a thread that commits and heartbeats need too.
 MAX_REPORTS = 4
@@ -169,9 +168,10 @@ class ControlService:
         return pb.UnregisterShuffleReply()
 
     def Place(self, request: pb.PlaceRequest) -> pb.PlaceReply:
-        if len(request.avoid) > MAX_AVOID:
+        if len(request.avoid) > messages.MOST_AVOIDED:
             raise InvalidArgument(
-                f"{len(request.avoid)} workers to avoid", remedy=f"name those that failed last, at most {MAX_AVOID}"
+                f"{len(request.avoid)} workers to avoid",
+                remedy=f"name those that failed last, at most {messages.MOST_AVOIDED}",
             )
         shuffle = messages.shuffle_id(request.shuffle)
         avoid = frozenset(request.avoid)

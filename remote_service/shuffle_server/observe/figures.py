@@ -49,9 +49,8 @@ class Skew:
 @dataclass(frozen=True, slots=True)
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
-    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after
-    a number, so many at most, the sizes of a shuffle's partitions, and the
-    masters that stand by."""
+    calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after a
+    number, so many at most, the sizes of a shuffle's partitions, and the standby masters."""
 
     master: Master
     writable: Callable[[], Writable]

@@ -79,13 +79,19 @@ def _open_compacted(
         raise busy(error) or lost(shuffle, output, f"{place.file.path}: {error}") from None
 
 
-def read_committed(shuffle: ShuffleId, held: CatalogEntry) -> tuple[OutputFile, int]:
-    """An output's index as it lies on the disk, and a descriptor of its file, which the caller closes. Raises TornFile,
-    OSError."""
+def load_committed(shuffle: ShuffleId, held: CatalogEntry) -> OutputFile:
+    """An output's index as it lies on the disk, past the caches of pulls. Raises TornFile, OSError."""
     if held.place is not None:
-        return held.place.file.load(held.place.number), os.dup(held.place.file.fd)
-    path = held.home.paths.committed(shuffle, held.output)
-    return load(path), os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return held.place.file.load(held.place.number)
+    return load(held.home.paths.committed(shuffle, held.output))
+
+
+def read_committed(shuffle: ShuffleId, held: CatalogEntry) -> tuple[OutputFile, int]:
+    """As `load_committed`, and a descriptor of the file, which the caller closes."""
+    file = load_committed(shuffle, held)
+    if held.place is not None:
+        return file, os.dup(held.place.file.fd)
+    return file, os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def describe_committed(
@@ -97,9 +103,7 @@ def describe_committed(
         if held is not None:
             with held.home.calls.request():
                 here(shuffle, held)
-                file, fd = read_committed(shuffle, held)
-                os.close(fd)
-                return file.description
+                return load_committed(shuffle, held).description
         reason = "it is not here"
     except (TornFile, OSError) as error:
         if short := busy(error):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.format import TornFile
-from shuffle_server.store.output_file import load
+from shuffle_server.store.opening import load_committed
 from shuffle_server.store.store import Store
 
 
@@ -26,16 +25,13 @@ def partition_sizes(store: Store, shuffle: ShuffleId, outputs: Sequence[MapAttem
     """Of these outputs. Reads an index for each, past the caches of pulls, which it must not push anything out of."""
     sizes, found = np.zeros(partitions, np.int64), 0
     for output in outputs:
-        held, path = store.catalog.find(shuffle, output.map), store.path(shuffle, output)
-        index: np.ndarray | None
+        held = store.catalog.find(shuffle, output.map)
+        if held is None or held.output != output or held.tiered:
+            continue
         try:
-            if held is not None and held.output == output and held.place is not None:
-                index = held.place.file.load(held.place.number).index
-            else:
-                index = None if path is None else load(Path(path)).index
+            index = load_committed(shuffle, held).index
         except (OSError, TornFile):
             continue  # it was removed meanwhile, or whoever reads it declares it lost
-        if index is not None:
-            sizes += np.bincount(index["partition"], index["length"], partitions).astype(np.int64)[:partitions]
-            found += 1
+        sizes += np.bincount(index["partition"], index["length"], partitions).astype(np.int64)[:partitions]
+        found += 1
     return PartitionSizes(found, sizes)

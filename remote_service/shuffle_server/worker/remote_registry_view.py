@@ -23,7 +23,6 @@ RETRY_SECONDS = 60.0
 STALE_ATTEMPTS = 3
 KEPT_SPECS = 10_000
 KEPT_HOLDERS = 10_000
-MOST_AVOIDED = 1000
 
 
 class RemoteRegistryView:
@@ -97,7 +96,7 @@ class RemoteRegistryView:
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """Up to three workers that take a copy of a map output, best first; those to avoid come last."""
-        avoid = list(avoid)[-MOST_AVOIDED:]
+        avoid = list(avoid)[-messages.MOST_AVOIDED :]
         request = pb.PlaceRequest(
             shuffle=messages.key_of(shuffle), avoid=avoid, copy_from=self._session.identity.worker
         )
