@@ -7,22 +7,16 @@ import pytest
 from shuffle_plugins.remote.placements import Placements
 from shuffle_plugins.remote.worker_table import WorkerTable
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.stepped_clock import SteppedClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SteppedClock:
+    return SteppedClock()
 
 
 @pytest.fixture
-def placements(clock: Clock) -> Placements:
+def placements(clock: SteppedClock) -> Placements:
     return Placements(clock)
 
 
@@ -30,7 +24,9 @@ def answer(*ids: str, in_turn: int, good_for_ms: int = 5000) -> pb.PlaceReply:
     return pb.PlaceReply(workers=[pb.Worker(id=id) for id in ids], in_turn=in_turn, good_for_ms=good_for_ms)
 
 
-def test_outputs_go_to_the_good_candidates_in_turn_while_the_answer_holds(placements: Placements, clock: Clock) -> None:
+def test_outputs_go_to_the_good_candidates_in_turn_while_the_answer_holds(
+    placements: Placements, clock: SteppedClock
+) -> None:
     assert placements.choose() is None
     placements.answered(answer("a", "b", "c", in_turn=2))
     chosen = [placements.choose() for _ in range(6)]
@@ -50,7 +46,7 @@ def test_a_server_that_says_nothing_of_turns_means_the_first(placements: Placeme
 
 
 def test_when_all_candidates_have_failed_the_master_is_asked_anew_without_them(
-    placements: Placements, clock: Clock
+    placements: Placements, clock: SteppedClock
 ) -> None:
     placements.answered(answer("a", "b", "c", in_turn=2))
     placements.failed("b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from bench.cluster import ClusterProcesses, wait_until
 from bench.server import ServerProcess
+from shuffle_api import ShuffleMaster
 from shuffle_api.errors import MapOutputLost, ShuffleError, UnknownShuffle
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
@@ -19,6 +22,17 @@ from tests.shuffle_server.test_server import run_cli
 
 COMPACTING = ("--device", "1000:150", "--page-cache", "1k", "--merge-below", "1")
 PARTITIONS, MAPS, BLOCK = 8, 40, 2000
+
+
+@contextmanager
+def compacting_job(root: Path) -> Iterator[tuple[ServerProcess, RemoteShuffle, ShuffleMaster]]:
+    """A server that compacts all it holds, and a job at it."""
+    with (
+        ServerProcess(root / "data", root / "log", COMPACTING) as server,
+        RemoteShuffle({"server": server.control, **OPTIONS}) as plugin,
+        plugin.master("job") as master,
+    ):
+        yield server, plugin, master
 
 
 def read_some(plugin: RemoteShuffle, handle: ShuffleHandle, partitions: range, maps: range | None = None) -> list[Any]:
@@ -49,11 +63,7 @@ def test_blocks_of_many_maps_are_read_at_once_and_are_those_that_were_written(
         return real(self, offset, length)
 
     monkeypatch.setattr(OutputBlocks, "read", counted)
-    with (
-        ServerProcess(tmp_path / "data", tmp_path / "log", COMPACTING) as server,
-        RemoteShuffle({"server": server.control, **OPTIONS}) as plugin,
-        plugin.master("job") as master,
-    ):
+    with compacting_job(tmp_path) as (server, plugin, master):
         handle = master.register_shuffle(PARTITIONS, MAPS)
         expected = written(plugin, handle)
         assert read(plugin, handle) == expected  # its process keeps where the outputs lie
@@ -90,11 +100,7 @@ def test_blocks_of_many_maps_are_read_at_once_and_are_those_that_were_written(
 
 
 def test_one_damaged_output_is_lost_and_its_next_attempt_is_read_beside_the_others(tmp_path: Path) -> None:
-    with (
-        ServerProcess(tmp_path / "data", tmp_path / "log", COMPACTING) as server,
-        RemoteShuffle({"server": server.control, **OPTIONS}) as plugin,
-        plugin.master("job") as master,
-    ):
+    with compacting_job(tmp_path) as (server, plugin, master):
         handle = master.register_shuffle(PARTITIONS, MAPS)
         expected = written(plugin, handle)
         read(plugin, handle)

@@ -17,6 +17,7 @@ from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.half_open import CROWD, PATIENCE_SECONDS, HalfOpen
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.serving import ServedTime
+from tests.stepped_clock import SteppedClock
 
 SECONDS = 60.0
 
@@ -148,14 +149,7 @@ def test_those_that_have_just_come_are_left_though_they_are_many() -> None:
 # ------------------------------------------------------------------ the time in which silence counts
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def living(clock: Clock) -> tuple[ServedTime, Callable[[], bool]]:
+def living(clock: SteppedClock) -> tuple[ServedTime, Callable[[], bool]]:
     """The endpoint's time, and whether an application with a heartbeat just now is silent, after 10 s without one."""
     served = ServedTime(clock)
     liveness = AppLiveness(10.0, served)
@@ -165,7 +159,7 @@ def living(clock: Clock) -> tuple[ServedTime, Callable[[], bool]]:
 
 
 def test_silence_counts_while_signs_of_life_are_received() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     served, silent = living(clock)
     for _ in range(11):
         assert not silent()
@@ -176,7 +170,7 @@ def test_silence_counts_while_signs_of_life_are_received() -> None:
 
 @pytest.mark.parametrize("misses", [False, True])
 def test_silence_does_not_count_while_the_endpoint_stands_still_or_refuses_signs_of_life(misses: bool) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     served, silent = living(clock)
     for _ in range(100):
         clock.now += 1.0
@@ -190,7 +184,7 @@ def test_silence_does_not_count_while_the_endpoint_stands_still_or_refuses_signs
 
 
 def test_a_machine_that_is_suspended_again_and_again_holds_it_against_nobody() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     served, silent = living(clock)
     for _ in range(9):
         clock.now += 3600.0
@@ -199,7 +193,7 @@ def test_a_machine_that_is_suspended_again_and_again_holds_it_against_nobody() -
 
 
 def test_every_second_counts_where_there_is_no_endpoint() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     served = ServedTime(clock)
     clock.now += 50.0
     assert served() == clock.now

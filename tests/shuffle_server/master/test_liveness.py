@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT
 from shuffle_server.master.liveness import AppLiveness
+from tests.stepped_clock import SteppedClock
 
 TIMEOUT = 60.0
 LOOK, BEAT = TIMEOUT / LOOKS_PER_TIMEOUT, TIMEOUT / 4
@@ -14,18 +15,11 @@ STEPS = st.lists(st.tuples(st.floats(0.0, LOOK), st.sampled_from([0.0, 0.0, 0.0,
 """What a master does: it serves for a while, then it may stand still, or its clock is set. Then it looks."""
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @given(STEPS)
 def test_an_application_that_beats_while_it_is_served_lives_and_a_silent_one_expires(
     steps: list[tuple[float, float]],
 ) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     liveness = AppLiveness(TIMEOUT, clock)
     for app in ("lively", "dead"):
         liveness.heard(app)
@@ -48,7 +42,7 @@ def test_an_application_that_beats_while_it_is_served_lives_and_a_silent_one_exp
 
 
 def test_one_that_was_never_heard_of_counts_as_heard_of_now() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     liveness = AppLiveness(TIMEOUT, clock)
     clock.now += 1000.0
     assert liveness.silent(["recovered"]) == []
@@ -58,7 +52,7 @@ def test_one_that_was_never_heard_of_counts_as_heard_of_now() -> None:
 
 
 def test_applications_that_have_ended_are_forgotten() -> None:
-    clock = Clock()
+    clock = SteppedClock()
     liveness = AppLiveness(TIMEOUT, clock)
     liveness.heard("app")
     clock.now += LOOK

@@ -39,15 +39,9 @@ from shuffle_server.master.recovery import recover
 from shuffle_transport.frames import DamagedFile
 from tests.shuffle_server.master.scene import BEGIN, OPERATIONS, SHUFFLE, commit, registry_after
 from tests.shuffle_server.master.simulated import SimulatedDirectory
+from tests.stepped_clock import SteppedClock
 
 UNKNOWN = ShuffleSpec(ShuffleId("no", 1), 1, 1)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -122,7 +116,7 @@ def test_many_threads_commit_and_all_of_it_is_there_after_a_power_cut() -> None:
 
 
 def test_a_heartbeat_that_is_not_logged_keeps_an_application_alive_when_the_log_is_replayed() -> None:
-    directory, clock = SimulatedDirectory(), Clock()
+    directory, clock = SimulatedDirectory(), SteppedClock()
     master = Master(directory, liveness=AppLiveness(60.0, clock))
     for app in ("silent", "lively"):
         master.apply(RegisterApp(app, "i", ""))
@@ -140,7 +134,7 @@ def test_a_heartbeat_that_is_not_logged_keeps_an_application_alive_when_the_log_
 
 def test_an_expiry_tells_of_the_application_and_its_shuffles() -> None:
     heard: list[Event] = []
-    clock = Clock()
+    clock = SteppedClock()
     master = Master(None, liveness=AppLiveness(60.0, clock))
     master.apply_all(BEGIN)
     master.subscribe(heard.append)
@@ -264,7 +258,7 @@ def test_a_damaged_or_missing_snapshot_is_not_restored_from(master: Master, tmp_
 def test_a_heartbeat_between_the_decision_to_expire_and_its_application_keeps_the_application(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     master = Master(None, liveness=AppLiveness(60.0, clock))
     for app in ("late", "silent"):
         master.apply(RegisterApp(app, "i", ""))
@@ -286,7 +280,7 @@ def test_a_heartbeat_between_the_decision_to_expire_and_its_application_keeps_th
 
 
 def test_a_restart_holds_silence_against_nobody_and_a_dead_application_still_expires(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     master = Master(tmp_path, liveness=AppLiveness(60.0, clock))
     master.apply_all(BEGIN)
     master.close()
@@ -302,7 +296,7 @@ def test_a_restart_holds_silence_against_nobody_and_a_dead_application_still_exp
 
 
 def test_an_expired_run_registers_again_and_so_do_its_shuffles(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SteppedClock()
     master = Master(tmp_path, liveness=AppLiveness(60.0, clock))
     master.apply_all([*BEGIN, commit(0)])
     for _ in range(5):

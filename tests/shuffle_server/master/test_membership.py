@@ -19,20 +19,14 @@ from shuffle_server.master.worker_checks import check_held_elsewhere, check_pres
 from shuffle_server.master.worker_record import FULL_BYTES
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import SHUFFLE, commit
+from tests.stepped_clock import SteppedClock
 
 ROOM = FULL_BYTES * 4
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SteppedClock:
+    return SteppedClock()
 
 
 @pytest.fixture
@@ -43,7 +37,7 @@ def master() -> Iterator[Master]:
 
 
 @pytest.fixture
-def membership(master: Master, clock: Clock) -> Membership:
+def membership(master: Master, clock: SteppedClock) -> Membership:
     return Membership(master, 60.0, clock=clock)
 
 
@@ -55,7 +49,9 @@ def order(membership: Membership, host: str = "", avoid: tuple[str, ...] = ()) -
     return [each.info.id for each in membership.place(Wish(host, avoid=frozenset(avoid))).candidates]
 
 
-def test_a_silent_worker_is_given_up_with_what_lies_there(master: Master, membership: Membership, clock: Clock) -> None:
+def test_a_silent_worker_is_given_up_with_what_lies_there(
+    master: Master, membership: Membership, clock: SteppedClock
+) -> None:
     for id in ("w", "v"):
         assert not membership.join(worker(id))
     master.apply(commit(0))
@@ -86,7 +82,9 @@ def test_the_later_life_of_a_worker_fences_the_earlier_one(master: Master, membe
             check_present(master, id, incarnation)
 
 
-def test_a_master_that_was_away_holds_it_against_nobody(master: Master, membership: Membership, clock: Clock) -> None:
+def test_a_master_that_was_away_holds_it_against_nobody(
+    master: Master, membership: Membership, clock: SteppedClock
+) -> None:
     membership.join(worker("w"))
     clock.now += 1000
     again = Membership(master, 60.0, clock=clock)
@@ -95,7 +93,7 @@ def test_a_master_that_was_away_holds_it_against_nobody(master: Master, membersh
 
 
 def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
-    membership: Membership, clock: Clock
+    membership: Membership, clock: SteppedClock
 ) -> None:
     for id in ("w", "v"):
         membership.join(worker(id))
@@ -108,7 +106,7 @@ def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
 
 
 def test_a_worker_that_is_heard_of_while_others_are_given_up_is_kept(
-    master: Master, membership: Membership, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    master: Master, membership: Membership, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for id in ("w", "v"):
         membership.join(worker(id))
@@ -140,7 +138,9 @@ def test_outputs_go_to_the_maps_own_host_else_to_who_is_least_busy_and_has_most_
     assert order(membership, avoid=("c",))[-1] == "c"
 
 
-def test_full_silent_and_draining_workers_are_the_last_choice_or_none(membership: Membership, clock: Clock) -> None:
+def test_full_silent_and_draining_workers_are_the_last_choice_or_none(
+    membership: Membership, clock: SteppedClock
+) -> None:
     membership.join(worker("full", host="x", free=FULL_BYTES - 1))
     membership.join(worker("late", host="x"))
     membership.join(worker("going", host="x"))
@@ -181,7 +181,7 @@ def test_a_drained_worker_may_leave_when_nothing_lies_there_only(master: Master,
 
 
 def test_a_worker_does_not_leave_what_it_holds_to_one_that_may_be_dead(
-    master: Master, membership: Membership, clock: Clock
+    master: Master, membership: Membership, clock: SteppedClock
 ) -> None:
     for id in ("w", "v"):
         membership.join(worker(id))
@@ -223,7 +223,7 @@ def test_the_worker_in_the_masters_process_is_not_drained(membership: Membership
 
 
 def test_a_worker_counts_as_heard_of_by_every_second_that_passed_the_master_itself_stopped_or_not(
-    membership: Membership, clock: Clock
+    membership: Membership, clock: SteppedClock
 ) -> None:
     membership.join(worker("w"))
     assert membership.seen_recently() == {"w"}

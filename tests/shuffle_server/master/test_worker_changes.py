@@ -23,23 +23,17 @@ from shuffle_server.proto import registry_pb2
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.master.scene import SHUFFLE, commit
+from tests.stepped_clock import SteppedClock
 
 WORKERS = 2000
 SMALL = 256
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Cell:
     """A master with workers, in this process."""
 
     def __init__(self, master: Master, workers: int) -> None:
-        self.master, self.clock = master, Clock()
+        self.master, self.clock = master, SteppedClock()
         self.membership = Membership(master, 60.0, clock=self.clock)
         for number in range(workers):
             self.membership.join(worker(f"w{number}"))
