@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## What one client can take"
-COLUMNS = ["resource", "who can take it", "bound", "default", "refusal", "test"]
+COLUMNS = ["resource", "party", "bound (default)", "refusal", "test"]
 
 
 def rows() -> list[list[str]]:
