@@ -22,21 +22,22 @@ def document(text: str) -> str:
 
 
 def metrics() -> str:
-    """The table, in the order of the list."""
-    rows = [
-        f"| `{family.name}` | {family.kind} | {', '.join(family.parts)} | {labels(family)} | {escaped(family.help)} |"
-        for family in families.ALL
-    ]
-    return table(("metric", "type", "of", "labels", "what"), rows)
+    """A table per role, in the order of the list. The type shows in the name, except of gauges."""
+    groups: dict[str, list[str]] = {"Of all": [], "Of a master": [], "Of a worker": []}
+    for family in families.ALL:
+        group = "Of all" if family.parts == families.BOTH else f"Of a {family.parts[0]}"
+        groups[group].append(f"| `{family.name}`{labels(family)} | {escaped(family.help)} |")
+    return "\n".join(f"{title}:\n\n{table(('metric', 'what'), rows)}" for title, rows in groups.items())
 
 
 def labels(family: Family) -> str:
-    """Each label with the values it can have, if they are few."""
+    """Each label with the values it can have, if they are few; in parentheses."""
     known = dict(zip(family.labels, family.values, strict=False))
-    return "; ".join(
+    named = "; ".join(
         f"`{label}`" + (f": {', '.join(known[label])}" if 0 < len(known.get(label, ())) <= MOST_VALUES else "")
         for label in family.labels
     )
+    return f" ({named})" if named else ""
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """docs/options.md, made from the options' own dataclasses and, for Spark, from the table in FlightConf.java."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
 
-from shuffle_api.options import OptionRow, default_text, options_table
+from shuffle_api.options import OptionRow, default_text, option_spelling, options_table
 from shuffle_plugins.hybrid.options import HybridOptions
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.remote.options import RemoteOptions
@@ -22,13 +23,13 @@ HEAD = """\
 Written by `scripts/generate-options` from the code; a test compares them.
 
 Sizes are bytes and take suffixes, powers of 1024 (`64m`, `2g`); durations are seconds and take suffixes
-(`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones.
+(`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones. Certificates and keys are PEM.
 """
 SERVER = """\
 ## Server: `flight-shuffle server`, `master`, `worker`
 
-`server` is a master with a worker, in one process ([cluster.md](cluster.md)). The second column says
-who takes an option.
+`server`, a master with a worker in one process ([cluster.md](cluster.md)), takes the options of both. IPv6 addresses
+stand in brackets.
 """
 REMOTE = """\
 ## Python: `open_plugin("remote", {...})`
@@ -46,22 +47,28 @@ SPARK = f"""\
 
 Set by `spark_conf(server, fallback=..., options={{...}})` or
 `flight-shuffle spark-conf --server ... --option NAME=VALUE`, there without the prefix. They are Spark
-settings: sizes and durations are written as Spark takes them.
+settings: sizes and durations are written as Spark takes them. Files are those of the driver's machine.
 """
+COLUMNS = ("option", "default", "what")
 
 
 def document() -> str:
     """The whole file."""
-    server = [server_row(row) for row in options_table(ServerOptions)]
-    remote = [row_text(row.name, row) for row in options_table(RemoteOptions)]
-    pipelined = [row_text(row.name, row) for row in options_table(PipelinedOptions)]
-    stored = {row.name for row in options_table(RemoteOptions)}
-    hybrid = [row_text(row.name, row) for row in options_table(HybridOptions) if row.name not in stored]
-    spark = [cells(f"{SPARK_PREFIX}{name}", default, text) for name, default, text in spark_options()]
-    full, short = ("option", "type", "default", "what"), ("option", "default", "what")
-    whose = ("option", "of", "type", "default", "what")
-    python = [REMOTE, table(full, remote), PIPELINED, table(full, pipelined), HYBRID, table(full, hybrid)]
-    return "\n".join([HEAD, SERVER, table(whose, server), *python, SPARK, table(short, spark)])
+    remote = options_table(RemoteOptions)
+    stored = {row.name for row in remote}
+    pipelined = options_table(PipelinedOptions)
+    hybrid = [row for row in options_table(HybridOptions) if row.name not in stored]
+    spark = [cells(f"{SPARK_PREFIX}{name}", quoted(default), text) for name, default, text in spark_options()]
+    python = [REMOTE, section(remote), PIPELINED, section(pipelined, "remote", remote)]
+    python += [HYBRID, section(hybrid, "pipelined", pipelined)]
+    return "\n".join([HEAD, SERVER, server_tables(), *python, SPARK, table(COLUMNS, spark)])
+
+
+def section(rows: list[OptionRow], other: str = "", described: list[OptionRow] | None = None) -> str:
+    """The table of a plugin's options; those that are the same as `described`, of the plugin `other`, are named."""
+    same = [row.name for row in rows if row in (described or [])]
+    shown = table(COLUMNS, [row_text(row.name, row) for row in rows if row.name not in same])
+    return shown + (f"\nAs in `{other}`: {', '.join(f'`{name}`' for name in same)}.\n" if same else "")
 
 
 def spark_options() -> list[tuple[str, str, str]]:
@@ -75,20 +82,27 @@ def spark_options() -> list[tuple[str, str, str]]:
     ]
 
 
-def server_row(row: OptionRow) -> str:
-    name = f"--{row.name.replace('_', '-')}"
-    roles = [role for role in ROLES if row.name in {each.name for each in options_of(role)}]
-    who = "all" if len(roles) == len(ROLES) else ", ".join(roles)
-    return row_text(name, row).replace(f"| `{name}` |", f"| `{name}` | {who} |")
+def server_tables() -> str:
+    """The options by the roles that take them. `server` takes all but those that say so."""
+    groups: dict[str, list[str]] = {title: [] for title in ("All", "Master", "Worker")}
+    for row in options_table(ServerOptions):
+        roles = {role for role in ROLES if row.name in {each.name for each in options_of(role)}}
+        group = "All" if len(roles) == len(ROLES) else "Master" if "master" in roles else "Worker"
+        alone = "" if "server" in roles else f"{group.lower()} alone: "
+        groups[group].append(row_text(option_spelling(row.name), dataclasses.replace(row, help=alone + row.help)))
+    return "\n".join(f"### {title}\n\n{table(COLUMNS, rows)}" for title, rows in groups.items())
 
 
 def row_text(name: str, row: OptionRow) -> str:
-    kind = f"{row.type}, {row.unit}" if row.unit else row.type
-    return f"| `{name}` | {escaped(kind)} | {quoted(default_text(row))} | {escaped(row.help)} |"
+    """Choices that the help does not name stand before it; sizes and durations show by their suffix what they are."""
+    unit = f" {row.unit}" if row.unit not in ("", "bytes", "seconds") else ""
+    choices = row.type.split(" | ") if " | " in row.type else []
+    named = "" if all(choice in row.help for choice in choices) else f"{', '.join(map(quoted, choices))}: "
+    return cells(name, quoted(default_text(row)) + unit, named + row.help)
 
 
 def cells(name: str, default: str, text: str) -> str:
-    return f"| `{name}` | {quoted(default)} | {escaped(text)} |"
+    return f"| `{name}` | {default} | {escaped(text)} |"
 
 
 def quoted(text: str) -> str:

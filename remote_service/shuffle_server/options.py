@@ -19,13 +19,12 @@ class ServerOptions:
     )
     listen: str = option(
         "127.0.0.1:9110",
-        help="HOST:PORT of the control endpoint, the address users give; an IPv6 address in brackets; a HOST alone"
-        " means port 9110, port 0 takes any free one",
+        help="HOST:PORT of the control endpoint, the address users give; a HOST alone means port 9110, port 0 any free"
+        " one",
     )
     master: str = option(
         "",
-        help="HOST:PORT of the master's control endpoint, which a worker joins, of several masters that stand by"
-        " for one another separated by commas; for a worker only",
+        help="HOST:PORT of the master that a worker joins; several masters are separated by commas",
     )
     metadata: str = option(
         "",
@@ -35,28 +34,28 @@ class ServerOptions:
     )
     data_listen: str = option(
         "",
-        help="HOST:PORT of the Flight data endpoint; a HOST alone means port 9111, port 0 takes any free one; default:"
-        " --listen's host and 9111, or any free port where --listen takes any",
+        help="HOST:PORT of the Flight data endpoint; a HOST alone means port 9111, port 0 any free one; default:"
+        " --listen's host and 9111, or any free port if --listen takes any",
     )
     advertise: str = option(
         "",
-        help="host name or IP address under which clients reach this server; default: the host it listens on, or this"
-        " machine's name where that is 0.0.0.0 or [::]",
+        help="host name or IP address under which clients reach this server; default: the host it listens on, for"
+        " 0.0.0.0 and [::] this machine's name",
     )
     label: str = option(
         "",
-        help="labels of this worker, KEY=VALUE,KEY=VALUE, such as rack=a,zone=b: for --copies-apart and for the options"
-        " near and only of clients; may be given several times",
+        help="labels of this worker, such as rack=a,zone=b, for --copies-apart and clients' near and only; may be"
+        " given several times",
     )
     copies_apart: str = option(
         "host",
-        help="key of the label, such as rack, in which the workers of two copies of a map output differ if possible;"
-        " host: their machines",
+        help="label, such as rack, in which the workers of two copies of a map output differ if possible; host: their"
+        " machines",
     )
     http_listen: str = option(
         "",
-        help="HOST:PORT of the page, its API, /metrics, /health and /ready over HTTP, with --tls-cert over HTTPS; a"
-        " HOST alone means port 9112, port 0 takes any free one; default: none",
+        help="HOST:PORT of the page, its API, /metrics, /health and /ready, HTTPS with --tls-cert; a HOST alone means"
+        " port 9112, port 0 any free one; default: none",
     )
     memory: int = option(
         1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
@@ -70,74 +69,69 @@ class ServerOptions:
         1.0, unit="percent", minimum=0.0, help="part of each data directory's file system that stays free"
     )
     app_max_bytes: int = option(
-        0, unit="bytes", minimum=0, help="most payload that one application may hold at this worker; 0: no limit"
+        0, unit="bytes", minimum=0, help="most payload of one application at this worker; 0: no limit"
     )
     app_max_attempts: int = option(
         4096,
         minimum=1,
-        help="most attempts of map tasks that one application may write at this worker at once, each with a file open;"
-        " no more than the limit of open files leaves room for in any case",
+        help="most attempts that one application writes at this worker at once, each an open file; fewer if the limit"
+        " of open files is low",
     )
     app_max_calls: int = option(
         8192,
         minimum=1,
-        help="most calls to this worker that one application may have under way, each of which has a thread; counted"
-        " where tokens are wanted",
+        help="most calls of one application to this worker at once, each a thread; counted with tokens only",
     )
-    app_max_runs: int = option(
-        1000, minimum=0, help="most runs that one application may have registered at once; 0: no limit"
-    )
-    app_max_shuffles: int = option(
-        20_000, minimum=0, help="most shuffles that one application may have registered; 0: no limit"
-    )
+    app_max_runs: int = option(1000, minimum=0, help="most runs of one application at once; 0: no limit")
+    app_max_shuffles: int = option(20_000, minimum=0, help="most shuffles of one application; 0: no limit")
     shuffle_max_blocks: int = option(
         10_000_000_000,
         minimum=0,
-        help="most blocks that a shuffle may be registered for, partitions times maps; 0: no limit",
+        help="most blocks, partitions times maps, of a shuffle; 0: no limit",
     )
     disk_timeout: float = option(
         30.0,
         unit="seconds",
         minimum=0.1,
-        help="a data directory in which a call to the file system takes longer is taken out until its calls return;"
-        " what the registry's journal cannot record for so long is refused",
+        help="a data directory is taken out while a call to its file system takes longer; the registry's journal"
+        " refuses what it cannot record for so long",
     )
     recycle: int = option(
         1 << 30,
         unit="bytes",
         minimum=0,
-        help="files of removed shuffles kept for a minute to be written over by the same application; 0 keeps none",
+        help="files of removed shuffles kept for a minute to be overwritten by the same application; 0: none",
     )
     merge_below: int = option(
         1 << 20,
         unit="bytes",
         minimum=0,
-        help="where pulls take little of many map outputs that are no larger than this, these are copied into larger"
-        " files ordered by partition; 0: no outputs are, whatever the disk",
+        help="map outputs up to this size, of many of which pulls take little, are compacted into files ordered by"
+        " partition; 0: none are, on any disk",
     )
     device: str = option(
         "auto",
-        help="what the disks of --data-dir are: rotational, network, solid, memory, or READS_PER_SECOND:MIB_PER_SECOND;"
-        " auto: as the system says. Map outputs with blocks that are small for the disk are copied into files ordered"
-        " by partition, unless memory holds them",
+        help="the disks of --data-dir: rotational, network, solid, memory, or READS_PER_SECOND:MIB_PER_SECOND; auto:"
+        " as the system reports. Map outputs with blocks small for the disk are compacted, unless memory holds"
+        " them",
     )
     page_cache: int = option(
         0,
         unit="bytes",
         minimum=0,
-        help="the page cache that map outputs can count on; where they are more than half of it, they are read from the"
-        " disk; 0: what the system and the limits of its container leave",
+        help="page cache for map outputs: above half of it, they are read from the disk; 0: what the system and the"
+        " container's limits leave",
     )
     tier: str = option(
         "",
         secret=True,
-        help="object store that cold shuffles move to: s3://bucket/path?region=..., gs://, hdfs://; default: none",
+        help="object store for cold shuffles: s3://bucket/path?region=..., gs://, hdfs://; default: none",
     )
     tier_after: float = option(
-        600.0, unit="seconds", minimum=0.0, help="a shuffle that nobody has written or read for so long is cold"
+        600.0, unit="seconds", minimum=0.0, help="a shuffle without writes and reads for so long is cold"
     )
     window: int = option(
-        8 << 20, unit="bytes", minimum=1 << 20, help="most payload a sender may have under way on one stream"
+        8 << 20, unit="bytes", minimum=1 << 20, help="most payload of a sender under way on one stream"
     )
     peer_max_connections: int = option(
         1000, minimum=1, help="most connections of one host to an endpoint, control or data; more are cut"
@@ -146,75 +140,74 @@ class ServerOptions:
         60.0,
         unit="seconds",
         minimum=3.0,
-        help="a connection whose peer answers nothing for so long, not even the system's own probes, is cut",
+        help="a connection whose peer answers nothing for so long, not even the system's probes, is cut",
     )
     peer_max_unread: int = option(
         512 << 20,
         unit="bytes",
         minimum=16 << 20,
-        help="most that a connection to the data endpoint may have sent before a request takes it up, so the largest"
-        " message; with more it is cut. All connections together may have sent as much as --memory, or 64 MiB",
+        help="most bytes of a connection to the data endpoint before a request takes them up, so the largest message;"
+        " with more it is cut. All connections together: --memory, or 64 MiB",
     )
     overload_timeout: float = option(
-        60.0, unit="seconds", minimum=0.1, help="how long a push waits for memory before it is refused"
+        60.0, unit="seconds", minimum=0.1, help="a push that waits for memory for longer is refused"
     )
     relay_timeout: float = option(
         120.0,
         unit="seconds",
         minimum=1.0,
-        help="how long a relayed shuffle waits for a writer or reader that is missing, silent or stuck before it fails",
+        help="a relayed shuffle whose writer or reader is missing, silent or stuck for longer fails",
     )
     app_timeout: float = option(
-        600.0, unit="seconds", minimum=1.0, help="an application silent for longer loses its data"
+        600.0, unit="seconds", minimum=1.0, help="an application without heartbeats for longer loses its data"
     )
     worker_timeout: float = option(
         60.0,
         unit="seconds",
         minimum=1.0,
-        help="a worker silent for longer is given up; a restart of a worker must take less",
+        help="a worker without heartbeats for longer is lost; a restart of a worker must take less",
     )
     snapshot_every: int = option(
         200_000,
         minimum=1,
         unit="operations",
-        help="after so many, or as many as the last one held if these are more, the registry writes a snapshot: fewer"
+        help="a snapshot of the registry follows so many, or as many as the last one holds if these are more: fewer"
         " make its restart faster and its log smaller",
     )
     drain: float = option(
         0.0,
         unit="seconds",
         minimum=0.0,
-        help="on SIGTERM hand all map outputs over to other workers before stopping, for so long at most; a second"
+        help="on SIGTERM migrate all map outputs to other workers before stopping, for so long at most; a second"
         " signal stops at once; 0: stop at once",
     )
     staged_timeout: float = option(
-        600.0, unit="seconds", minimum=1.0, help="an attempt that nobody writes to is dropped after this"
+        600.0, unit="seconds", minimum=1.0, help="an attempt without a writer for longer is dropped"
     )
     tls_cert: str = option(
-        "", help="file with the server's certificate (PEM), who signed it behind it; given: all endpoints use TLS"
+        "", help="file with the server's certificate (PEM), its signers' behind it: all endpoints use TLS"
     )
     tls_key: str = option("", help="file with the private key (PEM) of --tls-cert")
     tls_client_ca: str = option(
-        "", help="file with certificates (PEM); given: clients must show a certificate that one of them signed"
+        "", help="file with certificates (PEM): clients must show a certificate that one of them signed"
     )
     tls_ca: str = option(
         "",
-        help="file with the certificates (PEM) of who signed those of the cluster's servers, for TLS among them",
+        help="file with certificates (PEM) that signed those of the cluster's servers, for TLS among them",
     )
     secret_file: str = option(
         "",
-        help="file with the cluster secret, 32 bytes or more; given: calls need a token derived from it. With several,"
-        " one on each line, the first makes tokens and those of all are taken; it is read again when it changes",
+        help="file with the cluster secret, 32 bytes or more: calls need a token derived from it. Of several, one on"
+        " each line, the first makes tokens and all are valid; read again when it changes",
     )
     revoked_file: str = option(
         "",
-        help="file with the names of applications, one on each line, whose tokens are refused; it is read again when it"
-        " changes",
+        help="file with names of applications, one on each line, whose tokens are refused; read again when it changes",
     )
     token_file: str = option(
         "",
-        help="file with this worker's own token, of flight-shuffle token --worker, instead of --secret-file: the master"
-        " is asked about the tokens of others; it is read again when it changes",
+        help="file with this worker's own token, of flight-shuffle token --worker, instead of --secret-file: the"
+        " master checks others' tokens; read again when it changes",
     )
     control_threads: int = option(
         16, minimum=1, help="changes that the control endpoint works on at once, and as many queries"
@@ -222,25 +215,23 @@ class ServerOptions:
     control_calls: int = option(
         1000,
         minimum=8,
-        help="calls to the control endpoint that one host, or one application, may have under way; one in 64 of"
-        " them may wait for its message",
+        help="most calls of one host, or one application, to the control endpoint at once; one in 64 of them may wait"
+        " for its message",
     )
     control_connections: int = option(
         10_000,
         minimum=8,
-        help="connections to the control endpoint, at most half of the files that the process may open; those beyond"
-        " are closed at once",
+        help="most connections to the control endpoint, at most half of the limit of open files; more are closed at"
+        " once",
     )
     app_max_watches: int = option(
-        1000, minimum=1, help="streams of one application on which losses are watched; four times as many in all"
+        1000, minimum=1, help="most streams on which one application watches losses; four times as many in all"
     )
-    log_format: str = option(
-        "text", choices=("text", "json"), help="lines for people, or one JSON object per line (docs/operations.md)"
-    )
+    log_format: str = option("text", choices=("text", "json"), help="lines for people, or one JSON object per line")
     log_file: str = option(
-        "", help="file to append the log to, instead of standard error; SIGHUP opens it again, after it was moved away"
+        "", help="append the log to this file instead of standard error; SIGHUP opens it again after a rotation"
     )
-    log_level: str = option("info", choices=("debug", "info", "warning", "error"), help="how much goes to the log")
+    log_level: str = option("info", choices=("debug", "info", "warning", "error"), help="lowest level that is logged")
 
 
 CONTROL_PORT, DATA_PORT, HTTP_PORT = 9110, 9111, 9112  # where an option gives a host alone

@@ -128,8 +128,8 @@ def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
             )
         )
         if field.metadata.get("secret"):
-            text = f"private file that holds {field.name}, which every user of the machine would see among arguments;"
-            text += f" where neither is given it is the environment variable {environment_variable(field.name)}"
+            text = f"private file that holds {field.name}, or give it by {environment_variable(field.name)}:"
+            text += " users of the machine see arguments"
             rows.append(OptionRow(file_option(field.name), "str", "", "", text))
     return rows
 

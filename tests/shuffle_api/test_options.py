@@ -149,8 +149,7 @@ def test_table_has_a_row_per_option_in_order() -> None:
             "str",
             "",
             "",
-            "private file that holds token, which every user of the machine would see among arguments; where neither is"
-            " given it is the environment variable FLIGHT_SHUFFLE_TOKEN",
+            "private file that holds token, or give it by FLIGHT_SHUFFLE_TOKEN: users of the machine see arguments",
         ),
     ]
 

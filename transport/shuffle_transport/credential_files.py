@@ -15,7 +15,7 @@ from shuffle_transport.security import Keyring, TlsFiles, check_secrets
 from shuffle_transport.tokens import check_token
 
 CLIENT_OPTIONS = {
-    "tls_ca": "file with the certificates (PEM) of who signed the server's; given: connections use TLS",
+    "tls_ca": "file with certificates (PEM) that signed the server's: connections use TLS",
     "tls_cert": "file with this client's certificate (PEM), for a server that asks for one",
     "tls_key": "file with the private key (PEM) of tls_cert",
     "secret_file": "file with the cluster secret, from which tokens are derived; only for those who may act for all",

@@ -16,7 +16,7 @@ from shuffle_transport.credential_files import CLIENT_OPTIONS
 class HybridOptions(RemoteOptions):
     """How this process writes to the store and offers the same to readers that are there."""
 
-    live_host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
+    live_host: str = option("127.0.0.1", help="the address at which this process serves its outputs")
     relay: str = option(
         "",
         help="HOST:PORT of a worker's data endpoint: this process is reached through it, and listens nowhere itself",
@@ -25,16 +25,19 @@ class HybridOptions(RemoteOptions):
         256 << 20,
         unit="bytes",
         minimum=16 << 20,
-        help="budget of what waits for live readers, and of their windows",
+        help="budget of blocks that wait for live readers, and of their windows",
     )
     lane_bytes: int = option(
-        16 << 20, unit="bytes", minimum=64 << 10, help="most that one writer keeps for live readers beside the store"
+        16 << 20,
+        unit="bytes",
+        minimum=64 << 10,
+        help="most data that one writer keeps for live readers beside the store",
     )
     wait: float = option(
         10.0,
         unit="seconds",
         minimum=0.01,
-        help="how long blocks wait for a live reader that takes none of them; then it is to read them from the store",
+        help="a live reader that takes no blocks for longer reads them from the store",
     )
     flush_timeout: float = option(
         0.1,
@@ -43,20 +46,20 @@ class HybridOptions(RemoteOptions):
         help="how long a record waits for its block to fill while a live reader waits for it",
     )
     window: int = option(
-        4 << 20, unit="bytes", minimum=1 << 20, help="most that a live reader holds of one map and has not processed"
+        4 << 20, unit="bytes", minimum=1 << 20, help="most data of one map that a reader holds and has not processed"
     )
     keepalive: float = option(
-        10.0, unit="seconds", minimum=0.05, help="a live peer that is silent for 3 times that is taken for dead"
+        10.0, unit="seconds", minimum=0.05, help="a peer that is silent for 3 times that has failed"
     )
     linger: float = option(
         5.0,
         unit="seconds",
         minimum=0.0,
-        help="how long close waits for live readers of what was committed; the store has the rest for them",
+        help="how long close waits for live readers of committed data; they read the rest from the store",
     )
-    local: bool = option(True, help="read what this process writes without a connection")
+    local: bool = option(True, help="read this process's outputs without a connection")
     tls_client_ca: str = option(
-        "", help="file with certificates (PEM): who connects to this process needs one that one of these has signed"
+        "", help="file with certificates (PEM): peers need a certificate that one of them signed"
     )
 
     def store(self) -> Options:

@@ -24,13 +24,11 @@ class PipelinedOptions:
         choices=[alignment.value for alignment in Alignment],
         help="how barriers cut several inputs at once; with exactly_once",
     )
-    alignment_timeout: float = option(
-        1.0, unit="seconds", minimum=0.0, help="how long barriers may be aligned before they overtake"
-    )
+    alignment_timeout: float = option(1.0, unit="seconds", minimum=0.0, help="barriers overtake after so long")
     content: str = option(
         "records", choices=CONTENTS, help="what the shuffles registered here hold; write_batch needs arrow"
     )
-    host: str = option("127.0.0.1", help="the address at which this process serves what it writes, and says so")
+    host: str = option("127.0.0.1", help="the address at which this process serves its outputs")
     relay: str = option(
         "",
         help="HOST:PORT of a worker's data endpoint: this process is reached through it, and listens nowhere itself",
@@ -42,52 +40,48 @@ class PipelinedOptions:
         32 << 10, unit="bytes", minimum=64, help="records of one partition that make a block; a fuller one is sent"
     )
     flush_timeout: float = option(
-        0.01, unit="seconds", minimum=0.0, help="how long a record may wait for its block to fill; 0: not at all"
+        0.01, unit="seconds", minimum=0.0, help="how long a record may wait for its block to fill"
     )
     queue_bytes: int = option(
-        4 << 20, unit="bytes", minimum=4 << 10, help="most that a writer holds unsent before its writes wait"
+        4 << 20, unit="bytes", minimum=4 << 10, help="most unsent data of a writer before its writes wait"
     )
     log_bytes: int = option(
         32 << 20,
         unit="bytes",
         minimum=0,
-        help="most that a writer keeps in memory of what was sent and is not acknowledged, to be replayed",
+        help="most data that a writer keeps in memory, sent and not acknowledged, to be replayed",
     )
     log_dir: str = option(
-        "", help="directory in which writers keep what was sent and is not acknowledged; empty: in memory only"
+        "", help="directory in which writers keep data that was sent and is not acknowledged; empty: in memory only"
     )
     log_disk_bytes: int = option(
-        1 << 30, unit="bytes", minimum=1 << 20, help="most that a writer keeps in log_dir: the oldest goes first"
+        1 << 30, unit="bytes", minimum=1 << 20, help="most data that a writer keeps in log_dir: the oldest goes first"
     )
     window: int = option(
-        4 << 20, unit="bytes", minimum=1 << 20, help="most that a reader holds of one map and has not processed"
+        4 << 20, unit="bytes", minimum=1 << 20, help="most data of one map that a reader holds and has not processed"
     )
     debloat_target: float = option(
         1.0,
         unit="seconds",
         minimum=0.0,
-        help="time in which a reader is to process what is on its way to it: windows shrink to that; 0: they stay",
+        help="time in which a reader is to process the data on its way to it: windows shrink to that; 0: they stay",
     )
-    codec: str = option("none", help="what blocks are compressed with while they would have to wait")
+    codec: str = option("none", help="compression of blocks that have to wait anyway")
     timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="how long a write waits for room, and a read for a producer or data"
     )
     keepalive: float = option(
-        10.0, unit="seconds", minimum=0.05, help="a peer that is silent for 3 times that is taken for dead"
+        10.0, unit="seconds", minimum=0.05, help="a peer that is silent for 3 times that has failed"
     )
     linger: float = option(
-        10.0, unit="seconds", minimum=0.0, help="how long close waits for connected readers of what was committed"
+        10.0, unit="seconds", minimum=0.0, help="how long close waits for connected readers of committed data"
     )
-    local: bool = option(True, help="read what this process writes without a connection")
-    tls_ca: str = option(
-        "", help="file with the certificates (PEM) of who signed the other tasks'; given: all connections use TLS"
-    )
-    tls_cert: str = option(
-        "", help="file with this process's certificate (PEM), with which it serves; it names the option host"
-    )
+    local: bool = option(True, help="read this process's outputs without a connection")
+    tls_ca: str = option("", help="file with certificates (PEM) that signed the other tasks': all connections use TLS")
+    tls_cert: str = option("", help="file with this process's certificate (PEM), which names the option host")
     tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
     tls_client_ca: str = option(
-        "", help="file with certificates (PEM): who connects needs one that one of these has signed"
+        "", help="file with certificates (PEM): peers need a certificate that one of them signed"
     )
     secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
     token: str = option("", secret=True, unless=("secret_file",), help="the application's token")

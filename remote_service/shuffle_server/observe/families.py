@@ -91,98 +91,88 @@ READY = _gauge("ready", "1 when the server accepts work, 0 when /ready says why 
 
 TASK_FAILING = _gauge(
     "task_failing_seconds",
-    "For how long a periodic task of the server has failed for a reason that nobody expected; 0 while it does not.",
+    "How long a periodic task has failed unexpectedly; 0 while it works.",
     BOTH,
     task=(),
 )
-TASK_FAILURES = _counter(
-    "task_failures", "Rounds of a periodic task that failed for a reason that nobody expected.", BOTH, task=()
-)
+TASK_FAILURES = _counter("task_failures", "Rounds of a periodic task that failed unexpectedly.", BOTH, task=())
 
-PUSHED_BYTES = _counter("pushed_bytes", "Payload taken in and kept, as it was sent (compressed).")
-PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks taken in and kept.")
-PUSHED_MESSAGES = _counter("pushed_messages", "Messages with blocks taken in.")
+PUSHED_BYTES = _counter("pushed_bytes", "Payload received and kept, as it was sent (compressed).")
+PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks received and kept.")
+PUSHED_MESSAGES = _counter("pushed_messages", "Messages with blocks received.")
 DISCARDED_BYTES = _counter(
-    "discarded_bytes", "Payload taken in and not kept: sent twice after a broken stream, or its map had committed."
+    "discarded_bytes", "Payload received and dropped: sent twice after a broken stream, or its map had committed."
 )
 PULLED_BYTES = _counter("pulled_bytes", "Payload served.")
 PULLED_BLOCKS = _counter("pulled_blocks", "Blocks served.")
 PULLED_MESSAGES = _counter("pulled_messages", "Messages with blocks served.")
 HANDED_OVER_BYTES = _counter(
     "handed_over_bytes",
-    "Of the payload pushed and pulled, what crossed no socket: written to or read from files by a client on this host.",
+    "Part of the payload pushed and pulled that clients on this host wrote to or read from files.",
     direction=DIRECTIONS,
 )
-STREAMS = _gauge("streams", "Streams that are open now.", direction=DIRECTIONS)
+STREAMS = _gauge("streams", "Open streams.", direction=DIRECTIONS)
 PUSH_SECONDS = _histogram("push_seconds", "A push stream, from its opening to its last reply.", outcome=PUSH_OUTCOMES)
 PULL_FIRST_BYTE = _histogram("pull_first_byte_seconds", "A pull, from its ticket to its first message.")
 COMMITS = _counter(
     "commits",
-    "Commits answered: the attempt won its map; it had won before (repeated); another had won (superseded).",
+    "Commits answered: the attempt won its map, had won before (repeated), or another had won (superseded).",
     outcome=COMMIT_OUTCOMES,
 )
 COMMIT_SECONDS = _histogram("commit_seconds", "A commit: index written, output published, journal durable.")
-CREDIT_STALLS = _counter(
-    "credit_stalls", "Messages that their sender could send only after it was granted more credit."
-)
+CREDIT_STALLS = _counter("credit_stalls", "Messages that waited for more credit at their sender.")
 CREDIT_STALL_SECONDS = _counter(
-    "credit_stall_seconds", "From the message before such a one to the grant, at this end, summed."
+    "credit_stall_seconds", "Time from the message before such a one to the grant, at this end, summed."
 )
 MONITORING_CUT = _counter(
     "monitoring_cut",
-    "Connections to this endpoint closed before their answer: slow clients, or too many.",
+    "Connections to the HTTP endpoint closed before their answer: slow clients, or too many.",
     BOTH,
 )
 REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", BOTH, endpoint=ENDPOINTS, code=CODES)
 CONTROL_SECONDS = _histogram("control_seconds", "A control call, from request to reply.", MASTER, method=())
 CONTROL_CALLS = _gauge(
     "control_calls",
-    "Calls to the control endpoint: those that wait for their message, and those under way or in line in each lane.",
+    "Calls to the control endpoint: waiting for their message, and under way or in line in each lane.",
     MASTER,
     lane=CONTROL_LANES,
 )
-CONTROL_STREAMS = _gauge("control_streams", "Streams that are open at the control endpoint.", MASTER, kind=STREAM_KINDS)
+CONTROL_STREAMS = _gauge("control_streams", "Open streams at the control endpoint.", MASTER, kind=STREAM_KINDS)
 
 POOL_BUDGET = _gauge("pool_budget_bytes", "Memory budget for data in flight (--memory).")
-POOL_USED = _gauge("pool_used_bytes", "Of the memory budget reserved now.")
-POOL_PEAK = _gauge("pool_peak_bytes", "Most of the memory budget that was ever reserved.")
-POOL_PRESSED = _gauge("pool_pressed", "1 while memory is short, so that credit windows do not grow.")
-POOL_WAITING = _gauge("pool_waiting_streams", "Push streams that wait for memory now.")
-POOL_WAITING_BYTES = _gauge("pool_waiting_bytes", "What they wait for.")
-POOL_OLDEST_WAIT = _gauge("pool_oldest_wait_seconds", "How long the first of them has waited.")
-POOL_WAIT_SECONDS = _counter("pool_wait_seconds", "Waits for memory that have ended, summed.")
-POOL_REFUSALS = _counter("pool_refusals", "Waits for memory that ended at their deadline (--overload-timeout).")
-POOL_APPS = _gauge("pool_applications", "Applications that have some of the memory budget.")
-POOL_LARGEST_SHARE = _gauge("pool_largest_share_bytes", "The most that one of them has.")
+POOL_USED = _gauge("pool_used_bytes", "Reserved memory.")
+POOL_PEAK = _gauge("pool_peak_bytes", "Most memory that was ever reserved.")
+POOL_PRESSED = _gauge("pool_pressed", "1 while memory is short: credit windows do not grow.")
+POOL_WAITING = _gauge("pool_waiting_streams", "Push streams that wait for memory.")
+POOL_WAITING_BYTES = _gauge("pool_waiting_bytes", "Memory that they wait for.")
+POOL_OLDEST_WAIT = _gauge("pool_oldest_wait_seconds", "Wait of the first of them.")
+POOL_WAIT_SECONDS = _counter("pool_wait_seconds", "Ended waits for memory, summed.")
+POOL_REFUSALS = _counter("pool_refusals", "Waits for memory that ended at --overload-timeout.")
+POOL_APPS = _gauge("pool_applications", "Applications with reserved memory.")
+POOL_LARGEST_SHARE = _gauge("pool_largest_share_bytes", "Largest share of one application.")
 POOL_LENT = _gauge(
     "pool_lent_bytes",
-    "Reserved for senders that send nothing, and given to others meanwhile; not part of what is used.",
+    "Reserved for senders that send nothing and lent to others; not part of the used memory.",
 )
-POOL_OUTGOING = _gauge("pool_outgoing_bytes", "Of the memory used, what was read from disk for pulls.")
-PULLS_CUT = _counter(
-    "pulls_cut", "Pulls whose reader took nothing for half a minute while others waited for memory: ended."
-)
+POOL_OUTGOING = _gauge("pool_outgoing_bytes", "Reserved memory with blocks read from disk for pulls.")
+PULLS_CUT = _counter("pulls_cut", "Pulls cut: their reader took nothing for 30 s while others waited for memory.")
 
 APPS = _gauge("apps", "Applications registered.", MASTER)
 APPS_REMOVED = _counter(
-    "apps_removed", "Applications that ended, or expired: silent for too long.", MASTER, reason=REMOVALS
+    "apps_removed", "Applications that ended, or expired without heartbeats.", MASTER, reason=REMOVALS
 )
 SHUFFLES = _gauge("shuffles", "Shuffles registered.", MASTER)
-MOST_SHUFFLES = _gauge(
-    "app_shuffles_most", "Shuffles of the application that has most of them (bound: --app-max-shuffles).", MASTER
-)
+MOST_SHUFFLES = _gauge("app_shuffles_most", "Most shuffles of one application (bound: --app-max-shuffles).", MASTER)
 WORKERS = _gauge("workers", "Workers registered.", MASTER)
 MAP_OUTPUTS = _gauge(
-    "map_outputs", "Maps with a committed output, and maps whose output is lost.", MASTER, state=OUTPUT_STATES
+    "map_outputs", "Maps with a committed output, and maps with a lost one.", MASTER, state=OUTPUT_STATES
 )
-OUTPUTS_LOST = _counter(
-    "map_outputs_lost", "Committed map outputs that were lost: deleted, corrupt, unreadable.", MASTER
-)
-WORKERS_LOST = _counter("workers_lost", "Workers that were declared lost: silent for too long.", MASTER)
+OUTPUTS_LOST = _counter("map_outputs_lost", "Committed map outputs lost: deleted, corrupt, unreadable.", MASTER)
+WORKERS_LOST = _counter("workers_lost", "Workers lost for want of heartbeats.", MASTER)
 MAP_OUTPUT_BYTES = _gauge("map_output_bytes", "Payload of committed map outputs, at all workers.", MASTER)
 LEADER = _gauge(
     "leader",
-    "1 while this master leads; 0 while it starts, waits as a standby, or cannot renew its lease.",
+    "1 while this master leads; 0 while it starts, stands by, or cannot renew its lease.",
     MASTER,
 )
 EPOCH = _gauge("epoch", "Number of this start of the master; a rise is a restart.", MASTER)
@@ -190,93 +180,91 @@ JOURNAL_BYTES = _gauge("journal_bytes", "The registry's files: journal and snaps
 
 STORED_BYTES = _gauge(
     "stored_bytes",
-    "At this worker: payload of committed map outputs, and of attempts being written (staged); files kept to be written"
-    " over (spare).",
+    "Payload of committed map outputs and of attempts being written (staged); reusable files (spare).",
     state=STORED_STATES,
 )
-MERGED_BYTES = _gauge("merged_bytes", "Compacted files: map outputs whose blocks are ordered by partition.")
+MERGED_BYTES = _gauge("merged_bytes", "Size of compacted files, in which map outputs are ordered by partition.")
 REWRITTEN_BYTES = _counter(
     "rewritten_bytes",
-    "Payload of map outputs that was read and written again, sorted by partition, into compacted files. All else is"
-    " served as it was taken in.",
+    "Payload that compaction has read and written again.",
 )
 COMPACTION = _counter(
     "compaction_outputs",
-    "Map outputs with blocks small for the disk, by what was decided: compacted, left alone because what lies together"
-    " in them is large_blocks for the disk, or failed for want of room or because of the disk.",
+    "Map outputs with blocks small for the disk, by decision: compacted, left alone (large_blocks: their"
+    " neighbours make them large enough), or failed for want of room or because of the disk.",
     decision=DECISIONS,
 )
 COMPACTION_PENDING = _gauge(
     "compaction_pending_bytes",
-    "Payload of map outputs with blocks small for the disk, which wait for others, or for the day on which memory does"
-    " not hold them (flight_shuffle_disk_bound).",
+    "Payload with blocks small for the disk that waits for more outputs, or for memory to be too small.",
 )
 DISK_BOUND = _gauge(
-    "disk_bound", "1 while the page cache is too small for what this worker holds, so that reads go to the disks."
+    "disk_bound", "1 while the page cache is too small for this worker's outputs: reads go to the disks."
 )
-STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts that are being written.")
-LARGEST_STAGED = _gauge("largest_staged_outputs", "The most of them that one application has (--app-max-attempts).")
-INDEX_CACHE = _gauge("index_cache_bytes", "Indexes of committed map outputs that are kept in memory.")
-DISK_SIZE = _gauge(
-    "data_dir_size_bytes", "Size of the file system of a data directory; 0 when it does not answer.", path=()
-)
-DISK_USED = _gauge("data_dir_used_bytes", "Of it, what is used, by whomever.", path=())
+STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts being written.")
+LARGEST_STAGED = _gauge("largest_staged_outputs", "Most of them of one application (--app-max-attempts).")
+INDEX_CACHE = _gauge("index_cache_bytes", "Cached indexes of committed map outputs.")
+DISK_SIZE = _gauge("data_dir_size_bytes", "Size of a data directory's file system; 0 when it does not answer.", path=())
+DISK_USED = _gauge("data_dir_used_bytes", "Used part of it.", path=())
 DISK_SEEK = _gauge(
     "data_dir_seek_bytes",
-    "What the disk of a data directory reads in the time of a seek (--device): smaller blocks are compacted. 0: never.",
+    "Bytes that the disk reads in the time of a seek (--device): smaller blocks are compacted. 0: never.",
     path=(),
 )
-DISK_OUT = _gauge("data_dir_out", "1 while a data directory is failing and takes nothing new.", path=())
-DISK_FREE = _gauge("data_dir_free_bytes", "Of it, what this server may still use.", path=())
+DISK_OUT = _gauge("data_dir_out", "1 while a data directory fails and takes nothing new.", path=())
+DISK_FREE = _gauge("data_dir_free_bytes", "Part of it that this server may still use.", path=())
 
-RELAYED_SHUFFLES = _gauge("relayed_shuffles", "Streaming shuffles that pass through this worker's memory.")
+RELAYED_SHUFFLES = _gauge("relayed_shuffles", "Streaming shuffles through this worker's memory.")
 RELAY_STREAMS = _gauge(
-    "relay_streams", "Their writers that have not been read to the end, and their readers.", direction=DIRECTIONS
+    "relay_streams", "Their writers that are not read to the end, and their readers.", direction=DIRECTIONS
 )
-RELAY_QUEUED_BLOCKS = _gauge("relay_queued_blocks", "Blocks in their queues, which no reader has taken yet.")
+RELAY_QUEUED_BLOCKS = _gauge("relay_queued_blocks", "Queued blocks, which no reader has taken yet.")
 RELAY_QUEUED_BYTES = _gauge("relay_queued_bytes", "Payload of those blocks.")
-RELAY_TASKS = _gauge("relay_tasks", "Tasks that are reached through this worker.")
-RELAYED_CHANNELS = _gauge("relayed_channels", "Channels between tasks that pass through this worker.")
-RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Their messages that are in this worker's hands.")
-RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Messages of theirs that were passed on.")
+RELAY_TASKS = _gauge("relay_tasks", "Tasks reached through this worker.")
+RELAYED_CHANNELS = _gauge("relayed_channels", "Channels between tasks through this worker.")
+RELAYED_CHANNEL_HELD = _gauge("relayed_channel_held_bytes", "Bytes of their messages in this worker's memory.")
+RELAYED_CHANNEL_MESSAGES = _counter("relayed_channel_messages", "Their messages passed on.")
 RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messages.")
 
 CONNECTION_STATES = ("known", "stranger")
 CONNECTIONS = _gauge(
     "data_connections",
-    "Connections to the data endpoint: of which a call was let in (known), and of which none was yet (stranger).",
+    "Connections to the data endpoint: with an admitted call (known), or none yet (stranger).",
     state=CONNECTION_STATES,
 )
 CONTROL_CONNECTIONS = _gauge(
-    "control_connections", "Connections to the control endpoint, likewise.", MASTER, state=CONNECTION_STATES
+    "control_connections",
+    "Connections to the control endpoint: with an admitted call (known), or none yet (stranger).",
+    MASTER,
+    state=CONNECTION_STATES,
 )
-CALLS = _gauge("data_calls", "Calls to the data endpoint that are under way with the token of an application.")
-MOST_CALLS = _gauge("app_data_calls_most", "The most of them that one application has (--app-max-calls).")
-CONNECTIONS_UNREAD = _gauge("data_unread_bytes", "What they have sent and no request has taken up, estimated.")
+CALLS = _gauge("data_calls", "Calls to the data endpoint under way with an application's token.")
+MOST_CALLS = _gauge("app_data_calls_most", "Most of them of one application (--app-max-calls).")
+CONNECTIONS_UNREAD = _gauge("data_unread_bytes", "Estimated bytes on data connections that no request has taken up.")
 CONNECTIONS_CUT = _counter(
     "data_connections_cut",
-    "Connections cut: no valid token, too much sent that no request took up (--peer-max-unread), too many connections"
-    " of one host (--peer-max-connections), no answer (--peer-timeout).",
+    "Connections cut: no valid token, too many unread bytes (--peer-max-unread), too many of one host"
+    " (--peer-max-connections), no answer (--peer-timeout).",
     reason=REASONS,
 )
 CONTROL_CONNECTIONS_CUT = _counter(
-    "control_connections_cut", "Connections to the control endpoint cut, likewise.", MASTER, reason=REASONS
+    "control_connections_cut",
+    "Connections to the control endpoint cut, for the reasons of the data endpoint.",
+    MASTER,
+    reason=REASONS,
 )
 TOKEN_CHECKS = _counter(
     "token_checks",
-    "Calls whose token was looked at: admitted, or refused, since there was none or several (missing), it was over"
-    " (expired), its application is revoked, the master could not be asked (unanswered), or it was none that this"
-    " server or its master takes (wrong).",
+    "Calls by the check of their token: admitted, or refused as missing (none, or several), expired, revoked,"
+    " unanswered (the master could not be asked) or wrong.",
     BOTH,
     outcome=CHECKS,
 )
 TOKEN_QUESTIONS = _counter(
-    "token_questions", "Questions of a worker without the secret to its master, by what came of them.", outcome=ANSWERS
+    "token_questions", "Questions of a worker without the secret to its master, by answer.", outcome=ANSWERS
 )
-TOKENS_KNOWN = _gauge("tokens_known", "Tokens that such a worker takes without asking again.")
-BODIES_REFUSED = _counter("compressed_bodies_refused", "Batches refused since their body was compressed by Arrow.")
-EXPANSION_BOUNDED = _gauge(
-    "expansion_bounded", "1 if Arrow refuses a large body before it is expanded, 0 if it would expand it first."
-)
+TOKENS_KNOWN = _gauge("tokens_known", "Tokens that such a worker admits without asking again.")
+BODIES_REFUSED = _counter("compressed_bodies_refused", "Batches refused because Arrow compressed their body.")
+EXPANSION_BOUNDED = _gauge("expansion_bounded", "1 if Arrow refuses a large body before it is expanded, else 0.")
 
 ALL: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

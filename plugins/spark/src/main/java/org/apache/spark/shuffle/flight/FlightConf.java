@@ -46,8 +46,8 @@ record FlightConf(
   static final Option FALLBACK_RULE =
       new Option(
           PREFIX + "fallbackRule", "",
-          "a class of yours that implements `org.apache.spark.shuffle.flight.FallbackRule`: it says which shuffles go to Spark's "
-              + "sort shuffle although the server would take them");
+          "your class that implements `org.apache.spark.shuffle.flight.FallbackRule` and chooses shuffles for"
+              + " Spark's sort shuffle");
   static final Option CONNECT_TIMEOUT =
       new Option(PREFIX + "connectTimeout", "10s", "how long a connection or a control call is tried");
   static final Option IO_TIMEOUT =
@@ -55,8 +55,8 @@ record FlightConf(
   static final Option RETRY_WINDOW =
       new Option(
           PREFIX + "retryWindow", "60s",
-          "how long a worker that cannot be reached is tried again before the task fails, and with `fallback=never` the server "
-              + "before the job does");
+          "how long a worker that cannot be reached is tried again before the task fails, and with"
+              + " `fallback=never` the server before the job does");
   static final Option BLOCK_SIZE =
       new Option(PREFIX + "blockSize", "1m", "a longer run of one partition is cut into several blocks");
   static final Option BATCH_SIZE =
@@ -64,76 +64,73 @@ record FlightConf(
   static final Option ROW_MEMORY =
       new Option(
           PREFIX + "rowMemory", "128m",
-          "a map task of an SQL exchange buffers rows in up to this much of its memory (32m up to 2,048 partitions); where "
-              + "this or an executor's memory for each of its tasks is less than 16k per partition, Spark's own writers do the work");
+          "most memory in which a map task of an SQL exchange buffers rows (32m up to 2,048 partitions); with"
+              + " less than 16k per partition of this or of the task's memory, Spark's own writers do the work");
   static final Option PACK_ROWS =
       new Option(
           PREFIX + "packRows", "true",
-          "true: rows are packed by column before they are compressed, where that makes them smaller; false: they never are");
+          "true: rows are packed by column before they are compressed, where that makes them smaller");
   static final Option HAND_OVER =
       new Option(
           PREFIX + "handOver", "auto",
-          "auto: executors that see the server's files, because they are on its host, write and read them instead of sending "
-              + "data over the network; off: they send it all the same");
+          "auto: executors that see the server's files, on the same host, write and read them directly; off:"
+              + " they use the network");
   static final Option REPLICAS =
       new Option(
           PREFIX + "replicas", "1",
-          "1 or 2: workers that hold each map output; with 2 no map runs again when a worker is lost, and a commit waits for the "
-              + "second copy");
+          "1 or 2 workers hold each map output; with 2 no map runs again when a worker is lost, and a commit"
+              + " waits for the second copy");
   static final Option NEAR =
       new Option(
           PREFIX + "near", "",
-          "label of workers, KEY=VALUE, such as rack=a: where no worker of an executor's host takes map outputs, they go to "
-              + "workers with this label if there are some");
+          "label of workers, such as rack=a, that get map outputs if no worker of an executor's host takes them");
   static final Option ONLY =
       new Option(
           PREFIX + "only", "",
-          "label of workers, KEY=VALUE: only workers with it get map outputs of the application");
+          "label of workers: only those get map outputs of the application");
   static final Option FLUSH_TIMEOUT =
       new Option(
           PREFIX + "flushTimeout", "5ms",
-          "real-time mode: how long a row may wait for others to go with it; less is lower latency and more messages");
+          "real-time mode: how long a row may wait for others to go with it");
   static final Option UI =
       new Option(
           PREFIX + "ui", "true",
-          "true: Spark's pages about the application have a tab Flight Shuffle, and its event log what the history server needs for "
-              + "it; false: neither");
+          "true: Spark's pages have a tab Flight Shuffle, and its event log what the history server needs for"
+              + " it");
   static final Option TLS_CA =
       new Option(
           PREFIX + "tls.ca", "",
-          "file with the certificates (PEM) of who signed the server's, on the driver's machine only: executors receive what it "
-              + "holds; given: connections use TLS");
+          "file with certificates (PEM) that signed the server's: connections use TLS");
   static final Option TLS_CERT =
       new Option(
           PREFIX + "tls.cert", "",
-          "file with this client's certificate (PEM), for a server that asks for one; on the driver's machine only");
+          "file with this client's certificate (PEM), for a server that asks for one");
   static final Option TLS_KEY =
       new Option(
-          PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8); on the driver's machine only");
+          PREFIX + "tls.key", "", "file with the private key of tls.cert (PEM, PKCS #8)");
   static final Option SECRET_FILE =
       new Option(
           PREFIX + "token.secretFile", "",
-          "file with the cluster secret, on the driver's machine only: it derives the application's token from it and "
-              + "hands that to the executors");
+          "file with the cluster secret, from which the driver derives the application's token");
   static final Option TOKEN_FILE =
       new Option(
           PREFIX + "token.file", "",
-          "file with a token, on the driver's machine only; a token of an application goes with its name, see app");
+          "file with a token; that of an application needs its name, see app");
   static final Option TOKEN =
       new Option(
           PREFIX + "token", "",
-          "a token itself, which every user of the machine would see among arguments; where neither this nor token.file "
-              + "nor token.secretFile is given it is the driver's environment variable FLIGHT_SHUFFLE_TOKEN");
+          "a token itself, or give it by the driver's FLIGHT_SHUFFLE_TOKEN: users of the machine see arguments");
   static final Option APP =
       new Option(
           PREFIX + "app", "",
-          "the application's name at the server, for which a token was made and whose quota counts; its runs, several at once too, "
-              + "share no data; default: a new name for each run");
+          "the application's name at the server, for tokens and quotas; runs of one name share no data;"
+              + " default: a new name for each run");
 
   static final Option ALLOW_UNTESTED =
       new Option(
           PREFIX + "allowUntestedSpark", "true",
-          "true: a minor version of Spark 4 later than those the plugin was tested with is used after a self-test; false: it is refused");
+          "true: a minor version of Spark 4 later than the tested ones is used after a self-test; false: it is"
+              + " refused");
 
   /** Every option there is. */
   static final List<Option> OPTIONS =
