@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from bench.options_doc import escaped, table
+from bench.options_doc import listed
 from shuffle_server.observe import families
 from shuffle_server.observe.families import Family
 
@@ -22,12 +22,12 @@ def document(text: str) -> str:
 
 
 def metrics() -> str:
-    """A table per role, in the order of the list. The type shows in the name, except of gauges."""
+    """A list per role, in the order of the code. The type shows in the name, except of gauges."""
     groups: dict[str, list[str]] = {"Of all": [], "Of a master": [], "Of a worker": []}
     for family in families.ALL:
         group = "Of all" if family.parts == families.BOTH else f"Of a {family.parts[0]}"
-        groups[group].append(f"| `{family.name}`{labels(family)} | {escaped(family.help)} |")
-    return "\n".join(f"{title}:\n\n{table(('metric', 'what'), rows)}" for title, rows in groups.items())
+        groups[group].append(f"- `{family.name}`{labels(family)}: {family.help}")
+    return "\n".join(f"{title}:\n\n{listed(rows)}" for title, rows in groups.items())
 
 
 def labels(family: Family) -> str:

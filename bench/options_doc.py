@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from shuffle_api.options import OptionRow, default_text, option_spelling, options_table
@@ -14,13 +15,14 @@ from shuffle_server.options import ServerOptions, options_of
 ROOT = Path(__file__).parents[1]
 FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/FlightConf.java"
 SPARK_OPTION = re.compile(r'new Option\(\s*PREFIX \+ "([\w.]+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
+WIDTH = 120
 ROLES = ("server", "master", "worker")
 SPARK_PREFIX = "spark.shuffle.flight."
 
 HEAD = """\
 # Options
 
-Written by `scripts/generate-options` from the code; a test compares them.
+Written by `scripts/generate-options` from the code; a test compares them. Defaults are in parentheses.
 
 Sizes are bytes and take suffixes, powers of 1024 (`64m`, `2g`); durations are seconds and take suffixes
 (`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones. Certificates and keys are PEM.
@@ -49,7 +51,6 @@ Set by `spark_conf(server, fallback=..., options={{...}})` or
 `flight-shuffle spark-conf --server ... --option NAME=VALUE`, there without the prefix. They are Spark
 settings: sizes and durations are written as Spark takes them. Files are those of the driver's machine.
 """
-COLUMNS = ("option", "default", "what")
 
 
 def document() -> str:
@@ -61,13 +62,13 @@ def document() -> str:
     spark = [cells(f"{SPARK_PREFIX}{name}", quoted(default), text) for name, default, text in spark_options()]
     python = [REMOTE, section(remote), PIPELINED, section(pipelined, "remote", remote)]
     python += [HYBRID, section(hybrid, "pipelined", pipelined)]
-    return "\n".join([HEAD, SERVER, server_tables(), *python, SPARK, table(COLUMNS, spark)])
+    return "\n".join([HEAD, SERVER, server_tables(), *python, SPARK, listed(spark)])
 
 
 def section(rows: list[OptionRow], other: str = "", described: list[OptionRow] | None = None) -> str:
     """The table of a plugin's options; those that are the same as `described`, of the plugin `other`, are named."""
     same = [row.name for row in rows if row in (described or [])]
-    shown = table(COLUMNS, [row_text(row.name, row) for row in rows if row.name not in same])
+    shown = listed([row_text(row.name, row) for row in rows if row.name not in same])
     return shown + (f"\nAs in `{other}`: {', '.join(f'`{name}`' for name in same)}.\n" if same else "")
 
 
@@ -90,7 +91,7 @@ def server_tables() -> str:
         group = "All" if len(roles) == len(ROLES) else "Master" if "master" in roles else "Worker"
         alone = "" if "server" in roles else f"{group.lower()} alone: "
         groups[group].append(row_text(option_spelling(row.name), dataclasses.replace(row, help=alone + row.help)))
-    return "\n".join(f"### {title}\n\n{table(COLUMNS, rows)}" for title, rows in groups.items())
+    return "\n".join(f"### {title}\n\n{listed(rows)}" for title, rows in groups.items())
 
 
 def row_text(name: str, row: OptionRow) -> str:
@@ -102,20 +103,17 @@ def row_text(name: str, row: OptionRow) -> str:
 
 
 def cells(name: str, default: str, text: str) -> str:
-    return f"| `{name}` | {default} | {escaped(text)} |"
+    return f"- `{name}`{f' ({default})' if default else ''}: {text}"
 
 
 def quoted(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def table(head: tuple[str, ...], rows: list[str]) -> str:
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *rows]
-    return "\n".join(lines) + "\n"
-
-
-def escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+def listed(rows: list[str]) -> str:
+    """Rows as a Markdown list, wrapped."""
+    wrap = textwrap.TextWrapper(WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "".join(f"{wrap.fill(row)}\n" for row in rows)
 
 
 if __name__ == "__main__":

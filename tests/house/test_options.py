@@ -19,4 +19,4 @@ def test_readme_names_only_options_that_exist() -> None:
     named = [part.strip("`") for row in rows for part in row.split("|")[2].replace(",", " ").split()]
     documented = options_doc.document()
     assert len(named) >= 8
-    assert [name for name in named if f"| `{name}` |" not in documented] == []
+    assert [name for name in named if f"- `{name}`" not in documented] == []
