@@ -1,4 +1,4 @@
-"""Reads the rows that the Spark plugin's row writer wrote: docs/protocol.md, Rows of Spark, and nothing else."""
+"""Reads the rows that the Spark plugin's row writer wrote: plugins/spark/rows.md, and nothing else."""
 
 from __future__ import annotations
 

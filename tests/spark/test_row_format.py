@@ -1,4 +1,4 @@
-"""The bytes that the row writer leaves at the server are those that docs/protocol.md specifies."""
+"""The bytes that the row writer leaves at the server are those that plugins/spark/rows.md specifies."""
 
 from __future__ import annotations
 
