@@ -5,6 +5,10 @@
 
 Rows go where dask's own shuffle sends them. The tasks are ordinary ones: a task per input partition writes a map
 output, a task per output partition reads. Data lies at the server: when a worker dies, only its own tasks run again.
+Input partitions must be the same each time they are computed. Objects and complex numbers are pickled. A column that
+meta has as integers may have missing numbers in a partition, as a join leaves them; other differences from meta are
+refused (`InvalidArgument`). dask has no place for further names of `shuffle_method`, so `merge` and `groupby` use this
+shuffle only if the program calls it before.
 """
 
 from __future__ import annotations
