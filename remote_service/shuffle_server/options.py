@@ -19,8 +19,7 @@ class ServerOptions:
     )
     listen: str = option(
         "127.0.0.1:9110",
-        help="HOST:PORT of the control endpoint, the address users give; a HOST alone means port 9110, port 0 any free"
-        " one",
+        help="HOST:PORT of the control endpoint, the address users give; default port: 9110, 0: any free one",
     )
     master: str = option(
         "",
@@ -34,8 +33,7 @@ class ServerOptions:
     )
     data_listen: str = option(
         "",
-        help="HOST:PORT of the Flight data endpoint; a HOST alone means port 9111, port 0 any free one; default:"
-        " --listen's host and 9111, or any free port if --listen takes any",
+        help="HOST:PORT of the Flight data endpoint; default: --listen's host and port 9111, 0: any free one",
     )
     advertise: str = option(
         "",
@@ -54,8 +52,8 @@ class ServerOptions:
     )
     http_listen: str = option(
         "",
-        help="HOST:PORT of the page, its API, /metrics, /health and /ready, HTTPS with --tls-cert; a HOST alone means"
-        " port 9112, port 0 any free one; default: none",
+        help="HOST:PORT of the page, its API, /metrics, /health and /ready, HTTPS with --tls-cert; default port: 9112,"
+        " 0: any free one; default: none",
     )
     memory: int = option(
         1 << 30, unit="bytes", minimum=16 << 20, help="budget for data in flight; senders wait when it is used up"
@@ -106,14 +104,12 @@ class ServerOptions:
         1 << 20,
         unit="bytes",
         minimum=0,
-        help="map outputs up to this size, of many of which pulls take little, are compacted into files ordered by"
-        " partition; 0: none are, on any disk",
+        help="map outputs up to this size, of many of which pulls take little, are compacted; 0: none are, on any disk",
     )
     device: str = option(
         "auto",
         help="the disks of --data-dir: rotational, network, solid, memory, or READS_PER_SECOND:MIB_PER_SECOND; auto:"
-        " as the system reports. Map outputs with blocks small for the disk are compacted, unless memory holds"
-        " them",
+        " as the system reports",
     )
     page_cache: int = option(
         0,
@@ -171,8 +167,8 @@ class ServerOptions:
         200_000,
         minimum=1,
         unit="operations",
-        help="a snapshot of the registry follows so many, or as many as the last one holds if these are more: fewer"
-        " make its restart faster and its log smaller",
+        help="operations between snapshots of the registry, at least as many as the last one holds: fewer make its"
+        " restart faster",
     )
     drain: float = option(
         0.0,
@@ -198,7 +194,7 @@ class ServerOptions:
     secret_file: str = option(
         "",
         help="file with the cluster secret, 32 bytes or more: calls need a token derived from it. Of several, one on"
-        " each line, the first makes tokens and all are valid; read again when it changes",
+        " each line, the first makes tokens; read again when it changes",
     )
     revoked_file: str = option(
         "",
@@ -221,8 +217,7 @@ class ServerOptions:
     control_connections: int = option(
         10_000,
         minimum=8,
-        help="most connections to the control endpoint, at most half of the limit of open files; more are closed at"
-        " once",
+        help="most connections to the control endpoint, at most half of the limit of open files",
     )
     app_max_watches: int = option(
         1000, minimum=1, help="most streams on which one application watches losses; four times as many in all"

@@ -128,8 +128,7 @@ def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
             )
         )
         if field.metadata.get("secret"):
-            text = f"private file that holds {field.name}, or give it by {environment_variable(field.name)}:"
-            text += " users of the machine see arguments"
+            text = f"private file that holds {field.name}; or give it by {environment_variable(field.name)}"
             rows.append(OptionRow(file_option(field.name), "str", "", "", text))
     return rows
 

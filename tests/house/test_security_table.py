@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## What one client can take"
-COLUMNS = ["resource", "bound (default)", "refusal", "test"]
+COLUMNS = ["resource", "bound (default), refusal", "test"]
 
 
 def tables() -> list[list[list[str]]]:
