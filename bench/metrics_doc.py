@@ -9,7 +9,6 @@ from shuffle_server.observe.families import Family
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- metrics: written by scripts/generate-metrics -->\n", "<!-- end of metrics -->\n"
-MOST_VALUES = 5  # of a label, that are listed
 
 
 def document(text: str) -> str:
@@ -31,13 +30,8 @@ def metrics() -> str:
 
 
 def labels(family: Family) -> str:
-    """Each label with the values it can have, if they are few; in parentheses."""
-    known = dict(zip(family.labels, family.values, strict=False))
-    named = "; ".join(
-        f"`{label}`" + (f": {', '.join(known[label])}" if 0 < len(known.get(label, ())) <= MOST_VALUES else "")
-        for label in family.labels
-    )
-    return f" ({named})" if named else ""
+    """In parentheses."""
+    return f" ({', '.join(f'`{label}`' for label in family.labels)})" if family.labels else ""
 
 
 if __name__ == "__main__":
