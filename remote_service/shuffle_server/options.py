@@ -37,8 +37,8 @@ class ServerOptions:
     )
     advertise: str = option(
         "",
-        help="host name or IP address under which clients reach this server; default: the host it listens on, for"
-        " 0.0.0.0 and [::] this machine's name",
+        help="host name or IP address under which clients reach this server; default: the host it listens on, or this"
+        " machine's name",
     )
     label: str = option(
         "",
@@ -72,8 +72,7 @@ class ServerOptions:
     app_max_attempts: int = option(
         4096,
         minimum=1,
-        help="most attempts that one application writes at this worker at once, each an open file; fewer if the limit"
-        " of open files is low",
+        help="most attempts that one application writes at this worker at once, each an open file",
     )
     app_max_calls: int = option(
         8192,
@@ -91,8 +90,8 @@ class ServerOptions:
         30.0,
         unit="seconds",
         minimum=0.1,
-        help="a data directory is taken out while a call to its file system takes longer; the registry's journal"
-        " refuses what it cannot record for so long",
+        help="a data directory is taken out while a call to its file system takes longer; the registry refuses what it"
+        " cannot record for so long",
     )
     recycle: int = option(
         1 << 30,
@@ -142,8 +141,8 @@ class ServerOptions:
         512 << 20,
         unit="bytes",
         minimum=16 << 20,
-        help="most bytes of a connection to the data endpoint before a request takes them up, so the largest message;"
-        " with more it is cut. All connections together: --memory, or 64 MiB",
+        help="most bytes that a connection to the data endpoint has sent and no request has taken up, so the largest"
+        " message; all together: --memory, or 64 MiB",
     )
     overload_timeout: float = option(
         60.0, unit="seconds", minimum=0.1, help="a push that waits for memory for longer is refused"
@@ -174,8 +173,7 @@ class ServerOptions:
         0.0,
         unit="seconds",
         minimum=0.0,
-        help="on SIGTERM migrate all map outputs to other workers before stopping, for so long at most; a second"
-        " signal stops at once; 0: stop at once",
+        help="on SIGTERM migrate all map outputs to other workers, for so long at most; a second signal stops at once",
     )
     staged_timeout: float = option(
         600.0, unit="seconds", minimum=1.0, help="an attempt without a writer for longer is dropped"
