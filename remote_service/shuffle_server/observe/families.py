@@ -100,15 +100,13 @@ TASK_FAILURES = _counter("task_failures", "Rounds of a periodic task that failed
 PUSHED_BYTES = _counter("pushed_bytes", "Payload received and kept, as it was sent (compressed).")
 PUSHED_BLOCKS = _counter("pushed_blocks", "Blocks received and kept.")
 PUSHED_MESSAGES = _counter("pushed_messages", "Messages with blocks received.")
-DISCARDED_BYTES = _counter(
-    "discarded_bytes", "Payload received and dropped: sent twice after a broken stream, or its map had committed."
-)
+DISCARDED_BYTES = _counter("discarded_bytes", "Payload received and dropped: sent twice, or its map had committed.")
 PULLED_BYTES = _counter("pulled_bytes", "Payload served.")
 PULLED_BLOCKS = _counter("pulled_blocks", "Blocks served.")
 PULLED_MESSAGES = _counter("pulled_messages", "Messages with blocks served.")
 HANDED_OVER_BYTES = _counter(
     "handed_over_bytes",
-    "Part of the payload pushed and pulled that clients on this host wrote to or read from files.",
+    "Payload that clients on this host wrote to or read from files; part of that pushed and pulled.",
     direction=DIRECTIONS,
 )
 STREAMS = _gauge("streams", "Open streams.", direction=DIRECTIONS)
@@ -116,7 +114,7 @@ PUSH_SECONDS = _histogram("push_seconds", "A push stream, from its opening to it
 PULL_FIRST_BYTE = _histogram("pull_first_byte_seconds", "A pull, from its ticket to its first message.")
 COMMITS = _counter(
     "commits",
-    "Commits answered: the attempt won its map, had won before (repeated), or another had won (superseded).",
+    "Commits: the attempt won its map, had won before (repeated), or another had won (superseded).",
     outcome=COMMIT_OUTCOMES,
 )
 COMMIT_SECONDS = _histogram("commit_seconds", "A commit: index written, output published, journal durable.")
@@ -126,7 +124,7 @@ CREDIT_STALL_SECONDS = _counter(
 )
 MONITORING_CUT = _counter(
     "monitoring_cut",
-    "Connections to the HTTP endpoint closed before their answer: slow clients, or too many.",
+    "Connections to the HTTP endpoint closed before their answer.",
     BOTH,
 )
 REFUSALS = _counter("refusals", "Requests, streams and map outputs refused.", BOTH, endpoint=ENDPOINTS, code=CODES)
@@ -190,13 +188,12 @@ REWRITTEN_BYTES = _counter(
 )
 COMPACTION = _counter(
     "compaction_outputs",
-    "Map outputs with blocks small for the disk, by decision: compacted, left alone (large_blocks: their"
-    " neighbours make them large enough), or failed for want of room or because of the disk.",
+    "Map outputs with blocks small for the disk: compacted, left alone (large_blocks lie together in them), or failed.",
     decision=DECISIONS,
 )
 COMPACTION_PENDING = _gauge(
     "compaction_pending_bytes",
-    "Payload with blocks small for the disk that waits for more outputs, or for memory to be too small.",
+    "Payload with blocks small for the disk that waits for more outputs, or to exceed the page cache.",
 )
 DISK_BOUND = _gauge(
     "disk_bound", "1 while the page cache is too small for this worker's outputs: reads go to the disks."
@@ -205,14 +202,14 @@ STAGED_OUTPUTS = _gauge("staged_outputs", "Attempts being written.")
 LARGEST_STAGED = _gauge("largest_staged_outputs", "Most of them of one application (--app-max-attempts).")
 INDEX_CACHE = _gauge("index_cache_bytes", "Cached indexes of committed map outputs.")
 DISK_SIZE = _gauge("data_dir_size_bytes", "Size of a data directory's file system; 0 when it does not answer.", path=())
-DISK_USED = _gauge("data_dir_used_bytes", "Used part of it.", path=())
+DISK_USED = _gauge("data_dir_used_bytes", "Used part of a data directory's file system.", path=())
 DISK_SEEK = _gauge(
     "data_dir_seek_bytes",
     "Bytes that the disk reads in the time of a seek (--device): smaller blocks are compacted. 0: never.",
     path=(),
 )
 DISK_OUT = _gauge("data_dir_out", "1 while a data directory fails and takes nothing new.", path=())
-DISK_FREE = _gauge("data_dir_free_bytes", "Part of it that this server may still use.", path=())
+DISK_FREE = _gauge("data_dir_free_bytes", "Part of it that this server may use.", path=())
 
 RELAYED_SHUFFLES = _gauge("relayed_shuffles", "Streaming shuffles through this worker's memory.")
 RELAY_STREAMS = _gauge(
@@ -229,12 +226,12 @@ RELAYED_CHANNEL_BYTES = _counter("relayed_channel_bytes", "Bytes of those messag
 CONNECTION_STATES = ("known", "stranger")
 CONNECTIONS = _gauge(
     "data_connections",
-    "Connections to the data endpoint: with an admitted call (known), or none yet (stranger).",
+    "Connections to the data endpoint: with an admitted call (known) or without (stranger).",
     state=CONNECTION_STATES,
 )
 CONTROL_CONNECTIONS = _gauge(
     "control_connections",
-    "Connections to the control endpoint: with an admitted call (known), or none yet (stranger).",
+    "Connections to the control endpoint: with an admitted call (known) or without (stranger).",
     MASTER,
     state=CONNECTION_STATES,
 )
@@ -255,8 +252,7 @@ CONTROL_CONNECTIONS_CUT = _counter(
 )
 TOKEN_CHECKS = _counter(
     "token_checks",
-    "Calls by the check of their token: admitted, or refused as missing (none, or several), expired, revoked,"
-    " unanswered (the master could not be asked) or wrong.",
+    "Calls whose token was admitted, missing (or several), expired, revoked, wrong, or unanswered by the master.",
     BOTH,
     outcome=CHECKS,
 )
