@@ -5,9 +5,10 @@
         sums = shuffles.aggregate(dataset, "country", [("sold", "sum")])
 
 Each block of a dataset is written as a map output by a Ray task, and freed; datasets that come back read a partition at
-a time. So what is shuffled lies at the server and not in the object store, which may be smaller. Rows of a partition that
-is aggregated, grouped or shuffled at random must fit in a task's memory; sorting merges sorted runs and spills. Ray
-repeats the tasks of a worker that dies; the first commit of a map counts. Keys are hashed as `HashPartitioner` does.
+a time. So what is shuffled lies at the server and not in the object store, which may be smaller. Rows of a partition
+that is aggregated, grouped or shuffled at random must fit in a task's memory; sorting merges sorted runs and spills.
+Ray repeats the tasks of a worker that dies; the first commit of a map counts. Keys are hashed as `HashPartitioner`
+does.
 """
 
 from __future__ import annotations

@@ -123,13 +123,13 @@ def warn_of_strangers(hosts: set[str], security: ServerSecurity) -> None:
         return
     if security.tokens is None:
         log.warning(
-            "listening on %s without --secret-file: whoever reaches this server may read and delete the data of every"
-            " application (docs/security.md)",
+            "listening on %s without --secret-file: any caller may read and delete the data of every application"
+            " (docs/security.md)",
             reachable,
         )
     elif security.tls is None:
         log.warning(
-            "listening on %s without --tls-cert: whoever sees the traffic can read data and tokens (docs/security.md)",
+            "listening on %s without --tls-cert: data and tokens can be read on the network (docs/security.md)",
             reachable,
         )
 

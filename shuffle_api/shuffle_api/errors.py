@@ -237,14 +237,14 @@ class QuotaExceeded(ShuffleError):
     """The application holds as much as it may. Its committed data is unharmed."""
 
     code = ErrorCode.QUOTA_EXCEEDED
-    default_remedy = "unregister shuffles that are no longer read, or ask the service's operator for more"
+    default_remedy = "unregister shuffles without readers, or ask the service's operator for more"
 
 
 class StaleEpoch(ShuffleError):
     """Said for an older epoch of the master, or by one of a worker that another has followed."""
 
     code = ErrorCode.STALE_EPOCH
-    default_remedy = "join the master again, tell it what is held, then repeat the request"
+    default_remedy = "join the master again, report the outputs held, then repeat the request"
 
 
 _WIRE_ERRORS: dict[int, type[ShuffleError]] = {cls.code: cls for cls in ShuffleError.__subclasses__()}

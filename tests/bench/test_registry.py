@@ -29,7 +29,7 @@ SMALL += ["--operations", "300", "--lookups", "2", "--workers", "30", "--apps", 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
     path = tmp_path_factory.mktemp("bench") / "registry.json"
-    path.write_text('{"kept": {"from": "an earlier run"}}')
+    path.write_text('{"kept": {"from": "another run"}}')
     registry.main([*SMALL, "--json", str(path)])
     found: dict[str, dict[str, object]] = json.loads(path.read_text())
     return found

@@ -1,4 +1,5 @@
-"""Links among the documents lead somewhere, and every document is found. `scripts/docs` checks the built site."""
+"""Links among the documents lead somewhere, every document is found, and all stay short. `scripts/docs` checks the
+built site."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
 DOCUMENTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "third_party_plugin" / "README.md"]
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2", re.MULTILINE | re.DOTALL)
+MOST_WORDS = 25_000
+"""Of the pages in docs/, as `wc -w docs/*.md` counts them."""
 NAMED = re.compile(r"\[[^][]*\]\(([^()\s]+)\)")
 
 
@@ -58,3 +61,8 @@ def test_links_out_of_the_documents_lead_to_the_repository_or_are_text() -> None
     assert outside_links(text, folder, "") == text.replace("[a](../README.md)", "a")
     shown = outside_links(text, folder, "https://git.example/p")
     assert shown == text.replace("../README.md", "https://git.example/p/blob/main/README.md")
+
+
+def test_the_pages_stay_short_together() -> None:
+    words = {page.name: len(page.read_text().split()) for page in DOCS.glob("*.md")}
+    assert sum(words.values()) <= MOST_WORDS, f"say each thing once, link to its page: {words}"

@@ -55,7 +55,7 @@ def test_a_pull_ends_when_its_output_had_moved_before_it_listened(release: threa
 
     pull = CancellableFetch(Desk(), SHUFFLE, "w", [OUTPUT], start, located)
     if moved:
-        with pytest.raises(StreamBroken, match="no longer at worker w"):
+        with pytest.raises(StreamBroken, match="has left worker w"):
             next(iter(pull))
         assert not release.is_set()
         return

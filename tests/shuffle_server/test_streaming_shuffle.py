@@ -218,7 +218,7 @@ def test_nobody_is_waited_for_without_end() -> None:
 
     silent = StreamingShuffle(SPEC, TIMEOUT)
     write(silent, 0)
-    fails(silent, "nothing was heard of the writer of map 0 attempt 0 for 10 s")
+    fails(silent, "no message came from the writer of map 0 attempt 0 for 10 s")
 
     unread = StreamingShuffle(SPEC, TIMEOUT)
     end(unread, write(unread, 0, (1, b"x")))

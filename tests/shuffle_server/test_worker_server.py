@@ -166,7 +166,7 @@ def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
 
     monkeypatch.setattr(worker.worker, "status", broken_once)
     member._task.wake()
-    wait_until(lambda: len(asked) >= 2, "the next sign of life")
+    wait_until(lambda: len(asked) >= 2, "the next heartbeat")
     assert member._task.is_alive()
 
 

@@ -135,7 +135,7 @@ class GrantPolicy:
         if self.maximum < INITIAL_CREDIT:
             raise InvalidArgument(
                 f"a credit window of {self.maximum} bytes",
-                remedy=f"give at least {INITIAL_CREDIT}: every sender may send that before it hears of a window",
+                remedy=f"give at least {INITIAL_CREDIT}: every sender may send that before its first grant",
             )
 
 

@@ -19,7 +19,7 @@ from shuffle_transport.credits import UNANNOUNCED, SendWindow
 
 Read = Callable[[Callable[[], bool], float], None]
 """Reads the peer's replies, or has another thread do so: called with the condition to wait for (credit is there,
-or the stream is broken) and until when (time.monotonic). May return before that."""
+or the stream is broken) and until when (time.monotonic). May return early."""
 
 
 @dataclass(frozen=True, slots=True)

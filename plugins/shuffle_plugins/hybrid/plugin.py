@@ -100,7 +100,7 @@ class HybridShuffle(ShufflePlugin):
 
         writer = self._track(HybridWriter(spec, attempt, store, result_partition, leave, self._options.flush_timeout))
         if result_partition is not None:
-            over = MapOutputLost("it is no longer offered", remedy="read it from the store", output=attempt)
+            over = MapOutputLost("its writer has ended the offer", remedy="read it from the store", output=attempt)
             self._flusher.add(result_partition, writer, partial(self._live.remove, result_partition, over))
         return writer
 

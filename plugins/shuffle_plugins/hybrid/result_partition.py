@@ -157,7 +157,7 @@ class HybridResultPartition:
                 raise self.error
             if self.committed:
                 raise MapOutputLost(
-                    "it has committed, and is no longer offered",
+                    "it has committed, which ended the offer",
                     remedy="read it from the store",
                     shuffle=self.spec.id,
                     output=self.attempt,

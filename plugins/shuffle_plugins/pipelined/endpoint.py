@@ -167,7 +167,7 @@ class Endpoint:
         with self._lock:
             found = self._outputs.get((shuffle, output))
         if found is None:
-            raise MapOutputLost("it is not written here, or not any more", shuffle=shuffle, output=output)
+            raise MapOutputLost("this process does not write it", shuffle=shuffle, output=output)
         return found.subscribe(reader, epoch, partitions, position)
 
     def abandon(self, reason: ShuffleError) -> None:

@@ -188,7 +188,7 @@ class Subpartition:
                 )
             if number < first:
                 raise InvalidArgument(
-                    f"block {number} of partition {partition} is no longer kept, only those from {first}",
+                    f"block {number} of partition {partition} was dropped; the log begins at block {first}",
                     remedy="restore producers and consumers from the same checkpoint, raise option 'log_bytes', or set"
                     " 'log_dir' and 'log_disk_bytes'",
                 )

@@ -140,7 +140,7 @@ class CancellableFetch:
 
     def moved(self, output: MapOutput) -> None:
         if output.output in self._outputs and self._worker not in output.workers:
-            self._break(StreamBroken(f"{output.output} is no longer at worker {self._worker}"))
+            self._break(StreamBroken(f"{output.output} has left worker {self._worker}"))
 
     def ended(self, error: ShuffleError) -> None:
         """The pull goes on without: its own deadline ends it."""

@@ -43,7 +43,7 @@ class FetchProgress:
             self._leave_for(output)
         self._seen += 1
         if self._seen > self._outputs[self._at].totals.blocks:
-            raise _contradiction(f"more blocks of {output} than the registry knows of")
+            raise _contradiction(f"more blocks of {output} than the registry records")
         if self._seen <= self._handed:
             return False
         self._handed = self._seen

@@ -241,7 +241,7 @@ class ControlService:
                 if left <= 0:
                     raise Overloaded(
                         f"not all of {len(request.outputs)} reported outputs could be read within {REPORT_SECONDS:g} s",
-                        remedy="report fewer at a time; what was found lost is recorded",
+                        remedy="report fewer at a time; losses found so far are recorded",
                         shuffle=shuffle,
                     )
                 reason = self._workers.verify(worker, shuffle, output, left)

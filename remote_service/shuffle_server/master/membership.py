@@ -266,7 +266,7 @@ class Membership:
             if only:
                 raise InvalidArgument(
                     f"{only} map outputs lie only at worker {id}, or at workers that are silent now",
-                    remedy="hand them over first, or wait until the others are heard of, or given up",
+                    remedy="migrate them first, or wait until the others send a heartbeat or are lost",
                 )
 
         with self._changes:

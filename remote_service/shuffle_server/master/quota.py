@@ -53,7 +53,7 @@ class Quotas:
         if self.shuffles and present >= self.shuffles:
             raise QuotaExceeded(
                 f"application {name} has {present} shuffles, its quota is {self.shuffles}",
-                remedy="unregister shuffles that are no longer read, or raise --app-max-shuffles",
+                remedy="unregister shuffles without readers, or raise --app-max-shuffles",
                 shuffle=spec.id,
             )
 

@@ -94,7 +94,7 @@ def _newest_snapshot(directory: FlatDirectory) -> Recovered:
     if damaged and not state.lsn and 1 not in file_lsns(directory, "log"):
         raise next(iter(damaged.values()))  # the log does not reach back to the beginning
     for name, why in damaged.items():
-        log.error("%s. Operation %d and the log since then stand in for it", why.message, state.lsn)
+        log.error("%s. Operation %d and the log after it replace it", why.message, state.lsn)
         directory.rename(name, DAMAGED + name)  # so that it is not taken for a snapshot to fall back to
     return state
 

@@ -381,7 +381,7 @@ class DataDirectory:
 
     def _take_out(self, error: OSError) -> None:
         if not self._out:
-            log.error("data directory %s is taken out: %s; what is committed there is still read", self.root, error)
+            log.error("data directory %s is taken out: %s; committed outputs there are still read", self.root, error)
         self._out = error.strerror or str(error)
 
 

@@ -80,7 +80,7 @@ class ObjectStore:
         if not self.marked():
             raise StorageFailed(
                 f"object store: there is no {self._root}/{MARKER}, so this is not where cold outputs were put",
-                remedy="mount it, or give --tier as before; if the objects are gone for good, make this file, empty",
+                remedy="mount it, or give the last --tier; if the objects are gone for good, make this file, empty",
             )
 
     def mark(self) -> None:

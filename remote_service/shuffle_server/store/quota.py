@@ -79,7 +79,7 @@ class AppQuota:
                 return
         raise QuotaExceeded(
             f"application {app} holds {used} bytes at this worker, {count} more are above its quota of {self._limit}",
-            remedy="unregister shuffles that are no longer read, or raise --app-max-bytes",
+            remedy="unregister shuffles without readers, or raise --app-max-bytes",
         )
 
     def enter(self, app: str, count: int) -> None:

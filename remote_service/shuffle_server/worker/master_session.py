@@ -253,7 +253,7 @@ class MasterSession:
             self._try_to_rejoin(identity)
         except ShuffleError as error:
             if not self._absence:
-                log.warning("the master is told nothing now: %s", error)
+                log.warning("reports to the master are delayed: %s", error)
             self._absence = str(error)
             self._closing.wait(self._task.period)  # a loss that waits to be reported must not make this spin
 

@@ -208,7 +208,7 @@ class PushHandler:
 
 
 def note_push(command: pb.PutCommand) -> None:
-    """For the log: what a push says it is about."""
+    """Fields of the log about a push."""
     shuffle, output = command.shuffle, command.output
     add_log_fields(app=shuffle.app, shuffle=shuffle.shuffle, map=output.map, attempt=output.attempt)
 

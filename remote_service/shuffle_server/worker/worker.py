@@ -118,7 +118,7 @@ class Worker:
             spec.check_map(output.map)
         if command.copy and (winner is None or winner.output != output):
             raise MapOutputLost(
-                f"a copy of {output}, which is not committed, or not any more", shuffle=shuffle, output=output
+                f"a copy of {output}, which is not the committed attempt", shuffle=shuffle, output=output
             )
         if winner is not None and not self._takes_copy(spec, command, winner):
             # A copy push must not wait for other copies: two that wait for each other would deadlock.

@@ -97,7 +97,7 @@ def _round(heads: list[_RunHead], order: Order) -> tuple[list[_RunHead], _RunHea
     if all(head.ended for head in heads):
         return heads, None
     # First and last rows of all heads, sorted: rows 2i and 2i + 1 are those of head i. Stable, so that of equal
-    # rows those of the earlier run come first.
+    # rows those of the first run come first.
     fences = [part for head in heads for part in (head.keys.slice(0, 1), head.keys.slice(head.rows - 1))]
     place = np.empty(len(fences), np.int64)
     place[order.sorted_rows(joined(fences))] = np.arange(len(fences))

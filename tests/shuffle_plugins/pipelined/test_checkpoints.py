@@ -240,7 +240,7 @@ def test_log_is_bounded_and_what_it_forgot_is_not_replayed_in_silence(scene: Ope
             assert found.forgotten_blocks >= 17
         for attempt, restore in ((1, state), (2, None)):
             with there.reader(attempt=attempt, restore=restore) as reader:
-                with pytest.raises(InvalidArgument, match="block 0 of partition 0 is no longer kept"):
+                with pytest.raises(InvalidArgument, match="block 0 of partition 0 was dropped"):
                     rest(reader)
 
 

@@ -205,7 +205,7 @@ def test_earlier_checkpoint_is_acknowledged_when_its_materialization_is_done(sce
                 reader.acknowledge(0)
         with (
             there.reader(attempt=1, restore=states[0]) as early,
-            pytest.raises(InvalidArgument, match="no longer kept"),
+            pytest.raises(InvalidArgument, match="was dropped"),
         ):
             rest(early)
         with there.reader(attempt=2, restore=states[1]) as reader:

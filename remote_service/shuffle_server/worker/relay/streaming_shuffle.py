@@ -323,7 +323,7 @@ class StreamingShuffle:
     def _overdue(self, before: float) -> str | None:
         for writer in self._writers.values():
             if not writer.ended and writer.heard_at < before:
-                return f"nothing was heard of the writer of {writer.output}"
+                return f"no message came from the writer of {writer.output}"
         for partition, queue in self._queues.items():
             reader = queue.reader
             if reader is None:

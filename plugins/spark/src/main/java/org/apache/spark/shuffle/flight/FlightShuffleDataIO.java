@@ -6,8 +6,8 @@ import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
 
 /**
- * {@code spark.shuffle.sort.io.plugin.class}: where Spark's own writers put their output, and what the driver does when
- * an application starts and ends. Spark makes one on the driver; on executors {@link FlightShuffleManager}'s inner
+ * {@code spark.shuffle.sort.io.plugin.class}: the output of Spark's own writers, and the driver's work when an
+ * application starts and ends. Spark makes one on the driver; on executors {@link FlightShuffleManager}'s inner
  * {@code SortShuffleManager} makes one, with a configuration that names the manager's {@link FlightExecutor}.
  */
 public final class FlightShuffleDataIO implements ShuffleDataIO {

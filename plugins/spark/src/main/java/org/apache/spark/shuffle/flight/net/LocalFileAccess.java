@@ -196,7 +196,7 @@ public final class LocalFileAccess {
     }
     if (failure instanceof FlightException refusal
         && (refusal.passing() || refusal.code() == ErrorCode.PERMISSION_DENIED)) {
-      LOG.info("{}; what was to be handed over goes over the wire", refusal.getMessage());
+      LOG.info("{}; the data goes over the network instead", refusal.getMessage());
       Place place = places.remove(worker.id()); // it is away, or was restarted: its nonce is a new one
       if (!refusal.passing() && place != null && place.nonce() != null) {
         refused.put(worker.id(), place.nonce());

@@ -149,7 +149,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
       if (endedMaps.size() != maps || !control.getEnd().equals(totals.toMessage())) {
         throw FlightException.broken(
             peer, "ended the stream with " + control.getEnd() + "after " + endedMaps.size() + " of " + maps
-                + " maps; what came is " + totals.toMessage(), null);
+                + " maps; received was " + totals.toMessage(), null);
       }
       over = true;
     }
