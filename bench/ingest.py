@@ -1,4 +1,4 @@
-"""The store's speed: ``python -m bench.ingest --json FILE``. docs/store.md says what the figures mean.
+"""The store's speed: ``python -m bench.ingest --json FILE``. docs/benchmarks/README.md says what the figures mean.
 
 Ingest from several writers, over the wire and by file, beside a plain `writev` of the same bytes; read-back, either
 way, beside the same files over plain Flight; all in turn. Reading one output beside as many bytes in many small ones;

@@ -1,4 +1,4 @@
-"""The table of metrics in docs/operations.md, made from the server's own list of metric families."""
+"""The lists of metrics in docs/operations.md, made from the server's own list of metric families."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ BEGIN, END = "<!-- metrics: written by scripts/generate-metrics -->\n", "<!-- en
 
 
 def document(text: str) -> str:
-    """`text` with the table between its two marks. Raises ValueError when a mark is missing."""
+    """`text` with the lists between its two marks. Raises ValueError when a mark is missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -62,11 +62,11 @@ def document() -> str:
     spark = [cells(f"{SPARK_PREFIX}{name}", quoted(default), text) for name, default, text in spark_options()]
     python = [REMOTE, section(remote), PIPELINED, section(pipelined, "remote", remote)]
     python += [HYBRID, section(hybrid, "pipelined", pipelined)]
-    return "\n".join([HEAD, SERVER, server_tables(), *python, SPARK, listed(spark)])
+    return "\n".join([HEAD, SERVER, server_lists(), *python, SPARK, listed(spark)])
 
 
 def section(rows: list[OptionRow], other: str = "", described: list[OptionRow] | None = None) -> str:
-    """The table of a plugin's options; those that are the same as `described`, of the plugin `other`, are named."""
+    """The list of a plugin's options; those that are the same as `described`, of the plugin `other`, are named."""
     same = [row.name for row in rows if row in (described or [])]
     shown = listed([row_text(row.name, row) for row in rows if row.name not in same])
     return shown + (f"\nAs in `{other}`: {', '.join(f'`{name}`' for name in same)}.\n" if same else "")
@@ -83,7 +83,7 @@ def spark_options() -> list[tuple[str, str, str]]:
     ]
 
 
-def server_tables() -> str:
+def server_lists() -> str:
     """The options by the roles that take them. `server` takes all but those that say so."""
     groups: dict[str, list[str]] = {title: [] for title in ("All", "Master", "Worker")}
     for row in options_table(ServerOptions):

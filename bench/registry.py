@@ -1,4 +1,4 @@
-"""The registry's speed: ``python -m bench.registry --json FILE``. docs/registry.md says what the figures mean.
+"""The registry's speed: ``python -m bench.registry --json FILE``. docs/benchmarks/README.md says what the figures mean.
 
 Durable commits through gRPC from many clients and in one process, the cost of the log (with and without it in turn),
 the recovery of a million operations, the first page of a large lookup, and the requests of a master of ten thousand
