@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shuffle_api.errors import StreamBroken
 from shuffle_transport.channels.backpressure_compressor import BackpressureCompressor
 from shuffle_transport.channels.channel import BlockChannel
-from shuffle_transport.channels.session import Session
+from shuffle_transport.channels.session import ChannelThreads, Session
 from shuffle_transport.channels.stream import Message, Stream
 from shuffle_transport.channels.timer_thread import TimerThread
 from shuffle_transport.channels.writer_thread import Broke, WriterThread, _ignore
@@ -81,14 +81,13 @@ class End:
         self.writes = Errands()
         self.session = Session(
             f"end {name}",
-            granter=Granter(pool, TIMEOUT, maximum=window, announced=True),
-            codec=get_codec("none"),
-            timers=Unkept(name),
-            writer_thread=self.writes,
+            Granter(pool, TIMEOUT, maximum=window, announced=True),
+            get_codec("none"),
+            ChannelThreads(Unkept(name), self.writes, BackpressureCompressor()),
             silence=0,
             resume=resume,
         )
-        self.channel = BlockChannel(name, "simulated", self.session, BackpressureCompressor(), TIMEOUT, lambda: None)
+        self.channel = BlockChannel(name, "simulated", self.session, TIMEOUT, lambda: None)
         self.accepting = accepting
         self.wire = Wire()  # what comes here
         self.streams = 0
@@ -106,7 +105,7 @@ class End:
 
     def deliver(self) -> None:
         """Take in the next message, as a reading thread does."""
-        self.session._dispatch(self.wire.messages.popleft())
+        self.session.dispatch(self.wire.messages.popleft())
 
 
 def connect(near: End, far: End) -> None:

@@ -46,17 +46,9 @@ class Scene:
         self.stream, self.timers = QueueStream(), TimerThread("test-keeper")
         self.readers: list[tuple[bytes, str]] = []
         self.items: queue.Queue[bytes] = queue.Queue()
-        self.written, self.needed = 0.0, False
-        self.late = threading.Event()
-        self.reading = LeaderFollower(
-            self.stream,
-            self.timers,
-            self.dispatch,
-            written=lambda: self.written,
-            ready=lambda: not self.items.empty(),
-            needed=lambda: self.needed,
-            late=self.late.set,
-        )
+        self.active, self.needed = 0.0, False
+        self.left_late = threading.Event()
+        self.reading = LeaderFollower(self.stream, self.timers, self)
         self.reason: ShuffleError | None = None
         self.thread = threading.Thread(target=self.run, name="own")
         self.thread.start()
@@ -72,6 +64,18 @@ class Scene:
             return False
         self.items.put(data)
         return True
+
+    def written(self) -> float:
+        return self.active
+
+    def ready(self) -> bool:
+        return not self.items.empty()
+
+    def needs_reading(self) -> bool:
+        return self.needed
+
+    def late(self) -> None:
+        self.left_late.set()
 
     def close(self) -> None:
         self.stream.queue.put(None)
@@ -138,7 +142,7 @@ def test_a_consumer_that_cannot_lead_does_not_take_the_lead_from_the_own_thread(
 
 
 def test_while_this_end_sends_and_nobody_waits_nobody_reads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.written = time.monotonic()
+    scene.active = time.monotonic()
     scene.stream.queue.put(b"1")
     eventually(lambda: not scene.reading._lead.locked())
     scene.stream.queue.put(b"2")
@@ -149,7 +153,7 @@ def test_while_this_end_sends_and_nobody_waits_nobody_reads(scene: Scene, monkey
 def test_the_own_thread_reads_again_when_this_end_no_longer_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER", 0.01)
     scene = Scene()
-    scene.written = time.monotonic()
+    scene.active = time.monotonic()
     for message in (b"1", b"2"):
         scene.stream.queue.put(message)
     eventually(lambda: scene.readers == [(b"1", "own"), (b"2", "own")])
@@ -160,7 +164,7 @@ def test_the_own_thread_reads_now_and_then_though_this_end_sends(monkeypatch: py
     monkeypatch.setattr(module, "LINGER", 0.01)
     monkeypatch.setattr(module, "STAND_BY", 0.05)
     scene = Scene()
-    scene.written = math.inf
+    scene.active = math.inf
     for message in (b"1", b"2", b"3"):
         scene.stream.queue.put(message)
     eventually(lambda: [data for data, _ in scene.readers] == [b"1", b"2", b"3"])
@@ -193,7 +197,7 @@ def test_who_begins_to_wait_while_the_own_thread_leaves_is_not_left_alone(scene:
         asked.append(len(asked) > 0)  # the first time, when it decides to leave, nobody waits yet
         return asked[-1]
 
-    scene.reading._somebody_waits = needed
+    scene.needs_reading = needed  # type: ignore[method-assign]
     scene.reading.follow(scene, leads=True)
     scene.stream.queue.put(b"item")
     assert scene.items.get(timeout=TIMEOUT) == b"item"
@@ -203,13 +207,13 @@ def test_who_begins_to_wait_while_the_own_thread_leaves_is_not_left_alone(scene:
 
 def test_a_consumer_that_comes_while_the_own_thread_leaves_is_read_for(scene: Scene) -> None:
     scene.reading.follow("first", leads=True)
-    dispatch = scene.reading._dispatch
+    dispatch = scene.dispatch
 
     def dispatch_and_follow(message: Message) -> bool:
         scene.reading.follow("second", leads=False)  # finds the lead taken
         return dispatch(message)
 
-    scene.reading._dispatch = dispatch_and_follow
+    scene.dispatch = dispatch_and_follow  # type: ignore[method-assign]
     scene.stream.queue.put(b"item")
     assert scene.items.get(timeout=TIMEOUT) == b"item"
     scene.reading.unfollow("first")
@@ -246,7 +250,7 @@ def test_the_keeper_is_told_of_a_consumer_that_reads_beyond_its_deadline(scene: 
     scene.hand_over()
     leading = threading.Thread(target=scene.lead, args=(0.05,))
     leading.start()
-    assert scene.late.wait(TIMEOUT)
+    assert scene.left_late.wait(TIMEOUT)
     assert leading.is_alive()  # only a message ends its read
     scene.stream.queue.put(b"1")
     leading.join(TIMEOUT)
@@ -259,7 +263,7 @@ def test_who_finds_the_lead_taken_leaves_the_readers_deadline_alone(scene: Scene
     leading.start()
     eventually(lambda: scene.reading._lead.locked())
     assert not scene.lead()
-    assert scene.late.wait(TIMEOUT)
+    assert scene.left_late.wait(TIMEOUT)
     scene.stream.queue.put(b"item")
     leading.join(TIMEOUT)
 
@@ -270,7 +274,7 @@ def test_a_consumer_that_left_in_time_is_not_late(scene: Scene) -> None:
         scene.stream.queue.put(message)
         assert scene.lead(0.05)
         scene.items.get(timeout=TIMEOUT)
-    assert not scene.late.wait(0.1)
+    assert not scene.left_late.wait(0.1)
 
 
 def test_the_end_is_told_by_the_own_thread_whoever_reads_it(scene: Scene) -> None:

@@ -212,13 +212,13 @@ def test_an_endpoint_that_shuts_down_tells_the_channel_that_just_came() -> None:
 
     quiet = ChannelOptions(keepalive=0)
     with connected(handler, options=quiet, server_options=quiet) as (client, endpoint):
-        watch = endpoint.exchange._timers.watch
+        watch = endpoint.exchange._threads.timers.watch
 
         def shutting_down(key: object, check: Callable[[float], float]) -> None:
             watch(key, check)
             next(iter(endpoint.exchange._known)).abandon(ShuttingDown("the endpoint is shutting down"))
 
-        endpoint.exchange._timers.watch = shutting_down  # type: ignore[method-assign]
+        endpoint.exchange._threads.timers.watch = shutting_down  # type: ignore[method-assign]
         with client.open("late") as channel:
             with pytest.raises(ShuttingDown):
                 channel.receive(TIMEOUT)

@@ -11,7 +11,6 @@ import numpy as np
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
-from shuffle_transport.channels.backpressure_compressor import BackpressureCompressor
 from shuffle_transport.channels.received import Control, ReceivedBatch
 from shuffle_transport.channels.session import LEAD_FROM, Session
 from shuffle_transport.channels.statistics import BlockChannelStatistics
@@ -48,14 +47,13 @@ class BlockChannel:
         name: str,
         peer: str,
         session: Session,
-        compressor: BackpressureCompressor,
         timeout: float,
         closing: Callable[[], None],
         principal: Principal = ANYBODY,
     ) -> None:
         self.name, self.peer, self.principal = name, peer, principal
         self._session, self._receiver, self._sender = session, session.receiver, session.sender
-        self._compressor, self._timeout, self._closing = compressor, timeout, closing
+        self._timeout, self._closing = timeout, closing
         self._compresses = not isinstance(session.codec, NoneCodec)
 
     def send(self, rows: np.ndarray, payload: Buffer, timeout: float, *, credit_timeout: float | None = None) -> None:
@@ -83,7 +81,7 @@ class BlockChannel:
         meta, message = _message(rows, payload)
         gate = self._sender.gate
         if not gate.try_acquire(meta.cost):
-            smaller = self._compressor.compress(self._session.codec, rows, payload)
+            smaller = self._session.compressor.compress(self._session.codec, rows, payload)
             if smaller[0] is not rows:
                 meta, message = _message(*smaller)
             self._session.acquire(meta.cost, min(patience, deadline - time.monotonic()))

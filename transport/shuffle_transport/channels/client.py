@@ -26,7 +26,7 @@ from shuffle_transport import messages
 from shuffle_transport.channels.backpressure_compressor import BackpressureCompressor
 from shuffle_transport.channels.channel import BlockChannel
 from shuffle_transport.channels.options import DEFAULT_OPTIONS, ChannelOptions
-from shuffle_transport.channels.session import Session
+from shuffle_transport.channels.session import ChannelThreads, Session
 from shuffle_transport.channels.statistics import ExchangeStatistics
 from shuffle_transport.channels.stream import FlightStream, Stream, translated
 from shuffle_transport.channels.timer_thread import TimerThread
@@ -71,9 +71,11 @@ class ExchangeClient:
         self._pool, self._timeout, self._options, self._credentials = pool, timeout, options, credentials
         self._server, self._task = relayed_task(address)
         self._client = flight_connection(self._server, credentials.tls, connection_options(options.keepalive))
-        self._timers = TimerThread(f"exchange-timers-{address}")
-        self._writer_thread = WriterThread(f"exchange-writer-{address}")
-        self._compressor = BackpressureCompressor()
+        self._threads = ChannelThreads(
+            TimerThread(f"exchange-timers-{address}"),
+            WriterThread(f"exchange-writer-{address}"),
+            BackpressureCompressor(),
+        )
         self._lock = threading.Lock()
         self._channels: dict[BlockChannel, threading.Thread] = {}
         self._opened = self._resumed = 0
@@ -112,16 +114,13 @@ class ExchangeClient:
             raise
         session = Session(
             f"channel {name!r} with {self.address}",
-            granter=granter,
-            codec=codec,
-            timers=self._timers,
-            writer_thread=self._writer_thread,
+            granter,
+            codec,
+            self._threads,
             silence=3 * chosen.keepalive,
             resume=chosen.resume,
         )
-        channel = BlockChannel(
-            name, self.address, session, self._compressor, self._timeout, lambda: self._forget(channel, session)
-        )
+        channel = BlockChannel(name, self.address, session, self._timeout, lambda: self._forget(channel, session))
         reader = StreamThread(
             f"exchange-read-{name}", partial(self._read, session, stream, command, chosen), session.fail
         )
@@ -137,9 +136,9 @@ class ExchangeClient:
             stream.close()
             session.close()
             raise self._shutting_down()
-        self._timers.watch(session, session.check)
+        self._threads.timers.watch(session, session.check)
         if chosen.keepalive:
-            self._writer_thread.keep_alive(session, session.ping, chosen.keepalive)
+            self._threads.writer.keep_alive(session, session.ping, chosen.keepalive)
         return channel
 
     def statistics(self) -> ExchangeStatistics:
@@ -155,9 +154,7 @@ class ExchangeClient:
             channels = list(self._channels)
         for channel in channels:
             channel.close()
-        self._writer_thread.close()
-        self._compressor.close()
-        self._timers.close()
+        self._threads.close()
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -186,7 +183,7 @@ class ExchangeClient:
             writer, reader = self._client.do_exchange(
                 fl.FlightDescriptor.for_command(command.SerializeToString()), flight_options(self._credentials, None)
             )
-            with self._timers.guard(time.monotonic() + timeout, reader.cancel):
+            with self._threads.timers.guard(time.monotonic() + timeout, reader.cancel):
                 writer.begin(EXCHANGE_SCHEMA)
         except (pa.ArrowException, OSError) as error:
             raise translated(error, self.address, self._credentials.tls) from error
@@ -237,8 +234,8 @@ class ExchangeClient:
             reader = self._channels.pop(channel, None)
         if reader is not None:
             reader.join()
-        self._timers.forget(session)
-        self._writer_thread.forget(session)
+        self._threads.timers.forget(session)
+        self._threads.writer.forget(session)
 
 
 def relayed_task(address: str) -> tuple[str, bytes]:

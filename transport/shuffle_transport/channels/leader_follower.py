@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from shuffle_api.errors import ShuffleError, StreamBroken
 from shuffle_transport.channels.deadline import Deadline
@@ -28,34 +29,39 @@ WAITED = 200e-6
 """Seconds from which on a read had to wait: what is there already comes sooner."""
 
 
+class StreamUser(Protocol):
+    """What the messages of a stream are for."""
+
+    def dispatch(self, message: Message) -> bool:
+        """Take a message, in the thread that reads; whether it was an item for a consumer.
+
+        It must not raise, and not wait for the transport.
+        """
+
+    def written(self) -> float:
+        """When something was written last (time.monotonic)."""
+
+    def ready(self) -> bool:
+        """Whether there is something for a consumer."""
+
+    def needs_reading(self) -> bool:
+        """Whether a thread waits for what is no item. A thread that begins to, and does not lead, calls `wake_leader`
+        after that became true."""
+
+    def late(self) -> None:
+        """A thread that leads should have left, and only a message ends its read. In the timer thread."""
+
+
 class LeaderFollower:
     """The reading of one stream, by one thread at a time.
 
-    :param dispatch: called with each message by who reads. Returns whether it was an item for a consumer. Must not
-        raise, and not wait for the transport.
-    :param written: when something was written last (time.monotonic).
-    :param ready: is there something for a consumer?
-    :param needed: does somebody wait for what is no item? Who begins to, and does not lead, calls `wake_leader` after
-        that became true.
-    :param late: called by the timer thread when a thread that leads should have left: only a message ends its read.
     :ivar heard_at: when something came last (time.monotonic).
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        timers: TimerThread,
-        dispatch: Callable[[Message], bool],
-        *,
-        written: Callable[[], float],
-        ready: Callable[[], bool],
-        needed: Callable[[], bool],
-        late: Callable[[], None],
-    ) -> None:
-        self._stream, self._timers, self._dispatch = stream, timers, dispatch
-        self._written, self._ready, self._somebody_waits = written, ready, needed
+    def __init__(self, stream: Stream, timers: TimerThread, user: StreamUser) -> None:
+        self._stream, self._timers, self._user = stream, timers, user
         self._lead = threading.Lock()  # held by who reads
-        self._leaves_by = Deadline(timers, lambda _: late())  # of who leads, if that is not the own thread
+        self._leaves_by = Deadline(timers, lambda _: user.late())  # of who leads, if that is not the own thread
         self._needed = threading.Event()  # the own thread is to lead
         self._asked_at = self.heard_at = time.monotonic()  # of the last read: when it began, and ended
         self._lingering = False
@@ -85,16 +91,16 @@ class LeaderFollower:
             return False
         try:
             self._leaves_by.begin(deadline)
-            there = until or self._ready
+            there = until or self._user.ready
             while self._end is None and not there():
                 message = self._read()
-                is_item = message is not None and self._dispatch(message)
+                is_item = message is not None and self._user.dispatch(message)
                 if (is_item and until is None) or self.heard_at >= deadline:
                     break
         finally:
             self._leaves_by.end()
             self._lead.release()
-        if self._somebody_waits() or self._following or self._end is not None:
+        if self._user.needs_reading() or self._following or self._end is not None:
             self._needed.set()
         elif not self._lingering:
             self._linger()
@@ -123,14 +129,14 @@ class LeaderFollower:
                     waiting = dict(self._following)
                     if message is None:
                         break
-                    is_item = self._dispatch(message)
+                    is_item = self._user.dispatch(message)
                     # Whoever waited for an item has it now, and can read the next itself; or nobody waits at all.
                     leaves = list(waiting.values()) == [True] if is_item else not waiting and self._sending()
-                    if leaves and not self._somebody_waits():
+                    if leaves and not self._user.needs_reading():
                         break
             if self._end is not None:
                 return self._end
-            if self._somebody_waits() or self._following.keys() - waiting.keys():
+            if self._user.needs_reading() or self._following.keys() - waiting.keys():
                 continue  # they came a moment ago, and found the lead taken
             self._linger()
             self._needed.wait()
@@ -163,4 +169,4 @@ class LeaderFollower:
                 self._needed.set()
 
     def _sending(self) -> bool:
-        return time.monotonic() - self._written() < LINGER
+        return time.monotonic() - self._user.written() < LINGER

@@ -24,7 +24,7 @@ from shuffle_transport.channels.backpressure_compressor import BackpressureCompr
 from shuffle_transport.channels.channel import BlockChannel
 from shuffle_transport.channels.options import DEFAULT_OPTIONS, ChannelOptions
 from shuffle_transport.channels.sender import error_control
-from shuffle_transport.channels.session import LEAVE_WITHIN, Session
+from shuffle_transport.channels.session import LEAVE_WITHIN, ChannelThreads, Session
 from shuffle_transport.channels.statistics import ExchangeStatistics
 from shuffle_transport.channels.stream import FlightStream, Stream
 from shuffle_transport.channels.timer_thread import TimerThread
@@ -62,8 +62,9 @@ class ExchangeService:
         keep_freed_memory()
         poll_directly()
         self._handler, self._pool, self._timeout, self._options = handler, pool, timeout, options
-        self._timers, self._writer_thread = TimerThread("exchange-timers"), WriterThread("exchange-writer")
-        self._compressor = BackpressureCompressor()
+        self._threads = ChannelThreads(
+            TimerThread("exchange-timers"), WriterThread("exchange-writer"), BackpressureCompressor()
+        )
         self._changed = threading.Condition()
         self._served: dict[Session, BlockChannel] = {}  # whose handlers run
         self._known: dict[Session, tuple[Principal, bytes]] = {}  # all, with who may resume them, and by what name
@@ -92,7 +93,7 @@ class ExchangeService:
             session = self._resume(command, stream, principal) or self._open(command, stream, principal)
         except ShuffleError as error:
             log.warning("exchange with %s refused: %s", stream.peer, error)
-            refuse(stream, error, self._timers)
+            refuse(stream, error, self._threads.timers)
             return
         reason = session.run(away=self._options.resume_timeout if session.resume else math.inf)
         if reason is not None and not session.resume:
@@ -117,25 +118,20 @@ class ExchangeService:
             session.abandon(copy(reason) if reason else ShuttingDown("the endpoint is shutting down"))
         with self._changed:
             self._changed.wait_for(lambda: not self._served, self._timeout)
-        self._writer_thread.close()
-        self._compressor.close()
-        self._timers.close()
+        self._threads.close()
 
     def _open(self, command: pb.ExchangeCommand, stream: Stream, principal: Principal) -> Session:
         codec = get_codec(command.codec or "none")
         granter = Granter(self._pool, self._timeout, maximum=self._options.window, announced=True)
         session = Session(
             f"channel {command.channel!r} with {stream.peer}",
-            granter=granter,
-            codec=codec,
-            timers=self._timers,
-            writer_thread=self._writer_thread,
+            granter,
+            codec,
+            self._threads,
             silence=3 * command.keepalive_ms / 1000,
             resume=bool(command.session),
         )
-        channel = BlockChannel(
-            command.channel, stream.peer, session, self._compressor, self._timeout, _nothing, principal
-        )
+        channel = BlockChannel(command.channel, stream.peer, session, self._timeout, _nothing, principal)
         session.attach(stream, accepting=True)  # before the session is listed: others end the stream that they find
         with self._changed:
             if self._closed:
@@ -144,7 +140,7 @@ class ExchangeService:
             self._known[session] = principal, command.session
             self._served[session] = channel
             self._opened += 1
-        self._timers.watch(session, partial(self._check, session))
+        self._threads.timers.watch(session, partial(self._check, session))
         name = f"exchange-{command.channel}"
         StreamThread(name, partial(self._serve, session, channel, command.metadata), session.abandon).start()
         return session
@@ -200,7 +196,7 @@ class ExchangeService:
             if session in self._served or session.attached or not session.over:
                 return
             self._known.pop(session, None)
-        self._timers.forget(session)
+        self._threads.timers.forget(session)
 
 
 class ExchangeEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types

@@ -10,10 +10,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shuffle_api.clock import Silence
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
 from shuffle_transport import messages
+from shuffle_transport.channels.backpressure_compressor import BackpressureCompressor
 from shuffle_transport.channels.credit_account import CreditAccount
 from shuffle_transport.channels.leader_follower import LeaderFollower
 from shuffle_transport.channels.receiver import ChannelReceiver, Found
@@ -34,6 +36,21 @@ _LONG = 60.0
 _OFTEN = 0.05  # seconds: a client's keepalive must not keep the timer thread, which serves all of them, busy
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelThreads:
+    """The threads that the channels of a client, or of an endpoint, share."""
+
+    timers: TimerThread
+    writer: WriterThread
+    compressor: BackpressureCompressor
+
+    def close(self) -> None:
+        """End them."""
+        self.writer.close()
+        self.compressor.close()
+        self.timers.close()
+
+
 class Session:
     """One end of a channel.
 
@@ -46,20 +63,20 @@ class Session:
     def __init__(
         self,
         where: str,
-        *,
         granter: Granter,
         codec: Codec,
-        timers: TimerThread,
-        writer_thread: WriterThread,
+        threads: ChannelThreads,
+        *,
         silence: float,
         resume: bool,
     ) -> None:
         self.where, self.codec, self.resume = where, codec, resume
         self.account = CreditAccount(where, granter)
         self.receiver = ChannelReceiver(where, self.account, codec, self.consumed, resume=resume)
-        self.sender = ChannelSender(where, timers, self._state, keep=resume)
+        self.sender = ChannelSender(where, threads.timers, self._state, keep=resume)
         self.heard = self.known = False  # something has come: on the present stream, on any
-        self._timers, self._writer_thread, self._silence = timers, writer_thread, silence
+        self._timers, self._writer_thread, self._silence = threads.timers, threads.writer, silence
+        self.compressor = threads.compressor
         self._unheard = Silence(silence / 4)
         self._stream: Stream | None = None
         self._readers: LeaderFollower | None = None
@@ -83,15 +100,7 @@ class Session:
         :param accepting: the other end opened it, and expects this one's state.
         :raises StreamBroken: the channel is over; ending the stream is left to the caller.
         """
-        readers = LeaderFollower(
-            stream,
-            self._timers,
-            self._dispatch,
-            written=lambda: self.sender.active,
-            ready=self.receiver.ready,
-            needed=self._needs_reading,
-            late=self._late,
-        )
+        readers = LeaderFollower(stream, self._timers, self)
         # Who ends the channel ends the stream that it finds. One that came a moment later nobody would end.
         with self._deciding:
             if self._over:
@@ -260,7 +269,7 @@ class Session:
 
     # ------------------------------------------------------------------------- reading, by whatever thread
 
-    def _dispatch(self, message: Message) -> bool:
+    def dispatch(self, message: Message) -> bool:
         """Take a message in; whether it is an item. Never waits for the transport: the writer thread writes what there
         is."""
         if not self.heard:
@@ -317,7 +326,7 @@ class Session:
         self.finish()
         return item
 
-    def _late(self) -> None:
+    def late(self) -> None:
         """The timer thread's: a consumer reads beyond its deadline. The answer to a ping ends that."""
         stream, readers, asked = self._stream, self._readers, time.monotonic()
         self._writer_thread.soon(self._ask, self.fail)
@@ -346,7 +355,16 @@ class Session:
         if readers is None or not leads or not readers.lead(deadline, there):
             self.wake_leader()
 
-    def _needs_reading(self) -> bool:
+    def written(self) -> float:
+        """See StreamUser."""
+        return self.sender.active
+
+    def ready(self) -> bool:
+        """See StreamUser."""
+        return self.receiver.ready()
+
+    def needs_reading(self) -> bool:
+        """See StreamUser."""
         gate = self.sender.gate
         return self._over or gate.starved or (self._ahead and gate.low)
 
