@@ -33,32 +33,32 @@ class QueuedCall:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """How a pool refuses.
+
+    :param full: what the refusal of a call says that finds too many waiting.
+    :param stuck_seconds: calls are refused that have waited so long, if none has ended meanwhile; None: they wait.
+    :param stuck: what that refusal says.
+    :param refused: called when `offer` refuses.
+    """
+
+    full: str
+    stuck_seconds: float | None = None
+    stuck: str = ""
+    remedy: str = "try again later"
+    refused: Callable[[], object] = lambda: None
+
+
 class CallPool:
     """Runs jobs in up to `threads` threads. Thread-safe.
 
     :param most: jobs that may wait, half of them of one caller.
-    :param full: the refusal of more.
-    :param stuck_seconds: jobs are refused that have waited so long, if none has ended meanwhile; None: they wait.
-    :param stuck: that refusal.
-    :param refused: called when `offer` refuses.
     """
 
-    def __init__(
-        self,
-        name: str,
-        threads: int,
-        most: int,
-        full: str,
-        *,
-        stuck_seconds: float | None = None,
-        stuck: str = "",
-        remedy: str = "try again later",
-        refused: Callable[[], object] = lambda: None,
-    ) -> None:
-        self.name, self._threads, self._most = name, threads, most
+    def __init__(self, name: str, threads: int, most: int, refusals: Refusals) -> None:
+        self.name, self._threads, self._most, self._refusals = name, threads, most, refusals
         self._share = max(1, threads - max(1, threads // 4))  # of them, for one caller
-        self._refused = refused
-        self._full, self._stuck, self._remedy, self._stuck_seconds = full, stuck, remedy, stuck_seconds
         self._changed = threading.Condition()
         self._waiting: OrderedDict[str, deque[QueuedCall]] = OrderedDict()  # by caller; the first has the next turn
         self._count = 0
@@ -74,8 +74,8 @@ class CallPool:
             full = self._count >= self._most or len(jobs) >= max(1, self._most // 2)
             start = not full and self._queue(job)
         if full:
-            self._refused()
-            raise Overloaded(self._full, remedy=self._remedy)
+            self._refusals.refused()
+            raise Overloaded(self._refusals.full, remedy=self._refusals.remedy)
         if start:
             StreamThread(f"control-{self.name}", self._work, _nothing).start()
 
@@ -102,17 +102,18 @@ class CallPool:
 
     def sweep(self) -> None:
         """Refuse what has waited for too long; to be called often."""
-        if self._stuck_seconds is None or not self._count:
+        refusals = self._refusals
+        if refusals.stuck_seconds is None or not self._count:
             return
         with self._changed:
-            overdue = time.monotonic() - self._stuck_seconds
+            overdue = time.monotonic() - refusals.stuck_seconds
             if self._ended_at > overdue:
                 return
             refused = [job for jobs in self._waiting.values() for job in jobs if job.since <= overdue]
             for job in refused:
                 self._forget(job)
         for job in refused:
-            job.refuse(Overloaded(self._stuck, remedy=self._remedy))
+            job.refuse(Overloaded(refusals.stuck, remedy=refusals.remedy))
 
     def close(self) -> None:
         """End the threads, once they have nothing to do."""

@@ -124,11 +124,34 @@ class Checks:
         return request
 
 
+class ServerStream:
+    """A method with one request and a stream of replies.
+
+    :param begin: begins the stream; raises ShuffleError.
+    """
+
+    def __init__(
+        self, name: str, kind: type[Message], pool: CallPool, checks: Checks, begin: Callable[[Visit, Any], None]
+    ) -> None:
+        self.name, self.kind, self._pool, self._checks, self._begin = name, kind, pool, checks, begin
+
+    def take(self, visit: Visit, data: bytes) -> None:
+        self._pool.offer(QueuedCall(visit.caller, partial(self._run, visit, data), visit.refuse))
+
+    def _run(self, visit: Visit, data: bytes) -> None:
+        if visit.call.over:
+            return  # its caller has given up
+        with log_context(peer=visit.peer, method=self.name):
+            try:
+                self._begin(visit, self._checks.request(self.name, self.kind, data, visit.principal))
+            except ShuffleError as error:
+                visit.refuse(error)
+
+
 class Unary:
-    """A method with one request and one reply, or (`begin`) what begins a stream of replies.
+    """A method with one request and one reply.
 
     :param answer: to a request; raises ShuffleError or OSError.
-    :param begin: does what there is to be done with the call and its request, in place of `answer`.
     :param counted: its calls count as those that a host, or an application, has under way.
     """
 
@@ -138,12 +161,11 @@ class Unary:
         kind: type[Message],
         pool: CallPool,
         checks: Checks,
-        answer: Callable[[Any], Message] | None = None,
-        begin: Callable[[Visit, Any], None] | None = None,
+        answer: Callable[[Any], Message],
         counted: bool = True,
     ) -> None:
         self.name, self.kind, self._pool, self._checks = name, kind, pool, checks
-        self._answer, self._begin, self._counted = answer, begin, counted
+        self._answer, self._counted = answer, counted
 
     def take(self, visit: Visit, data: bytes) -> None:
         if self._counted:
@@ -152,7 +174,6 @@ class Unary:
 
     def answer(self, data: bytes, principal: Principal = ANYBODY) -> bytes:
         """The encoded reply to an encoded request. Raises ShuffleError."""
-        assert self._answer is not None
         request = self._checks.request(self.name, self.kind, data, principal)
         _add_fields(request)
         try:
@@ -165,42 +186,61 @@ class Unary:
             return  # its caller has given up
         with log_context(peer=visit.peer, method=self.name):
             try:
-                if self._begin is not None:
-                    self._begin(visit, self._checks.request(self.name, self.kind, data, visit.principal))
-                else:
-                    visit.call.finish(message=self.answer(data, visit.principal))
+                visit.call.finish(message=self.answer(data, visit.principal))
             except ShuffleError as error:
                 visit.refuse(error)
             finally:
-                if self._begin is None:
-                    visit.door.observer.answered(self.name, time.monotonic() - visit.since)
+                visit.door.observer.answered(self.name, time.monotonic() - visit.since)
+
+
+class Admission:
+    """Says whom a call comes from. Used by the wire's thread alone.
+
+    :param authenticate: checks a token; None: no tokens are wanted.
+    :param guard: of the connections, which sees from whom calls were let in.
+    :param flooded: called at a tick since the last of which more than STRANGE_CALLS calls came without a valid token.
+    """
+
+    def __init__(
+        self, authenticate: Authenticate | None, guard: ConnectionGuard, flooded: Callable[[], object] = lambda: None
+    ) -> None:
+        self._authenticate, self._guard, self._flooded = authenticate, guard, flooded
+        self._strange = 0  # since the last tick
+
+    def principal(self, call: Call, peer: str) -> Principal:
+        """Whom the call acts for. Raises Unauthenticated, PermissionDenied."""
+        principal = ANYBODY
+        if self._authenticate is not None:
+            self._strange += 1
+            principal = auth.principal_of(self._authenticate, call.headers)
+            self._strange -= 1
+        self._guard.called(peer)
+        return principal
+
+    def tick(self) -> None:
+        if self._strange > STRANGE_CALLS:
+            self._flooded()
+        self._strange = 0
 
 
 class Door:
     """Takes the calls of a `Wire`.
 
     :param methods: by their paths.
-    :param authenticate: says whom a call comes from; None: no tokens are wanted.
     :param calls: that a host, or an application, may have under way.
-    :param guard: of its connections, which sees from whom calls were let in.
-    :param flooded: called at a tick since the last of which more than STRANGE_CALLS calls came without a valid token.
+    :param ticks: called at each tick.
     """
 
     def __init__(
         self,
         methods: Mapping[str, Method],
         pools: tuple[CallPool, ...],
-        *,
-        authenticate: Authenticate | None,
+        admission: Admission,
         calls: int,
         observer: CallObserver,
         ticks: tuple[Callable[[], object], ...] = (),
-        guard: ConnectionGuard,
-        flooded: Callable[[], object] = lambda: None,
     ) -> None:
-        self._guard, self._flooded = guard, flooded
-        self._strange = 0  # since the last tick
-        self.methods, self._pools, self._authenticate = methods, pools, authenticate
+        self.methods, self._pools, self._admission = methods, pools, admission
         self.observer, self._ticks = observer, ticks
         remedy = "make fewer at once, or raise --control-calls"
         self.half_open: HalfOpen[Visit] = HalfOpen(MESSAGE_SECONDS, max(1, calls // 64), calls)
@@ -216,11 +256,7 @@ class Door:
         guarded("the door", partial(self._enter, visit), visit.refuse)
 
     def _enter(self, visit: Visit) -> None:
-        if self._authenticate is not None:
-            self._strange += 1
-            visit.principal = auth.principal_of(self._authenticate, visit.call.headers)
-            self._strange -= 1
-        self._guard.called(visit.peer)
+        visit.principal = self._admission.principal(visit.call, visit.peer)
         if visit.method is None:
             visit.call.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             return
@@ -264,9 +300,7 @@ class Door:
         visit.over()
 
     def tick(self) -> None:
-        if self._strange > STRANGE_CALLS:
-            self._flooded()
-        self._strange = 0
+        self._admission.tick()
         now = time.monotonic()
         for visit in self.half_open.overdue(now):
             visit.refuse(

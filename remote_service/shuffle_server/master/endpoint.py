@@ -13,13 +13,13 @@ from google.protobuf.message_factory import GetMessageClass
 from shuffle_api.address import Address
 from shuffle_api.errors import Overloaded
 from shuffle_server.connection_guard import PEER_SECONDS, Bounds, ConnectionGuard
-from shuffle_server.master.call_pool import CallPool, QueuedCall
+from shuffle_server.master.call_pool import CallPool, QueuedCall, Refusals
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.commit_streams import NAME as COMMITS
 from shuffle_server.master.commit_streams import CommitStreams
 from shuffle_server.master.committing import Committer
 from shuffle_server.master.control import ControlService
-from shuffle_server.master.door import Checks, Door, Method, Unary
+from shuffle_server.master.door import Admission, Checks, Door, Method, ServerStream, Unary
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.watching import Watchers
@@ -90,19 +90,19 @@ class CallPools:
         self._served, self._probed = served, True
         most = 1000  # calls that wait in a pool
         slow = "try again later; see whether the master's disk hangs, or raise --control-threads"
-        self.life = CallPool("life", HEARTBEAT_THREADS, most, f"{most} heartbeats wait", refused=served.miss)
-        self.join = CallPool("join", JOIN_THREADS, most, f"{most} workers wait to join", remedy=slow)
-        self.changes = CallPool(
-            "changes",
-            threads,
-            most,
+        life = Refusals(f"{most} heartbeats wait", refused=served.miss)
+        join = Refusals(f"{most} workers wait to join", remedy=slow)
+        changes = Refusals(
             f"{most} changes wait for the registry's log",
             stuck_seconds=TURN_SECONDS,
             stuck=f"{threads} changes wait for the registry's log",
             remedy=slow,
         )
-        remedy = "try again later, or raise --control-threads"
-        self.queries = CallPool("queries", threads, most, f"{most} queries wait", remedy=remedy)
+        queries = Refusals(f"{most} queries wait", remedy="try again later, or raise --control-threads")
+        self.life = CallPool("life", HEARTBEAT_THREADS, most, life)
+        self.join = CallPool("join", JOIN_THREADS, most, join)
+        self.changes = CallPool("changes", threads, most, changes)
+        self.queries = CallPool("queries", threads, most, queries)
         self.committer = committer
         self.all = (self.life, self.join, self.changes, self.queries)
 
@@ -192,15 +192,14 @@ def start_control(
     streams = CommitStreams(pools.committer)
     bounds = Bounds(security.tokens is not None, limits.per_host, None, seconds=limits.seconds)
     guard = ConnectionGuard(bounds, "control")
+    authenticate = None if security.tokens is None else security.tokens.authenticate
     door = Door(
         methods(service, commits, pools, streams, Checks(sure)),
         pools.all,
-        authenticate=None if security.tokens is None else security.tokens.authenticate,
-        calls=limits.calls,
-        observer=observer or CallObserver(),
-        ticks=(pools.probe,),
-        guard=guard,
-        flooded=served.miss,
+        Admission(authenticate, guard, served.miss),
+        limits.calls,
+        observer or CallObserver(),
+        (pools.probe,),
     )
     wire = Wire(door, limits.options())
     bound = wire.listen(str(Address(host, port)), None if security.tls is None else _credentials(security.tls))
@@ -222,10 +221,10 @@ def methods(
             if name == COMMITS:
                 made: Method = streams
             elif name == WATCH:
-                made = Unary(name, kind, pool, checks, begin=service.watchers.answer, counted=False)
+                made = ServerStream(name, kind, pool, checks, service.watchers.answer)
             else:
                 counted = pool not in (pools.life, pools.join)
-                made = Unary(name, kind, pool, checks, answer=getattr(implementation, name), counted=counted)
+                made = Unary(name, kind, pool, checks, getattr(implementation, name), counted)
             found[f"/{described.full_name}/{name}"] = made
     return found
 

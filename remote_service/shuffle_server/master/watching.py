@@ -15,7 +15,7 @@ from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event, LostOutput, OutputMoved, ShuffleRemoved, WorkerLost
 from shuffle_api.values import WorkerInfo
 from shuffle_server.bounds import Bound
-from shuffle_server.master.call_pool import CallPool, QueuedCall
+from shuffle_server.master.call_pool import CallPool, QueuedCall, Refusals
 from shuffle_server.master.door import Visit
 from shuffle_server.master.master import Master
 from shuffle_transport import messages
@@ -108,7 +108,7 @@ class Watchers:
         self._watches: dict[ShuffleId, set[Watch]] = {}
         remedy = "ask with Locate, watch later, or raise --app-max-watches"
         self.bound: Bound[str] = Bound("watches are open", each, ALL_WATCHES * each, remedy=remedy)
-        self._sender = CallPool("watches", 1, ALL_WATCHES * each + 1, "all watches are being served")
+        self._sender = CallPool("watches", 1, ALL_WATCHES * each + 1, Refusals("all watches are being served"))
         self._gone: dict[str, WorkerInfo] = {}
         self._closed = False
         master.subscribe(self)

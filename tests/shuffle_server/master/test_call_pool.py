@@ -13,7 +13,7 @@ from bench.cluster import wait_until
 from shuffle_api.errors import Overloaded, ShuffleError
 from shuffle_server.bounds import Bound
 from shuffle_server.master import call_pool
-from shuffle_server.master.call_pool import CallPool, QueuedCall
+from shuffle_server.master.call_pool import CallPool, QueuedCall, Refusals
 from shuffle_server.master.half_open import CROWD, PATIENCE_SECONDS, HalfOpen
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.serving import ServedTime
@@ -39,7 +39,7 @@ class Work:
 
 
 def test_callers_take_turns_and_none_has_all_the_threads() -> None:
-    work, pool = Work(), CallPool("test", 4, 1000, "full")
+    work, pool = Work(), CallPool("test", 4, 1000, Refusals("full"))
     for _ in range(100):
         pool.offer(work.job("flood"))
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_callers_take_turns_and_none_has_all_the_threads() -> None:
 
 def test_a_lane_refuses_what_is_too_much_and_a_caller_has_half_of_it() -> None:
     refused = list[int]()
-    work, pool = Work(), CallPool("test", 1, 10, "10 jobs wait", refused=lambda: refused.append(1))
+    work, pool = Work(), CallPool("test", 1, 10, Refusals("10 jobs wait", refused=lambda: refused.append(1)))
     pool.offer(work.job("flood"))
     assert work.running.acquire(timeout=SECONDS)
     for _ in range(5):
@@ -74,7 +74,7 @@ def test_a_lane_refuses_what_is_too_much_and_a_caller_has_half_of_it() -> None:
 
 
 def test_jobs_without_a_turn_are_refused_once_none_has_ended_for_so_long() -> None:
-    work, pool = Work(), CallPool("test", 1, 10, "full", stuck_seconds=0.05, stuck="the disk hangs")
+    work, pool = Work(), CallPool("test", 1, 10, Refusals("full", stuck_seconds=0.05, stuck="the disk hangs"))
     for _ in range(3):
         pool.offer(work.job("app"))
 
@@ -90,7 +90,7 @@ def test_jobs_without_a_turn_are_refused_once_none_has_ended_for_so_long() -> No
 
 
 def test_a_job_that_ends_with_a_bug_is_refused_and_its_thread_goes_on() -> None:
-    work, pool = Work(), CallPool("test", 1, 10, "full")
+    work, pool = Work(), CallPool("test", 1, 10, Refusals("full"))
     work.go.set()
 
     def bug() -> None:
@@ -201,7 +201,7 @@ def test_every_second_counts_where_there_is_no_endpoint() -> None:
 
 def test_threads_that_have_nothing_to_do_end_but_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_pool, "IDLE_SECONDS", 0.05)
-    work, pool = Work(), CallPool("idle-test", 8, 1000, "full")
+    work, pool = Work(), CallPool("idle-test", 8, 1000, Refusals("full"))
     for number in range(8):
         pool.offer(work.job(f"caller {number}"))
     for _ in range(8):
