@@ -10,7 +10,7 @@ from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import Device
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC
 from tests.shuffle_server.test_fetch_handler import pull, write
 
@@ -51,7 +51,7 @@ def some_outputs(maps: int = 6, size: int = 90) -> Pushed:
 
 
 def written(root: Path, pushed: Pushed, options: CompactionOptions = SLOW) -> tuple[Store, list[MapAttempt]]:
-    store = Store(root, compaction=options)
+    store = Store(root, options=StoreOptions(compaction=options))
     return store, [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
 
 

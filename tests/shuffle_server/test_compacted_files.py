@@ -28,7 +28,7 @@ from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_server.worker import fetch_handler as serve_module
 from shuffle_server.worker import read_plan as gather_module
 from shuffle_server.worker.fetch_handler import serve
@@ -67,7 +67,7 @@ def in_regions(store: Store, ranges: list[OutputRange]) -> int:
 
 def written(root: Path, maps: int = 6) -> tuple[Store, list[MapAttempt]]:
     rng = random.Random(7)
-    store = Store(root, compaction=CompactionOptions(BELOW))
+    store = Store(root, options=StoreOptions(compaction=CompactionOptions(BELOW)))
     blocks = [[(rng.randrange(PARTITIONS), rng.randbytes(rng.randrange(90))) for _ in range(20)] for _ in range(maps)]
     return store, [write(store, map_id, each) for map_id, each in enumerate(blocks)]
 
@@ -79,7 +79,7 @@ def test_a_pull_is_the_same_whatever_of_it_is_merged(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_module, "COMPACTED_BYTES", most)
-        store = Store(tmp_path_factory.mktemp("store"), compaction=CompactionOptions(BELOW))
+        store = Store(tmp_path_factory.mktemp("store"), options=StoreOptions(compaction=CompactionOptions(BELOW)))
         outputs = [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
         some = data.draw(st.lists(st.sampled_from(outputs), unique=True, min_size=2))
         bounds = st.integers(0, PARTITIONS)
@@ -95,7 +95,7 @@ def test_a_pull_is_the_same_whatever_of_it_is_merged(
 
 
 def test_empty_blocks_between_others_are_merged(tmp_path: Path) -> None:
-    store = Store(tmp_path, compaction=CompactionOptions(BELOW))
+    store = Store(tmp_path, options=StoreOptions(compaction=CompactionOptions(BELOW)))
     blocks = [(3, b""), (1, b"a"), (2, b""), (0, b""), (1, b"b"), (0, b"")]
     outputs = [write(store, map_id, blocks) for map_id in range(3)]
     before = pull(store, wanted(outputs))[0]
@@ -243,7 +243,7 @@ def test_who_reads_goes_on_when_the_shuffle_is_removed_and_then_the_file_is_gone
 
 def test_a_region_takes_memory_for_its_blocks_however_many_partitions_are_declared(tmp_path: Path) -> None:
     spec = ShuffleSpec(ShuffleId("wide", 0), 1 << 26, 6)
-    store = Store(tmp_path, compaction=CompactionOptions(BELOW))
+    store = Store(tmp_path, options=StoreOptions(compaction=CompactionOptions(BELOW)))
     last = spec.partitions - 1
     outputs = [write(store, map_id, [(0, b"a"), (last, b"b")], spec) for map_id in range(spec.maps)]
     ranges = [OutputRange(output, last, spec.partitions) for output in outputs]

@@ -20,7 +20,7 @@ from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import KINDS, Device
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_server.worker import fetch_handler as fetch_module
 from tests.shuffle_server.compaction import (
     DISK,
@@ -85,7 +85,7 @@ def test_whatever_is_read_is_what_was_written(
 
 def test_outputs_of_two_files_are_read_in_the_order_that_was_asked_for(tmp_path: Path) -> None:
     pushed = some_outputs(12)
-    store = Store(tmp_path, compaction=SLOW)
+    store = Store(tmp_path, options=StoreOptions(compaction=SLOW))
     outputs: dict[int, MapAttempt] = {}
     for maps in (range(0, 12, 2), range(1, 12, 2)):
         outputs |= {map_id: write(store, map_id, pushed[map_id]) for map_id in maps}
@@ -199,7 +199,7 @@ def test_a_group_is_full_when_a_partition_of_it_is_worth_a_seek(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = CompactionOptions(1, Device("measured", 1, 300), 1)  # 300 bytes in the time of a seek
-    store = Store(tmp_path, compaction=slow)
+    store = Store(tmp_path, options=StoreOptions(compaction=slow))
     monkeypatch.setattr(WritePace, "spend", lambda self, size: None)
     blocks = [(partition, bytes(99)) for partition in range(PARTITIONS)]
     for map_id in range(20):

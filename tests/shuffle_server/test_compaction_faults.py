@@ -24,7 +24,7 @@ from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import Device
 from shuffle_server.store.scrub import Pace, check_all, check_one
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.compaction import (
     PARTITIONS,
     SLOW,
@@ -97,7 +97,7 @@ def test_a_restart_reads_what_was_compacted(tmp_path: Path) -> None:
     assert own_files(tmp_path) == []
     store.remove_output(SPEC.id, outputs[4])
     store.close()
-    again = Store(tmp_path, compaction=SLOW)
+    again = Store(tmp_path, options=StoreOptions(compaction=SLOW))
     rest = [output for output in outputs if output != outputs[4]]
     assert sorted(each.output for each in again.recover()) == rest
     assert compacted(again, rest) == 0
@@ -203,7 +203,7 @@ def test_a_compacted_file_that_was_cut_is_set_aside_at_a_start(tmp_path: Path, k
     assert compacted(store, outputs) == 1
     (path,) = compacted_paths(tmp_path)
     os.truncate(path, kept if kept >= 0 else path.stat().st_size + kept)
-    again = Store(tmp_path, compaction=SLOW)
+    again = Store(tmp_path, options=StoreOptions(compaction=SLOW))
     assert list(again.recover()) == []
     assert [path.suffix for path in path.parent.iterdir()] == [".torn"]
 
@@ -246,7 +246,7 @@ def test_a_crash_between_any_two_steps_leaves_the_outputs_and_nothing_else(
             patch.setattr(os, "pwritev", _crash(1 if step == "first write" else 2, os.pwritev))
         with pytest.raises(Crash):
             store.compaction.merge()
-    again = Store(tmp_path, compaction=SLOW)
+    again = Store(tmp_path, options=StoreOptions(compaction=SLOW))
     assert sorted(each.output for each in again.recover()) == outputs
     assert pull(again, wanted(outputs))[0] == expected(pushed, wanted(outputs))
     assert again.compaction.merge() == (step not in ("enter", "unlink"))

@@ -16,7 +16,7 @@ from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, Sto
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directories, lock_directory, split_directories
 from shuffle_server.store.paths import StorePaths
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
 MIB = 1 << 20
@@ -153,7 +153,7 @@ def test_a_full_directory_is_passed_over_and_used_again_when_there_is_room(tmp_p
 
 def test_the_floor_stays_free_and_the_refusal_names_the_directory(tmp_path: Path) -> None:
     with disks(tmp_path, 8 * MIB) as (disk,):
-        store = Store(disk, floor=0.5)
+        store = Store(disk, options=StoreOptions(floor=0.5))
         assert write(store, 0, bytes(3 * MIB))
         with pytest.raises(StorageFull, match=f"{disk}: .* stay free"):
             write(store, 1, bytes(3 * MIB))
@@ -163,7 +163,7 @@ def test_the_floor_stays_free_and_the_refusal_names_the_directory(tmp_path: Path
 
 def test_spare_files_give_way_before_the_floor_refuses(tmp_path: Path) -> None:
     with disks(tmp_path, 8 * MIB) as (disk,):
-        store = Store(disk, recycle=8 * MIB, floor=0.25)
+        store = Store(disk, options=StoreOptions(recycle=8 * MIB, floor=0.25))
         for map_id in range(4):
             write(store, map_id, bytes(MIB))
         store.remove_shuffle(SPEC.id)

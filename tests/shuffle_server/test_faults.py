@@ -32,7 +32,7 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone
 from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.scrub import Pace, check_all, check_one
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_server.worker.recovery import _kept
 from shuffle_server.worker.runtime import MaintenanceTasks
 from shuffle_server.worker.worker import Worker
@@ -170,7 +170,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, number:
 def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, sync=True)
+    store = Store(tmp_path, options=StoreOptions(sync=True))
     store.add_shuffle(SPEC.id)
     writer, turn = stage(store)
     fail_once(monkeypatch, os, "fdatasync")
@@ -193,7 +193,7 @@ def test_commit_whose_sync_failed_does_not_succeed_when_repeated(
 def test_an_attempt_that_is_refused_is_not_there_after_a_restart_and_one_that_may_be_is_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, sync=True)
+    store = Store(tmp_path, options=StoreOptions(sync=True))
     store.add_shuffle(SPEC.id)
     writer, turn = stage(store)
     for name in ("fsync", "unlink"):  # the directory becomes read-only once the attempt has its name
@@ -346,7 +346,7 @@ def test_claim_that_is_being_published_is_not_dropped(tmp_path: Path) -> None:
 
 
 def test_attempt_dropped_while_it_is_published_still_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path, app_max_bytes=10)
+    store = Store(tmp_path, options=StoreOptions(app_max_bytes=10))
     store.add_shuffle(SPEC.id)
     writer, turn = stage(store)
     real = DataDirectory.publish

@@ -13,7 +13,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import file_pool
 from shuffle_server.store.file_pool import LARGE_BYTES, SMALL_BYTES
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
 
@@ -50,7 +50,7 @@ def files(root: Path) -> list[Path]:
 
 @pytest.mark.parametrize("length", [5000, 8000, 20_000])
 def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path, length: int) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     inode = write(store, spec(0), 2 * LARGE)
     store.remove_shuffle(spec(0).id)
     new = bytes(range(256)) * length
@@ -60,7 +60,7 @@ def test_a_removed_output_is_written_over_and_nothing_of_it_shows(tmp_path: Path
 
 
 def test_a_file_that_pulls_left_open_is_written_over_all_the_same(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     inode = write(store, spec(0), LARGE)
     store.open_cached(spec(0).id, MapAttempt(0, 0))
     store.remove_shuffle(spec(0).id)
@@ -68,7 +68,7 @@ def test_a_file_that_pulls_left_open_is_written_over_all_the_same(tmp_path: Path
 
 
 def test_small_files_are_for_small_outputs(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     small = write(store, spec(0), b"small")
     large = write(store, spec(0), LARGE, 1)
     store.remove_shuffle(spec(0).id)
@@ -82,7 +82,7 @@ def test_small_files_are_for_small_outputs(tmp_path: Path) -> None:
 
 
 def test_what_a_small_file_held_before_does_not_show(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     inode = write(store, spec(0), bytes(5000))
     store.remove_shuffle(spec(0).id)
     assert write(store, spec(1), b"short") == inode
@@ -91,7 +91,7 @@ def test_what_a_small_file_held_before_does_not_show(tmp_path: Path) -> None:
 
 
 def test_what_is_neither_small_nor_large_is_not_worth_it(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     write(store, spec(0), bytes(SMALL_BYTES + 1))
     write(store, spec(0), bytes(LARGE_BYTES - 1000), 1)
     small = write(store, spec(0), bytes(SMALL_BYTES - 1000), 2)
@@ -102,7 +102,7 @@ def test_what_is_neither_small_nor_large_is_not_worth_it(tmp_path: Path) -> None
 
 def test_small_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_pool, "MOST_SMALL", 3)
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     written = {write(store, spec(0), b"small", map_id) for map_id in range(5)}
     write(store, spec(0), LARGE, 5)
     store.remove_shuffle(spec(0).id)
@@ -118,7 +118,7 @@ def test_small_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_files_that_somebody_has_cleared_away_are_not_missed(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     for map_id, payload in enumerate((b"one", b"two", LARGE)):
         write(store, spec(0), payload, map_id)
     store.remove_shuffle(spec(0).id)
@@ -129,14 +129,14 @@ def test_files_that_somebody_has_cleared_away_are_not_missed(tmp_path: Path) -> 
 
 
 def test_another_application_never_gets_it(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     inode = write(store, spec(0), LARGE)
     store.remove_shuffle(spec(0).id)
     assert write(store, spec(0, app="other"), LARGE) != inode
 
 
 def test_a_file_that_is_being_read_is_left_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     inode = write(store, spec(0), LARGE)
     file, fd = store.open_output(spec(0).id, MapAttempt(0, 0))
     store.remove_shuffle(spec(0).id)
@@ -146,7 +146,7 @@ def test_a_file_that_is_being_read_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_crash_in_the_middle_of_writing_over_leaves_nothing_visible(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     write(store, spec(0), 2 * LARGE)
     store.remove_shuffle(spec(0).id)
     store.add_shuffle(spec(1).id)
@@ -159,7 +159,7 @@ def test_a_crash_in_the_middle_of_writing_over_leaves_nothing_visible(tmp_path: 
 
 
 def test_the_budget_is_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=5 << 20)
+    store = Store(tmp_path, options=StoreOptions(recycle=5 << 20))
     for map_id in range(4):
         write(store, spec(0), bytes(2 << 20), map_id)
     store.remove_shuffle(spec(0).id)
@@ -170,7 +170,7 @@ def test_the_budget_is_kept(tmp_path: Path) -> None:
 
 
 def test_they_go_with_the_application_and_with_the_store(tmp_path: Path) -> None:
-    store = Store(tmp_path, recycle=1 << 23)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 23))
     for app in ("a", "b"):
         write(store, spec(0, app), LARGE)
         store.remove_shuffle(spec(0, app).id)
@@ -183,7 +183,7 @@ def test_they_go_with_the_application_and_with_the_store(tmp_path: Path) -> None
 
 def test_a_full_disk_takes_them_back(tmp_path: Path) -> None:
     with mounted_tmpfs(tmp_path / "small", 4 << 20) as root:
-        store = Store(root, recycle=1 << 30)
+        store = Store(root, options=StoreOptions(recycle=1 << 30))
         for map_id in range(2):
             write(store, spec(0), bytes(1 << 20), map_id)
         store.remove_shuffle(spec(0).id)

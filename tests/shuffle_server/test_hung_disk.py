@@ -18,7 +18,7 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import calls as calls_module
 from shuffle_server.store.calls import DiskCalls
 from shuffle_server.store.caretaker import Caretaker
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.hung_disk import hang_below
@@ -220,7 +220,7 @@ def test_a_caretaker_does_what_it_is_given_in_turn_and_survives_what_fails() -> 
 
 def test_a_store_takes_new_outputs_elsewhere_and_refuses_those_that_hang(tmp_path: Path) -> None:
     flag, roots = tmp_path / "flag", [tmp_path / "a", tmp_path / "b"]
-    store = Store(*roots, disk_timeout=0.2)
+    store = Store(*roots, options=StoreOptions(disk_timeout=0.2))
     store.add_shuffle(SPEC.id)
     store.start()
     with hang_below(roots[0], flag):

@@ -21,7 +21,7 @@ from shuffle_server.store import compacted_files as regions_module
 from shuffle_server.store.compacted_file import CompactedFile
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_server.worker.inline_fetch import MOST_BLOCKS, MOST_BYTES, fetch_inline
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of
@@ -73,7 +73,7 @@ def test_an_answer_holds_what_a_stream_serves(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regions_module, "LEAST_OUTPUTS", 2)
         patch.setattr(regions_module, "LEAST_MERGED", 2)
-        store = Store(tmp_path_factory.mktemp("store"), compaction=CompactionOptions(1 << 20))
+        store = Store(tmp_path_factory.mktemp("store"), options=StoreOptions(compaction=CompactionOptions(1 << 20)))
         outputs = [write(store, map_id, blocks) for map_id, blocks in enumerate(pushed)]
         ranges = [OutputRange(output, min(first, end), max(first, end)) for output in outputs]
         if merged:
@@ -131,7 +131,7 @@ def test_a_region_that_is_cut_is_given_up_and_the_answer_is_the_same(
 ) -> None:
     monkeypatch.setattr(regions_module, "LEAST_OUTPUTS", 2)
     monkeypatch.setattr(regions_module, "LEAST_MERGED", 2)
-    store = Store(tmp_path, compaction=CompactionOptions(1 << 20))
+    store = Store(tmp_path, options=StoreOptions(compaction=CompactionOptions(1 << 20)))
     ranges = [OutputRange(write(store, map_id, [(0, b"%d" % map_id)]), 0, 8) for map_id in range(3)]
     before = whole(store, ranges)
     assert whole(store, ranges) == before

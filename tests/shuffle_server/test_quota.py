@@ -17,7 +17,7 @@ from shuffle_server.master.quota import Quotas
 from shuffle_server.options import ServerOptions
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.quota import AppQuota
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
 
 DEFAULT = ServerOptions(data_dir="unused")
@@ -92,7 +92,7 @@ def test_runs_of_an_application_are_bounded() -> None:
 
 
 def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) -> None:
-    store = Store(tmp_path, app_max_bytes=100)
+    store = Store(tmp_path, options=StoreOptions(app_max_bytes=100))
     aborted, _ = stage(store, 0, 100)
     with pytest.raises(QuotaExceeded):
         stage(store, 1, 1)
@@ -118,7 +118,7 @@ def test_every_way_in_which_an_output_ends_gives_its_bytes_back(tmp_path: Path) 
 
 
 def test_a_shuffle_that_goes_while_its_output_is_published_leaves_no_debt(tmp_path: Path) -> None:
-    store = Store(tmp_path, app_max_bytes=100)
+    store = Store(tmp_path, options=StoreOptions(app_max_bytes=100))
     attempt_writer, turn = stage(store, 0, 100)
     attempt_writer.seal(turn, sync=False)
     store.remove_shuffle(SPEC.id)
@@ -129,9 +129,9 @@ def test_a_shuffle_that_goes_while_its_output_is_published_leaves_no_debt(tmp_pa
 
 
 def test_recovery_counts_what_it_finds_and_other_applications_are_not_concerned(tmp_path: Path) -> None:
-    store = Store(tmp_path, app_max_bytes=100)
+    store = Store(tmp_path, options=StoreOptions(app_max_bytes=100))
     assert store.publish(*stage(store, 0, 90)) is not None
-    again = Store(tmp_path, app_max_bytes=100)
+    again = Store(tmp_path, options=StoreOptions(app_max_bytes=100))
     list(again.recover())
     with pytest.raises(QuotaExceeded, match="app holds 90 bytes"):
         stage(again, 1, 11)
@@ -165,7 +165,7 @@ def test_a_server_refuses_by_name_harms_nothing_and_goes_on(tmp_path: Path) -> N
 
 
 def test_attempts_are_counted_by_application_until_they_end(tmp_path: Path) -> None:
-    store = Store(tmp_path, app_max_attempts=2)
+    store = Store(tmp_path, options=StoreOptions(app_max_attempts=2))
     first, turn = stage(store, 0, 10)
     second, _ = stage(store, 1, 10)
     with pytest.raises(QuotaExceeded, match=r"writes 2 attempts at this worker.*quota is 2,.*--app-max-attempts"):

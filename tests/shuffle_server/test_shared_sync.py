@@ -12,7 +12,7 @@ import pytest
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store import directory
 from shuffle_server.store.shared_sync import SharedSync
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 DEADLINE = 120.0
@@ -97,7 +97,7 @@ def test_a_published_output_is_synced_with_its_name_and_the_directories_above_on
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(directory, "sync_directory", synced.append)
-    store = Store(tmp_path, sync=True)
+    store = Store(tmp_path, options=StoreOptions(sync=True))
     store.add_shuffle(SPEC.id)
     for map_id in range(2):
         writer = store.stage(SPEC, MapAttempt(map_id, 0), "none")

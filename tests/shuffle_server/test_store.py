@@ -12,7 +12,7 @@ from shuffle_api.clock import Silence
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directory
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 
@@ -99,7 +99,7 @@ def test_what_is_recovered_is_on_the_disk_before_the_registry_takes_it(
     commit(store, MapAttempt(1, 0), b"x")
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-    recovering = Store(tmp_path, sync=durable).recover()
+    recovering = Store(tmp_path, options=StoreOptions(sync=durable)).recover()
     synced.clear()
     next(recovering)
     names = [str(tmp_path / path) for path in ("apps", "apps/app", "apps/app/3.0")]

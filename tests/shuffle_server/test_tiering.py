@@ -13,7 +13,7 @@ import pytest
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 OLD, NEW = MapAttempt(0, 0), MapAttempt(0, 1)
@@ -83,7 +83,7 @@ def test_a_stub_that_cannot_be_read_for_a_moment_costs_no_output(
 def test_a_spare_file_that_cannot_be_deleted_is_deleted_with_a_later_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path, recycle=1 << 20)
+    store = Store(tmp_path, options=StoreOptions(recycle=1 << 20))
     commit(store, OLD)
     store.remove_shuffle(SPEC.id)
     assert list((tmp_path / "spares").rglob("[0-9]*"))

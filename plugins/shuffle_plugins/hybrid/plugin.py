@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import uuid
 import weakref
 from functools import partial
 from typing import TypeVar
@@ -35,8 +34,6 @@ from shuffle_plugins.hybrid.result_partition import HybridResultPartition
 from shuffle_plugins.hybrid.writer import HybridWriter
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.endpoint import Endpoint
-from shuffle_plugins.pipelined.producer_registry import ProducerLocation
-from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.remote.plugin import RemoteShuffle
 from shuffle_plugins.remote.watch import LossWatch
 from shuffle_transport.pool import PoolStatistics
@@ -110,14 +107,9 @@ class HybridShuffle(ShufflePlugin):
         stored, driver = split_handle(handle)
         spec = handle.spec
         wanted = spec.check_ranges(partitions, maps)
-        name = uuid.uuid4().hex
-
-        def connect(location: ProducerLocation) -> Source:
-            return self._live.connect(spec.id, location, name, 0, partitions, None)
-
         store = self._store.reader(stored, partitions, wanted)
-        locations = DriverLocations(self._live, driver, spec.id)
-        return self._track(HybridReader(spec, partitions, wanted, store, locations, connect, self._options.timeout))
+        live = DriverLocations(self._live, driver, spec.id, partitions)
+        return self._track(HybridReader(spec, partitions, wanted, store, live, self._options.timeout))
 
     def watch(self, handle: ShuffleHandle) -> LossWatch:
         """The map outputs of a shuffle that are lost, as they are lost, with worker and reason. Close it at the end."""

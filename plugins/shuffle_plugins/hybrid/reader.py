@@ -18,10 +18,11 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.hybrid.input_channel import HybridInputChannel
 from shuffle_plugins.hybrid.input_gate import HybridInputGate
-from shuffle_plugins.hybrid.live_receiver import LiveReceiver, Open
+from shuffle_plugins.hybrid.live_receiver import LiveReceiver
 from shuffle_plugins.hybrid.statistics import HybridReaderStatistics
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.producer_registry import ProducerLocation, Watcher
+from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.remote.blocks_reader import BlocksReader
 from shuffle_plugins.remote.locate import lost_error
 from shuffle_plugins.remote.reader import RemoteReader
@@ -36,8 +37,8 @@ LONGEST_WAIT = 60.0  # seconds; news end a wait
 Found: TypeAlias = tuple[int, MapAttempt, Buffer, int]
 
 
-class ProducerLocations(Protocol):
-    """Where the writers of the shuffle are, as the driver knows it."""
+class LiveProducers(Protocol):
+    """The writers of the shuffle that are at work, as the driver lists them."""
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` with the present state and every change. Raises ShuffleError: the driver is unreachable."""
@@ -45,12 +46,14 @@ class ProducerLocations(Protocol):
     def unwatch(self, watcher: Watcher) -> None:
         """Stop calling it."""
 
+    def connect(self, location: ProducerLocation) -> Source:
+        """Its blocks, for the partitions of one reader. Raises ShuffleError."""
+
 
 class HybridReader(BlocksReader):
     """Partitions of a range of maps, while they are written and after. It is read once.
 
     :param store: the reader of the same ranges there.
-    :param open: connects to a live attempt.
     :param timeout: seconds for a writer to come of a map that has none.
     """
 
@@ -60,12 +63,11 @@ class HybridReader(BlocksReader):
         partitions: range,
         maps: range,
         store: RemoteReader,
-        locations: ProducerLocations,
-        open: Open,
+        live: LiveProducers,
         timeout: float,
     ) -> None:
         super().__init__(spec)
-        self._store, self._locations, self._connect, self._timeout = store, locations, open, timeout
+        self._store, self._producers, self._timeout = store, live, timeout
         whole = partitions == range(spec.partitions)
         self._gate = HybridInputGate(spec.id, maps if len(partitions) else range(0), whole=whole)
         self._receivers: list[LiveReceiver] = []
@@ -119,7 +121,7 @@ class HybridReader(BlocksReader):
         steps += [receiver.join for receiver in receivers]
         steps.append(self._store.close)
         if self._watching:
-            steps.append(lambda: self._locations.unwatch(self._gate.on_event))
+            steps.append(lambda: self._producers.unwatch(self._gate.on_event))
         close_all(steps)
 
     # ------------------------------------------------------------------------------------------ blocks
@@ -197,12 +199,11 @@ class HybridReader(BlocksReader):
             raise lost_error(self._spec, gone)
 
     def _watch(self) -> None:
+        self._watching = True
         try:
-            self._locations.watch(self._gate.on_event)
-            self._watching = True
+            self._producers.watch(self._gate.on_event)
         except ShuffleError as error:
             log.warning("%s is read from the store alone, the driver cannot be asked: %s", self._spec.id, error)
-            self._locations, self._watching = _NoLocations(), True
 
     def _join(self, inputs: list[HybridInputChannel], now: float) -> None:
         """Connect to writers of maps that have one.
@@ -216,7 +217,7 @@ class HybridReader(BlocksReader):
             if isinstance(place, ProducerLocation):
                 input.alone_since = None
                 if now >= input.join_at and not (input.began and place.output != input.reading):
-                    receiver = LiveReceiver(place, self._gate, self._connect)
+                    receiver = LiveReceiver(place, self._gate, self._producers.connect)
                     with self._gate.changed:  # `close` stops all there are, and none begins after it
                         self._gate.begin(input, receiver)
                         self._receivers.append(receiver)
@@ -230,14 +231,6 @@ class HybridReader(BlocksReader):
                     remedy="start a writer of it, or raise option 'timeout'",
                     shuffle=self._spec.id,
                 )
-
-
-class _NoLocations:
-    """Places, if the driver is not to be had."""
-
-    def watch(self, watcher: Watcher) -> None: ...
-
-    def unwatch(self, watcher: Watcher) -> None: ...
 
 
 def _again(input: HybridInputChannel, lost: MapOutput) -> bool:

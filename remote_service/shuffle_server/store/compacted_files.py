@@ -35,7 +35,6 @@ from shuffle_server.store.compaction_model import (
     FAILED,
     LARGE,
     CompactionModel,
-    CompactionOptions,
     WritePace,
 )
 from shuffle_server.store.directories import Directories
@@ -43,7 +42,6 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.pending_outputs import PendingOutputs
-from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.statistics import CompactionStatistics, ShuffleCompaction
 
@@ -70,7 +68,7 @@ class CompactedFiles:
 
     :param open: opens the file of an output (`Store.open_output`).
     :param prune: closes files that are kept open and are not to be read any more.
-    :param quota: counts what the store holds.
+    :param model: decides what is compacted.
     :param sync: compacted files are on the disk before the files of their outputs are deleted.
     """
 
@@ -80,14 +78,12 @@ class CompactedFiles:
         directories: Directories,
         open: Open,
         prune: Callable[[], None],
-        quota: AppQuota,
-        options: CompactionOptions,
+        model: CompactionModel,
         *,
         sync: bool = False,
     ) -> None:
-        self._catalog, self._open, self._below, self._sync = catalog, open, options.below, sync
+        self._catalog, self._open, self._model, self._sync = catalog, open, model, sync
         self._directories, self._prune = directories, prune
-        self._model = CompactionModel(quota.total, options.page_cache)
         self._lock = threading.Lock()
         self._compacted: set[ShuffleId] = set()  # of which something is in a compacted file
         self._decided: dict[ShuffleId, Counter[str]] = {}  # outputs by decision
@@ -140,7 +136,7 @@ class CompactedFiles:
 
     def note(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt]) -> None:
         """A pull has taken little of each of these, file by file."""
-        if not self._below or len(outputs) < LEAST_OUTPUTS or time.monotonic() < self._not_before:
+        if not self._model.options.below or len(outputs) < LEAST_OUTPUTS or time.monotonic() < self._not_before:
             return
         small = [output for output in outputs if self._small(shuffle, output)]
         if len(small) < LEAST_OUTPUTS:
@@ -155,7 +151,7 @@ class CompactedFiles:
 
     def _small(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
         held = self._held(shuffle, output)
-        return held is not None and held.bytes <= self._below
+        return held is not None and held.bytes <= self._model.options.below
 
     def _held(self, shuffle: ShuffleId, output: MapAttempt) -> CatalogEntry | None:
         held = self._catalog.find(shuffle, output.map)
@@ -166,7 +162,7 @@ class CompactedFiles:
     def committed(self, description: Description, home: DataDirectory, *, fresh: bool = True) -> None:
         """An output can be read from now on; not `fresh`: since a process before this one."""
         totals = description.totals
-        if self._below and totals.bytes < totals.blocks * home.device.seek_bytes:
+        if self._model.options.below and totals.bytes < totals.blocks * home.device.seek_bytes:
             self._pending.add(description, home, fresh=fresh)
 
     def recovered(self, description: Description, held: CatalogEntry) -> None:
@@ -185,7 +181,7 @@ class CompactedFiles:
     def merge(self, stopping: Callable[[], bool] = lambda: False) -> int:
         """Merge the outputs that are due; returns the number of compacted files made. Others stay as they are."""
         made = 0
-        if self._below:
+        if self._model.options.below:
             self._model.look()
             self._pending.keep(self._catalog.__contains__)
         while not stopping() and (due := self._next()) is not None:
@@ -243,7 +239,7 @@ class CompactedFiles:
                 left += outputs[at:]
                 break
             held = self._held(shuffle, output)
-            if held is None or (not by_disk and held.bytes > self._below):
+            if held is None or (not by_disk and held.bytes > self._model.options.below):
                 continue
             if sources and held.home is not sources[0].held.home:
                 left.append(output)

@@ -52,11 +52,10 @@ class CompactionModel:
     """Decides for one store.
 
     :param committed: the payload bytes that it holds.
-    :param cache: bytes of the page cache that map outputs may count on; 0: all of it.
     """
 
-    def __init__(self, committed: Callable[[], int], cache: int = 0) -> None:
-        self._committed, self._cache = committed, cache
+    def __init__(self, committed: Callable[[], int], options: CompactionOptions) -> None:
+        self._committed, self.options = committed, options
         self._decisions = Counter[str]()
         self.disk_bound = False
         """Whether reads go to the disk, as of the last look."""
@@ -66,7 +65,7 @@ class CompactionModel:
     def look(self) -> None:
         """See how much memory there is."""
         available = page_cache.available()
-        self.disk_bound = self._committed() > (self._cache or available) // 2
+        self.disk_bound = self._committed() > (self.options.page_cache or available) // 2
         self.group_bytes = min(COMPACTED_BYTES, max(LEAST_BYTES, available // 4))
 
     def pays(self, device: Device, indexes: Sequence[np.ndarray]) -> bool:

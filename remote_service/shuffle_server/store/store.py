@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_files import CompactedFiles
 from shuffle_server.store.compacted_run import CompactedRun
-from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionOptions
+from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionModel, CompactionOptions
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
@@ -40,6 +41,29 @@ CLOSE_SECONDS = 10.0  # for which a close waits for the directories
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store keeps map outputs.
+
+    :param sync: what is published survives the machine.
+    :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
+    :param floor: the part of each file system, 0 to 1, that stays free.
+    :param app_max_bytes, app_max_attempts: see `AppQuota`.
+    :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
+    """
+
+    sync: bool = False
+    recycle: int = 0
+    floor: float = 0.0
+    app_max_bytes: int = 0
+    app_max_attempts: int = MOST_ATTEMPTS
+    compaction: CompactionOptions = NO_COMPACTION
+    disk_timeout: float = DISK_SECONDS
+
+
+DEFAULTS = StoreOptions()
+
+
 class Store:
     """Map outputs below one or several directories, which it alone writes.
 
@@ -50,28 +74,23 @@ class Store:
     def __init__(
         self,
         *roots: Path,
-        sync: bool = False,
-        recycle: int = 0,
-        floor: float = 0.0,
-        app_max_bytes: int = 0,
-        app_max_attempts: int = MOST_ATTEMPTS,
+        options: StoreOptions = DEFAULTS,
         tier: ObjectStore | None = None,
-        compaction: CompactionOptions = NO_COMPACTION,
-        disk_timeout: float = DISK_SECONDS,
     ) -> None:
         """
-        :param sync: what is published survives the machine.
-        :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
-        :param floor: the part of each file system, 0 to 1, that stays free.
-        :param app_max_bytes, app_max_attempts: see `AppQuota`.
         :param tier: where cold outputs go, None: nowhere.
-        :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
         """
-        self._sync = sync
-        directory = partial(DataDirectory, recycle=recycle // len(roots), floor=floor, disk_timeout=disk_timeout)
+        self._sync = sync = options.sync
+        directory = partial(
+            DataDirectory,
+            recycle=options.recycle // len(roots),
+            floor=options.floor,
+            disk_timeout=options.disk_timeout,
+        )
+        compaction = options.compaction
         self._directories = Directories([directory(root, device=compaction.device_of(root)) for root in roots])
         self.catalog = Catalog()
-        self._quota = AppQuota(app_max_bytes, app_max_attempts)
+        self._quota = AppQuota(options.app_max_bytes, options.app_max_attempts)
         self._tiering = None if tier is None else Tiering(tier, self.catalog, self._directories, sync=sync)
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
@@ -81,8 +100,7 @@ class Store:
             self._directories,
             self.open_output,
             self._file_cache.prune,
-            self._quota,
-            compaction,
+            CompactionModel(self._quota.total, compaction),
             sync=sync,
         )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)

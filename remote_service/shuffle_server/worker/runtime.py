@@ -27,7 +27,7 @@ from shuffle_server.store.device import parse_device
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.store import Store
+from shuffle_server.store.store import Store, StoreOptions
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
 from shuffle_server.worker.local_file_handler import LocalFileHandler
@@ -65,14 +65,8 @@ class WorkerRuntime:
         self._nonce_file = roots[0] / "worker" / "nonce"
         self.store = Store(
             *(each / "worker" for each in roots),
-            sync=options.durability == "fsynced",
-            recycle=options.recycle,
-            floor=options.free_floor / 100,
-            app_max_bytes=options.app_max_bytes,
-            app_max_attempts=options.app_max_attempts,
+            options=_store_options(options),
             tier=ObjectStore(options.tier, self.id) if options.tier else None,
-            compaction=CompactionOptions(options.merge_below, parse_device(options.device), options.page_cache),
-            disk_timeout=options.disk_timeout,
         )
         self.removals = Caretaker("removals")
         self.pool = BufferPool(options.memory)
@@ -204,6 +198,18 @@ class WorkerRuntime:
         """Close the files; committed outputs stay."""
         self.removals.stop(TIDY_SECONDS)
         self.store.close()
+
+
+def _store_options(options: ServerOptions) -> StoreOptions:
+    return StoreOptions(
+        sync=options.durability == "fsynced",
+        recycle=options.recycle,
+        floor=options.free_floor / 100,
+        app_max_bytes=options.app_max_bytes,
+        app_max_attempts=options.app_max_attempts,
+        compaction=CompactionOptions(options.merge_below, parse_device(options.device), options.page_cache),
+        disk_timeout=options.disk_timeout,
+    )
 
 
 def _note_refused(instruments: Instruments, error: ShuffleError) -> None:
