@@ -9,8 +9,9 @@ from shuffle_api.ids import MapAttempt
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import Device
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC
 from tests.shuffle_server.test_fetch_handler import pull, write
 

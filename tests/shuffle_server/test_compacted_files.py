@@ -27,8 +27,9 @@ from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_server.worker import fetch_handler as serve_module
 from shuffle_server.worker import read_plan as gather_module
 from shuffle_server.worker.fetch_handler import serve

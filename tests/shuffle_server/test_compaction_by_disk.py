@@ -19,8 +19,9 @@ from shuffle_server.store import pending_outputs as pending_module
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import KINDS, Device
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_server.worker import fetch_handler as fetch_module
 from tests.shuffle_server.compaction import (
     DISK,

@@ -23,8 +23,9 @@ from shuffle_server.store import pending_outputs as pending_module
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace
 from shuffle_server.store.device import Device
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.scrub import Pace, check_all, check_one
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.compaction import (
     PARTITIONS,
     SLOW,

@@ -31,8 +31,9 @@ from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone
 from shuffle_server.store.file_pool import FilePool
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.scrub import Pace, check_all, check_one
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_server.worker.recovery import _kept
 from shuffle_server.worker.runtime import MaintenanceTasks
 from shuffle_server.worker.worker import Worker

@@ -13,7 +13,8 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import file_pool
 from shuffle_server.store.file_pool import LARGE_BYTES, SMALL_BYTES
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.options import StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, fill, mounted_tmpfs
 
 

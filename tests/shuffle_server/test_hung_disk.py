@@ -18,7 +18,8 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import calls as calls_module
 from shuffle_server.store.calls import DiskCalls
 from shuffle_server.store.caretaker import Caretaker
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.options import StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.hung_disk import hang_below

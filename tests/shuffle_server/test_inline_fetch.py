@@ -20,8 +20,9 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import compacted_files as regions_module
 from shuffle_server.store.compacted_file import CompactedFile
 from shuffle_server.store.compaction_model import CompactionOptions
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_server.worker.inline_fetch import MOST_BLOCKS, MOST_BYTES, fetch_inline
 from shuffle_transport import messages
 from shuffle_transport.blocks import totals_of

@@ -16,8 +16,9 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.master.quota import Quotas
 from shuffle_server.options import ServerOptions
 from shuffle_server.store.attempt_writer import AttemptWriter
+from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.quota import AppQuota
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block, read_all, write_map
 
 DEFAULT = ServerOptions(data_dir="unused")

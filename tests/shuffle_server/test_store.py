@@ -12,7 +12,8 @@ from shuffle_api.clock import Silence
 from shuffle_api.errors import AttemptSuperseded, InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.directories import lock_directory
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.options import StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 

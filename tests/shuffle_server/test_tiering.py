@@ -13,7 +13,8 @@ import pytest
 from shuffle_api.errors import MapOutputLost, Overloaded, StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.options import StoreOptions
+from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 
 OLD, NEW = MapAttempt(0, 0), MapAttempt(0, 1)

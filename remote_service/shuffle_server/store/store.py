@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StorageFailed,
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store.attempt_writer import AttemptWriter
-from shuffle_server.store.calls import DISK_SECONDS
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_files import CompactedFiles
 from shuffle_server.store.compacted_run import CompactedRun
-from shuffle_server.store.compaction_model import NO_COMPACTION, CompactionModel, CompactionOptions
+from shuffle_server.store.compaction_model import CompactionModel
 from shuffle_server.store.deletion import Deletion
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
@@ -28,8 +26,9 @@ from shuffle_server.store.format import Description
 from shuffle_server.store.index_cache import IndexCache
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.opening import describe_committed, open_committed
+from shuffle_server.store.options import DEFAULTS, StoreOptions
 from shuffle_server.store.output_file import OutputFile
-from shuffle_server.store.quota import MOST_ATTEMPTS, AppQuota
+from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.recovery import recover_directory
 from shuffle_server.store.statistics import StoreStatistics
@@ -39,29 +38,6 @@ SPARE_SECONDS = 60.0
 CLOSE_SECONDS = 10.0  # for which a close waits for the directories
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """How a store keeps map outputs.
-
-    :param sync: what is published survives the machine.
-    :param recycle: bytes of removed outputs whose files are kept for the next ones, in all directories together.
-    :param floor: the part of each file system, 0 to 1, that stays free.
-    :param app_max_bytes, app_max_attempts: see `AppQuota`.
-    :param disk_timeout: seconds after which a directory whose calls do not return is taken out.
-    """
-
-    sync: bool = False
-    recycle: int = 0
-    floor: float = 0.0
-    app_max_bytes: int = 0
-    app_max_attempts: int = MOST_ATTEMPTS
-    compaction: CompactionOptions = NO_COMPACTION
-    disk_timeout: float = DISK_SECONDS
-
-
-DEFAULTS = StoreOptions()
 
 
 class Store:

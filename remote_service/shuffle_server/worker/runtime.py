@@ -27,7 +27,8 @@ from shuffle_server.store.device import parse_device
 from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.store import Store, StoreOptions
+from shuffle_server.store.options import StoreOptions
+from shuffle_server.store.store import Store
 from shuffle_server.worker.copier import Copier
 from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
 from shuffle_server.worker.local_file_handler import LocalFileHandler
