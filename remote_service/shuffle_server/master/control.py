@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shuffle_api.errors import (
@@ -72,6 +72,24 @@ class Workers(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """What a control service is told at its start.
+
+    :param states: memory, disks and streams of the workers, for Status.
+    :param max_watches: of one application.
+    :param copies_apart: the label in which the workers of two copies are to differ.
+    """
+
+    states: Callable[[], Iterable[pb.WorkerStatus]] = tuple
+    quotas: Quotas = NO_QUOTAS
+    max_watches: int = MAX_WATCHES
+    copies_apart: str = HOST
+
+
+DEFAULTS = ControlOptions()
+
+
 class ControlService:
     """`flight_shuffle.v1.ShuffleControl`. Every method returns its reply or raises a ShuffleError."""
 
@@ -81,21 +99,16 @@ class ControlService:
         workers: Workers,
         version: str,
         heartbeat_seconds: int,
-        states: Callable[[], Iterable[pb.WorkerStatus]] = tuple,
-        quotas: Quotas = NO_QUOTAS,
-        max_watches: int = MAX_WATCHES,
+        options: ControlOptions = DEFAULTS,
         history: History | None = None,
-        copies_apart: str = HOST,
     ) -> None:
-        """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application;
-        `copies_apart`: the label in which the workers of two copies are to differ."""
-        self._apart = tuple(dict.fromkeys((copies_apart, HOST)))
+        self._apart = tuple(dict.fromkeys((options.copies_apart, HOST)))
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
-        self._states, self._quotas = states, quotas
+        self._states, self._quotas = options.states, options.quotas
         self._history = History() if history is None else history
         self._started = time.monotonic()
         self._reports = threading.BoundedSemaphore(MAX_REPORTS)
-        self.watchers = Watchers(master, workers.find, max_watches)
+        self.watchers = Watchers(master, workers.find, options.max_watches)
 
     def Hello(self, request: pb.HelloRequest) -> pb.HelloReply:
         oldest = request.oldest or request.protocol

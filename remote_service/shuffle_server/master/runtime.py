@@ -18,7 +18,7 @@ from shuffle_server import __version__
 from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import ConnectionStatistics
 from shuffle_server.master.cluster import Cluster, LocalWorker
-from shuffle_server.master.control import ControlService
+from shuffle_server.master.control import ControlOptions, ControlService
 from shuffle_server.master.endpoint import ControlServer, Limits, start_control
 from shuffle_server.master.history import History
 from shuffle_server.master.liveness import AppLiveness
@@ -105,11 +105,8 @@ class MasterRuntime:
             cluster,
             __version__,
             heartbeat,
-            cluster.states,
-            quotas,
-            options.app_max_watches,
+            ControlOptions(cluster.states, quotas, options.app_max_watches, options.copies_apart),
             self.history,
-            options.copies_apart,
         )
         self.service = service
         listen = partial(

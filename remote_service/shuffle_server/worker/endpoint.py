@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import logging
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -22,11 +22,11 @@ from shuffle_api.errors import ErrorCode, InvalidArgument, PermissionDenied, Shu
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.bounds import Bound
-from shuffle_server.connection_guard import Bounds, ConnectionGuard
+from shuffle_server.connection_guard import ConnectionGuard
 from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
-from shuffle_server.security import OPEN, ServerSecurity
+from shuffle_server.security import ServerSecurity
 from shuffle_server.worker import inline_fetch, scrubbing
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
@@ -60,40 +60,45 @@ _FLIGHT_ERRORS: dict[ErrorCode, type[fl.FlightError]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class DataServices:
+    """What answers the calls of an endpoint, beside its worker."""
+
+    put: PutOptions
+    local_files: LocalFileHandler
+    relay: RelayStreams
+    channels: ChannelRelay
+
+
 class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves one worker. `serve()` blocks; `shutdown()` waits for the calls that are under way."""
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        listen: Address,
         worker: Worker,
-        options: PutOptions,
-        security: ServerSecurity = OPEN,
-        local_files: LocalFileHandler | None = None,
-        relay: RelayStreams | None = None,
-        channels: ChannelRelay | None = None,
-        guard: ConnectionGuard | None = None,
-        calls: Bound[str] | None = None,
+        services: DataServices,
+        security: ServerSecurity,
+        guard: ConnectionGuard,
+        calls: Bound[str],
     ) -> None:
-        """:param calls: how many an application may have under way; None: any number."""
+        """:param calls: how many an application may have under way."""
         keep_freed_memory()
-        self._guard = guard or ConnectionGuard(Bounds())
+        self._guard = guard
         tls, self._instruments = security.tls, worker.instruments
         # Not a method of this object: Arrow would keep both alive.
         refused = functools.partial(_note_refused_call, StrangersObserver(worker.instruments), self._guard)
-        enter = functools.partial(_enter, calls or calls_bound(sys.maxsize))
+        enter = functools.partial(_enter, calls)
         auth_middleware = security.tokens and TokenMiddlewareFactory(security.tokens.authenticate, refused, enter)
         super().__init__(
-            f"grpc+{'tcp' if tls is None else 'tls'}://{Address(host, port)}",
+            f"grpc+{'tcp' if tls is None else 'tls'}://{listen}",
             tls_certificates=None if tls is None else [(tls.cert, tls.key)],
             verify_client=tls is not None and bool(tls.client_ca),
             root_certificates=None if tls is None else tls.client_ca or None,
             middleware={MIDDLEWARE: auth_middleware} if auth_middleware else None,
         )
-        self.worker, self._options, self._local_files = worker, options, local_files
-        self._relay, self._channels = relay, channels
-        self._pushes = PushHandler(worker, options, local_files)
+        self.worker, self._services = worker, services
+        self._pushes = PushHandler(worker, services.put, services.local_files)
 
     def do_put(
         self,
@@ -121,7 +126,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 note_push(command)
                 pushed = put_messages(self.worker, incoming)
                 if command.relay:
-                    self._pushes.stream(command, self._relayed().sink(command, context.is_cancelled), pushed, reply)
+                    self._pushes.stream(
+                        command, self._services.relay.sink(command, context.is_cancelled), pushed, reply
+                    )
                 else:
                     self._pushes.attempt(command, pushed, reply)
                 push.completed()
@@ -131,7 +138,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     raise self._failed("push", error) from error
                 self._refused("push", error)
                 reply(pb.PutReply(error=messages.error_message(error)))
-                drain(incoming, self._options.window)  # the sender may be writing: let it reach the reply
+                drain(incoming, self._services.put.window)  # the sender may be writing: let it reach the reply
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         started, peer = time.monotonic(), context.peer()
@@ -141,7 +148,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 wanted = _wanted(ticket.ticket, principal_of(context))
                 if wanted.HasField("relay"):
                     refused = functools.partial(self._refused, "relayed pull")
-                    schema, items = self._relayed().pull(wanted, context.is_cancelled, refused)
+                    schema, items = self._services.relay.pull(wanted, context.is_cancelled, refused)
                 else:
                     schema, pulled = self.worker.get(wanted, self._room(wanted, peer))
                     items = self._pulled(pulled)
@@ -160,9 +167,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         peer = context.peer()
         incoming = Incoming(reader, EXCHANGE_SCHEMA, self._guard.called(peer), self._instruments.body_refused)
         with log_context(peer=peer):
-            if self._channels is None:
-                raise self._failed("channel", InvalidArgument("a channel", remedy="this worker relays none"))
-            self._channels.exchange(context, descriptor, incoming, writer)
+            self._services.channels.exchange(context, descriptor, incoming, writer)
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[fl.Result]:
         """Small outputs and pulls, files, scrub (docs/protocol.md), and what the cluster asks of a worker."""
@@ -178,8 +183,8 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                     results = [self._pushes.inline(body, principal_of(context)).SerializeToString()]
                 elif kind == inline_fetch.ACTION:
                     return self._fetch_inline(body, principal_of(context), peer)
-                elif self._local_files is not None and kind.startswith(PREFIX):
-                    return self._results(kind, self._local_files.act(kind, body, principal_of(context)))
+                elif kind.startswith(PREFIX):
+                    return self._results(kind, self._services.local_files.act(kind, body, principal_of(context)))
                 else:
                     results = [act(self.worker, principal_of(context), kind, body)]
             except ShuffleError as error:
@@ -201,7 +206,7 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _room(self, wanted: pb.GetTicket, peer: str) -> PullRoom:
         app, give_up = name_of(wanted.shuffle.app), functools.partial(disconnect_from_peer, peer)
-        return PullRoom(self.worker.pool, self._options.overload_timeout, app, give_up)
+        return PullRoom(self.worker.pool, self._services.put.overload_timeout, app, give_up)
 
     def _pulled(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
         try:
@@ -276,11 +281,6 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         descriptor = fl.FlightDescriptor.for_path(spec.id.app, str(spec.id.shuffle))
         records = sum(o.totals.records for o in outputs)
         return fl.FlightInfo(GET_SCHEMA, descriptor, endpoints, records, sum(o.totals.bytes for o in outputs))
-
-    def _relayed(self) -> RelayStreams:
-        if self._relay is None:
-            raise InvalidArgument("a relayed stream", remedy="push and pull: this worker has no relay")
-        return self._relay
 
     def _refused(self, what: str, error: ShuffleError) -> None:
         error.worker = self.worker.info.id

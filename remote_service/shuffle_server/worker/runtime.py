@@ -30,7 +30,7 @@ from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.store import Store
 from shuffle_server.worker.copier import Copier
-from shuffle_server.worker.endpoint import FlightEndpoint, calls_bound
+from shuffle_server.worker.endpoint import DataServices, FlightEndpoint, calls_bound
 from shuffle_server.worker.local_file_handler import LocalFileHandler
 from shuffle_server.worker.push_handler import PutOptions
 from shuffle_server.worker.registry_view import RegistryView
@@ -107,14 +107,10 @@ class WorkerRuntime:
                 reserved=lambda: self.pool.used,
             )
             self._endpoint = FlightEndpoint(
-                listen.host,
-                listen.port,
+                listen,
                 self.worker,
-                put,
+                DataServices(put, local_files, relay, self.channels),
                 security,
-                local_files,
-                relay,
-                self.channels,
                 self.guard,
                 self.calls,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shuffle_api.values import MapOutput
 from shuffle_server.master.cluster import Cluster
-from shuffle_server.master.control import ControlService
+from shuffle_server.master.control import ControlOptions, ControlService
 from shuffle_server.master.endpoint import CALLS, Limits, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
@@ -39,7 +39,9 @@ class Scene:
 
     def _serve(self, port: int) -> None:
         membership = Membership(self.master, 60)
-        service = ControlService(self.master, Cluster(membership, None), "0", 1, max_watches=self._watches)
+        service = ControlService(
+            self.master, Cluster(membership, None), "0", 1, ControlOptions(max_watches=self._watches)
+        )
         self.server, bound = start_control(
             service, membership, "127.0.0.1", port, self._limits, self._security, served=self._served
         )
