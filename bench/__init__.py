@@ -1,1 +1,1 @@
-"""Measurements and the demo: programs run from a checkout, not shipped in the wheel."""
+"""Benchmarks: programs run from a checkout, not shipped in the wheel. What they share is in `bench.harness`."""

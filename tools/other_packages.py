@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.spark_driver import ROOT
-
+ROOT = Path(__file__).resolve().parents[1]
 INSTALL_TIMEOUT_S = 900
 
 

@@ -1,4 +1,4 @@
-"""Where a JVM's time went, from a Flight Recorder file: ``python -m bench.jfr FILE [--top N] [--thread PREFIX]``.
+"""Where a JVM's time went, from a Flight Recorder file: ``python -m tools.jfr FILE [--top N] [--thread PREFIX]``.
 
 Prints the share of samples per innermost method, Java and native, and per innermost method of a chosen package.
 """
@@ -36,7 +36,7 @@ def _method(frame: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.jfr", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.jfr", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file")
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--thread", default="", help="only threads whose name begins like this")

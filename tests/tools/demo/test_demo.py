@@ -24,7 +24,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for 
 
 
 def demo(*arguments: str | Path) -> subprocess.Popen[str]:
-    command = [*HEEDS_INTERRUPTS, sys.executable, "-m", "bench.demo", *map(str, arguments)]
+    command = [*HEEDS_INTERRUPTS, sys.executable, "-m", "tools.demo", *map(str, arguments)]
     return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

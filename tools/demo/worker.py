@@ -33,7 +33,7 @@ class Side:
         self._log, self._timeout, self._answered = scratch / f"{name}.log", timeout, b""
         with self._log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.demo.side"],
+                [sys.executable, "-m", "tools.demo.side"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -18,10 +18,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench.demo import benchmark, flights, own
-from bench.demo.folder import find_tables
-from bench.demo.query import Query
 from bench.spark import end_jvm, session
+from tools.demo import benchmark, flights, own
+from tools.demo.folder import find_tables
+from tools.demo.query import Query
 
 ERROR_LINES, ERROR_CHARACTERS = 5, 1000
 FAILURES = (PySparkException, Py4JError, OSError, ValueError)

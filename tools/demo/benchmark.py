@@ -6,7 +6,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bench import tpch
-from bench.demo.query import Query, sql
+from tools.demo.query import Query, sql
 
 SECTION = "tpch"
 

@@ -1,4 +1,4 @@
-"""bench.demo.folder: the tables in a directory, and the errors for one that can't be used."""
+"""tools.demo.folder: the tables in a directory, and the errors for one that can't be used."""
 
 import gzip
 from pathlib import Path
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from bench.demo.folder import BadInput, find_tables
+from tools.demo.folder import BadInput, find_tables
 
 NUMBERS = pa.table({"id": [1, 2]})
 WORDS = pa.table({"word": ["a"]})

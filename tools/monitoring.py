@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.alert_rules import rules_document, series
 from shuffle_server.observe import families as of
 from shuffle_server.observe.families import Family
+from tools.alert_rules import rules_document, series
 
 DIRECTORY = Path(__file__).parents[1] / "deploy" / "monitoring"
 CHART_RULES = Path(__file__).parents[1] / "deploy" / "helm" / "flight-shuffle" / "alerts.yaml"

@@ -11,7 +11,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from bench.demo.query import Query, sql
+from tools.demo.query import Query, sql
 
 SECTION = "flights"
 TABLES = ("flights", "weather", "planes", "airports", "airlines")

@@ -1,11 +1,11 @@
-"""bench.demo.report: the table and the JSON document."""
+"""tools.demo.report: the table and the JSON document."""
 
 import io
 import json
 
 import pytest
 
-from bench.demo.report import Line, Report, size
+from tools.demo.report import Line, Report, size
 
 EQUAL = Line("tpch", "Q1", 4, 1.0, 1.5, 2048, None)
 DIFFERENT = Line("tpch", "Q2", 9, 1.0, 1.0, 0, "9 rows against 8")

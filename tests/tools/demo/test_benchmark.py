@@ -1,7 +1,7 @@
-"""bench.demo.benchmark: which columns each TPC-H query is ordered by."""
+"""tools.demo.benchmark: which columns each TPC-H query is ordered by."""
 
 from bench import tpch
-from bench.demo.benchmark import ordered_by
+from tools.demo.benchmark import ordered_by
 
 
 def test_ordered_by_finds_the_outer_order_of_every_query_that_has_one() -> None:

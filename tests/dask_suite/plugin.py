@@ -17,9 +17,9 @@ import distributed.shuffle
 import pytest
 from distributed.utils_test import *  # noqa: F403 - fixtures
 
-from bench.dask_suite.reasons import NOT_APPLICABLE
 from bench.server import ServerProcess
 from flight_shuffle.dask import DaskShuffles
+from tests.dask_suite.reasons import NOT_APPLICABLE
 
 HELPERS = ("assert_worker_cleanup", "assert_scheduler_cleanup")
 

@@ -1,4 +1,4 @@
-"""``python -m bench.demo``: see ``scripts/demo --help``."""
+"""``python -m tools.demo``: see ``scripts/demo --help``."""
 
 import argparse
 import os
@@ -11,16 +11,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import tpch
-from bench.demo import benchmark, flights, own
-from bench.demo.folder import BadInput, find_tables
-from bench.demo.report import Line, Report
-from bench.demo.results import compare, count_rows
-from bench.demo.worker import Side, SideFailed
 from bench.ending import INTERRUPTED, unwind_when_told_to_end
 from bench.server import ServerFailed, ServerProcess
 from bench.spark import local_conf
 from shuffle_api.errors import ShuffleError
 from shuffle_plugins.spark import spark_conf
+from tools.demo import benchmark, flights, own
+from tools.demo.folder import BadInput, find_tables
+from tools.demo.report import Line, Report
+from tools.demo.results import compare, count_rows
+from tools.demo.worker import Side, SideFailed
 
 RELEASE_TIMEOUT_S = 60.0
 # A result has about the size of its input as parquet; two are compared at a time, shuffled data comes on top.

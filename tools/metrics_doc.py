@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from bench.options_doc import listed
 from shuffle_server.observe import families
 from shuffle_server.observe.families import Family
+from tools.options_doc import listed
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operations.md"
 BEGIN, END = "<!-- metrics: written by scripts/generate-metrics -->\n", "<!-- end of metrics -->\n"

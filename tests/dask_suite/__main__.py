@@ -1,4 +1,4 @@
-"""dask's tests of its shuffle with ours in its place: ``python -m bench.dask_suite DIRECTORY``.
+"""dask's tests of its shuffle with ours in its place: ``python -m tests.dask_suite DIRECTORY``.
 
 DIRECTORY is a checkout of dask's `distributed`, best at the installed version. Prints a table in Markdown: each test
 passed, failed, or not applicable and why. Fails if one failed.
@@ -21,7 +21,7 @@ SECONDS = 300
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.dask_suite", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.dask_suite", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("directory", type=Path, help="a checkout of distributed")
     parser.add_argument("-k", default="", metavar="EXPRESSION", help="which tests, as pytest takes it")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def arguments(directory: Path, report: Path) -> list[str]:
     """Of pytest: nothing of the project's own configuration."""
     return [
         "-q",
-        *("-p", "bench.dask_suite.plugin", "-p", "no:cacheprovider", "-c", "/dev/null", "--noconftest"),
+        *("-p", "tests.dask_suite.plugin", "-p", "no:cacheprovider", "-c", "/dev/null", "--noconftest"),
         *("--rootdir", str(directory), "--import-mode=importlib", f"--timeout={SECONDS}", f"--junitxml={report}"),
         *("--dask-source", str(directory), str(directory / TESTS)),
     ]

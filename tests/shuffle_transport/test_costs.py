@@ -1,4 +1,4 @@
-"""What the transport costs per block and per batch: ``pytest bench --benchmark-enable``.
+"""What the transport costs per block and per batch: ``scripts/test <this file> --benchmark-enable``.
 
 Without that option each runs once, as a test that it does what it is timed for. Between two processes measures
 ``flight-shuffle bench transport``.

@@ -1,4 +1,4 @@
-"""bench.demo.__main__: the exit status follows from the results. Both sides and the server are stand-ins here."""
+"""tools.demo.__main__: the exit status follows from the results. Both sides and the server are stand-ins here."""
 
 import argparse
 import io
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from bench.demo import __main__ as demo
-from bench.demo.report import Report
+from tools.demo import __main__ as demo
+from tools.demo.report import Report
 
 Rows = list[int]
 

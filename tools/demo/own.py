@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from bench.demo.folder import Table
-from bench.demo.query import Query
+from tools.demo.folder import Table
+from tools.demo.query import Query
 
 SECTION = "input"
 INTEGRAL = (ByteType, ShortType, IntegerType, LongType)

@@ -1,4 +1,4 @@
-"""bench.demo.results: the verdict on two results written as parquet."""
+"""tools.demo.results: the verdict on two results written as parquet."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from bench.demo import results
-from bench.demo.results import compare, count_rows
+from tools.demo import results
+from tools.demo.results import compare, count_rows
 
 
 def write(directory: Path, *parts: dict[str, list[object]]) -> Path:

@@ -1,10 +1,10 @@
-"""The table that `bench.dask_suite` makes of a run of pytest."""
+"""The table that `tests.dask_suite` makes of a run of pytest."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bench.dask_suite.__main__ import read, table
+from tests.dask_suite.__main__ import read, table
 
 REPORT = """<testsuites><testsuite>
 <testcase name="test_a"/><testcase name="test_b[1]"><skipped message="calls functions"/></testcase>
