@@ -16,13 +16,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench import compare, spark_queries, tpcds, tpch
-from bench.cluster import wait_until
-from bench.ending import unwind_when_told_to_end
-from bench.files import files_below, once, opened_by
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import ROOT, JobFailed, SparkDriver
+from bench import spark_queries, tpcds, tpch
+from bench.harness import compare
+from bench.harness.cluster import wait_until
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.files import files_below, once, opened_by
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import ROOT, JobFailed, SparkDriver
 from bench.spark_shuffle import say
 from bench.spark_suite import numbers
 from shuffle_plugins.spark import spark_conf

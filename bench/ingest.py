@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import wait_until
-from bench.ending import unwind_when_told_to_end
+from bench.harness.cluster import wait_until
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.parts import measure
+from bench.harness.server import ServerProcess
 from bench.ingest_by_file import read_outputs
 from bench.ingest_plain import flight_of_files, receive_files
 from bench.ingest_writers import TIMEOUT, Target, Work, Writers, push, random_blocks
-from bench.parts import measure
-from bench.server import ServerProcess
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec

@@ -22,8 +22,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from shuffle_server.store import output_file

@@ -29,15 +29,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench import machine, process, python_shuffle_spark
+from bench import python_shuffle_spark
 from bench import spark_shuffle_job as job
-from bench.ending import unwind_when_told_to_end
+from bench.harness import machine, process
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import ROOT, SparkDriver
 from bench.python_shuffle_dask import DaskSide
 from bench.python_shuffle_input import files_of, prepare_arrow
 from bench.python_shuffle_tasks import Digest, FlightSide
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import ROOT, SparkDriver
 from bench.spark_shuffle import prepare_input, say
 
 T = TypeVar("T")

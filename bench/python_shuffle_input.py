@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.files import once
+from bench.harness.files import once
 
 PARQUET, ARROW = ".parquet", ".arrow"
 BATCH_ROWS = 128 << 10

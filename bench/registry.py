@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry_cluster, registry_recovery
-from bench.ending import unwind_when_told_to_end
-from bench.parts import measure
-from bench.process import cpu_seconds
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.parts import measure
+from bench.harness.process import cpu_seconds
+from bench.harness.server import ServerProcess
 from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, commit_for, load_from_processes, output
 from bench.registry_master import WORKER, master_process, open_master
-from bench.server import ServerProcess
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, RegisterApp, RegisterShuffle
 from shuffle_api.values import MapOutput, ShuffleSpec

@@ -25,9 +25,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle

@@ -22,12 +22,12 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
-from bench import machine
 from bench import spark_memory_job as job
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from bench.spark_memory_plot import draw
 from bench.spark_shuffle_job import tidy
 from shuffle_plugins.spark import spark_conf

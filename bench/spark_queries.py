@@ -1,4 +1,4 @@
-"""SQL over tables in parquet files; these functions run in a Spark driver (`bench.spark_driver`)."""
+"""SQL over tables in parquet files; these functions run in a Spark driver (`bench.harness.spark_driver`)."""
 
 from collections.abc import Sequence
 from pathlib import Path

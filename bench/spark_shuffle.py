@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import machine, process
 from bench import spark_shuffle_job as job
-from bench.ending import unwind_when_told_to_end
-from bench.files import once
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import ROOT, SparkDriver
+from bench.harness import machine, process
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.files import once
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import ROOT, SparkDriver
 from shuffle_plugins.spark import spark_conf
 
 SORT, FLIGHT = "sort", "flight"

@@ -24,11 +24,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bench import compare, machine, process, spark_suite_report
 from bench import spark_shuffle_job as job
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
-from bench.spark_driver import ROOT
+from bench import spark_suite_report
+from bench.harness import compare, machine, process
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
+from bench.harness.spark_driver import ROOT
 from bench.spark_shuffle import FLIGHT, RUN_TIMEOUT_S, SORT, Side, say, start_side
 from bench.spark_suite_cases import GROUPS, NO_COMPRESSION, Case, prepare
 from bench.spark_suite_report import Timing

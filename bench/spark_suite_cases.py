@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from bench import spark_queries, tpch
 from bench import spark_shuffle_job as job
-from bench.files import once
+from bench.harness.files import once
 from bench.spark_shuffle import prepare_input
 
 GROUPS = ("tpch", "tiny", "partitions", "incompressible")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.files import once
+from bench.harness.files import once
 from tools import other_packages
 
 DUCKDB = "1.5.5"  # the newest that the extension is there for

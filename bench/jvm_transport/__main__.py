@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import machine, process
-from bench.ending import unwind_when_told_to_end
+from bench.harness import machine, process
+from bench.harness.ending import unwind_when_told_to_end
 from bench.jvm_transport.jvm import FLAGS, UNCHECKED, ZERO_COPY, Worker, compile_core, compile_ours
 
 GIB, MIB = 1 << 30, 1 << 20

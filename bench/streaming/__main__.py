@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.relay_process import RelayProcess
 from bench.streaming import cases, flink, table
 from bench.streaming.cases import Point
 from bench.streaming.plan import GUARANTEES
-from bench.streaming.relay_process import RelayProcess
 from bench.streaming.run import run
 
 FLIGHT, FLINK, RELAYED = "flight", "flink", "flight_relayed"

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import parts
-from bench.ending import unwind_when_told_to_end
+from bench.harness import parts
+from bench.harness.ending import unwind_when_told_to_end
 from bench.streaming.plan import IDENTITY, WORDCOUNT, Case
 from bench.streaming.run import Outcome, run
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from bench.streaming import real_time_job as job
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.bench.progress import say

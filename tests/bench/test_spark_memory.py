@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.spark_driver import ROOT
+from bench.harness.spark_driver import ROOT
 from bench.spark_memory import table
 from bench.spark_memory_plot import draw
 

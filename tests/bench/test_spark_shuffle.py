@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import spark_shuffle_job as job
-from bench.spark_driver import ROOT
+from bench.harness.spark_driver import ROOT
 
 ROWS, ROUNDS = 20_000, 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import spark_suite, spark_suite_report
-from bench.spark_driver import ROOT
+from bench.harness.spark_driver import ROOT
 from bench.spark_suite_report import Timing
 
 

@@ -17,7 +17,7 @@ import distributed.shuffle
 import pytest
 from distributed.utils_test import *  # noqa: F403 - fixtures
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from flight_shuffle.dask import DaskShuffles
 from tests.dask_suite.reasons import NOT_APPLICABLE
 

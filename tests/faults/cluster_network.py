@@ -22,9 +22,9 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.cluster import end, wait_until
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
+from bench.harness.cluster import end, wait_until
+from bench.harness.ending import unwind_when_told_to_end
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.testing.oracle import Workload, problems, read

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
+from bench.harness.relay_process import RelayProcess
 from shuffle_api.errors import (
     InvalidArgument,
     Overloaded,

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server import connection_guard
 from shuffle_server.connection_guard import Bounds, ConnectionGuard

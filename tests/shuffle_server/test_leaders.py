@@ -21,9 +21,9 @@ import grpc
 import psycopg
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
-from bench.streaming.relay_process import lasting_addresses
+from bench.harness.cluster import wait_until
+from bench.harness.relay_process import lasting_addresses
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ShuttingDown
 from shuffle_api.interfaces import OptionValue
 from shuffle_plugins.remote import RemoteShuffle

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import answers, spark_queries, tpcds
-from bench.spark_driver import ROOT, SparkDriver
+from bench.harness.spark_driver import ROOT, SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
 

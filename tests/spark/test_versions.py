@@ -15,8 +15,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark import local_conf
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import SUPPORTED_SPARK, find_jar, spark_conf
 from tests.spark import held, jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, pushed_bytes

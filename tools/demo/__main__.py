@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench import tpch
-from bench.ending import INTERRUPTED, unwind_when_told_to_end
-from bench.server import ServerFailed, ServerProcess
-from bench.spark import local_conf
+from bench.harness.ending import INTERRUPTED, unwind_when_told_to_end
+from bench.harness.server import ServerFailed, ServerProcess
+from bench.harness.spark import local_conf
 from shuffle_api.errors import ShuffleError
 from shuffle_plugins.spark import spark_conf
 from tools.demo import benchmark, flights, own

@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from bench.compare import rows_equal
+from bench.harness.compare import rows_equal
 
 # Above this many rows a difference is not looked at row by row; equal results of any size are found by their hashes.
 ROW_BY_ROW = 500_000
@@ -21,7 +21,7 @@ def count_rows(result: Path) -> int:
 def compare(one: Path, other: Path, ordered_by: Sequence[str]) -> str | None:
     """None if the results are equal, else one line that describes a difference.
 
-    As multisets of rows (see `bench.compare`), and the columns in ``ordered_by`` also in their order: rows with equal
+    As multisets of rows (`bench.harness.compare`), and the columns in ``ordered_by`` also in their order: rows with equal
     keys may come in any order.
     """
     left, right = count_rows(one), count_rows(other)

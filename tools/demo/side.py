@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bench.spark import end_jvm, session
+from bench.harness.spark import end_jvm, session
 from tools.demo import benchmark, flights, own
 from tools.demo.folder import find_tables
 from tools.demo.query import Query

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
+from bench.harness import machine
+from bench.harness.ending import unwind_when_told_to_end
 from tests.faults.explore import planted, plants
 from tests.faults.explore.exploring import WEIGHTS, Score, explore, fresh_seed, schedules
 from tests.faults.explore.running import Outcome

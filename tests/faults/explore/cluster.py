@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.files import files_below
+from bench.harness.files import files_below
 from tests.faults.explore.processes import Child
 from tests.faults.explore.schedule import APP_TIMEOUT_S, WORKER_TIMEOUT_S, Schedule
 from tests.faults.explore.serving import serve

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from bench.spark_driver import JobFailed
+from bench.harness.spark_driver import JobFailed
 from tests.faults.explore import spark_cluster, spark_server
 from tests.faults.explore.ledger import Finding
 from tests.faults.explore.schedule import Fault, Schedule

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import spark_conf
 from tests.faults.explore import spark_job
 from tests.faults.explore.schedule import Fault

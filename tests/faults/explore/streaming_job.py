@@ -25,8 +25,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from bench.files import files_below
-from bench.streaming.relay_process import RelayProcess
+from bench.harness.files import files_below
+from bench.harness.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import key_group_range
 from shuffle_api.values import ShuffleHandle

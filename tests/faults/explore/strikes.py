@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.files import files_below
+from bench.harness.files import files_below
 from tests.faults.explore.cluster import READY_S, DidNotStart, Scene, Server
 from tests.faults.explore.schedule import APP_TIMEOUT_S, WORKER_TIMEOUT_S, Fault
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
+from bench.harness.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from tests.shuffle_plugins.pipelined.scene import Scene
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
+from bench.harness.relay_process import RelayProcess
 from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue

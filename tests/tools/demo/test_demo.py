@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from tests.processes import processes_that_mention
 
 ROOT = Path(__file__).parents[3]

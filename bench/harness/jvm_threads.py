@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-PYTHON_STACKS = signal.SIGUSR1  # `bench.spark_child` answers it
+PYTHON_STACKS = signal.SIGUSR1  # `bench.harness.spark_child` answers it
 PYTHON_WITHIN_S = 1.0
 DUMP_WITHIN_S = 5.0
 SAID_BYTES = 3000

@@ -1,4 +1,4 @@
-"""The driver process that `bench.spark_driver.SparkDriver` starts: ``python -m bench.spark_child PIPE``.
+"""The driver process that `bench.harness.spark_driver` starts: ``python -m bench.harness.spark_child PIPE``.
 
 It receives, over the inherited pipe: a dict (end the session; these are the settings of the next), a `Call`, or
 None (stop). It answers the first two with ``(True, result)`` or ``(False, traceback text)``.
@@ -14,9 +14,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from bench.jvm_threads import PYTHON_STACKS
-from bench.spark import end_jvm
-from bench.spark_driver import Call
+from bench.harness.jvm_threads import PYTHON_STACKS
+from bench.harness.spark import end_jvm
+from bench.harness.spark_driver import Call
 
 
 def serve(pipe: Connection) -> None:

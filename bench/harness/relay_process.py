@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.server import ServerFailed, ServerProcess
+from bench.harness.server import ServerFailed, ServerProcess
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 
 

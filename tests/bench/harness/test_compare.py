@@ -1,11 +1,11 @@
-"""bench.compare: what counts as the same result."""
+"""bench.harness.compare: what counts as the same result."""
 
 from datetime import date
 from decimal import Decimal
 
 import pytest
 
-from bench.compare import rows_equal
+from bench.harness.compare import rows_equal
 
 
 @pytest.mark.parametrize(

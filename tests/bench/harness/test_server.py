@@ -6,7 +6,7 @@ import socket
 import threading
 from pathlib import Path
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 
 
 def test_address_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path) -> None:

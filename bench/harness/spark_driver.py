@@ -1,7 +1,7 @@
 """A PySpark driver in a process of its own that runs functions for us: for jobs with different settings side by side.
 
 PySpark keeps one JVM per process, and that JVM reads its class path and jars once. So every configuration that is
-tested or measured gets a process, in which `bench.spark_child` waits for calls.
+tested or measured gets a process, in which `bench.harness.spark_child` waits for calls.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.jvm_threads import dump_tasks
+from bench.harness.jvm_threads import dump_tasks
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = (ROOT, *(ROOT / name for name in ("shuffle_api", "transport", "plugins", "remote_service")))
 
 CALL_TIMEOUT_S = 1000.0
@@ -60,7 +60,7 @@ class SparkDriver:
         self._pipe, theirs = Pipe()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.spark_child", str(theirs.fileno())],
+                [sys.executable, "-m", "bench.harness.spark_child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

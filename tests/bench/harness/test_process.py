@@ -1,4 +1,4 @@
-"""bench.process: processor time of a process and of its threads."""
+"""bench.harness.process: processor time of a process and of its threads."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench import process
+from bench.harness import process
 
 
 def burn(seconds: float) -> None:

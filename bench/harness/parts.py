@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench import machine
+from bench.harness import machine
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -1,6 +1,6 @@
-"""bench.jvm_threads: which of a JVM's stacks say why a job does not go on."""
+"""bench.harness.jvm_threads: which of a JVM's stacks say why a job does not go on."""
 
-from bench.jvm_threads import FRAMES, telling
+from bench.harness.jvm_threads import FRAMES, telling
 
 DUMP = """Full thread dump OpenJDK 64-Bit Server VM:
 

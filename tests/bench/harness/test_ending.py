@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
-from bench.ending import INTERRUPTED
+from bench.harness.cluster import wait_until
+from bench.harness.ending import INTERRUPTED
 from tests.processes import processes_that_mention
 
 
