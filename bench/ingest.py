@@ -7,8 +7,6 @@ memory with many partitions and maps.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import shutil
 import statistics
@@ -21,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.harness import program
 from bench.harness.cluster import wait_until
-from bench.harness.ending import unwind_when_told_to_end
-from bench.harness.parts import measure
 from bench.harness.server import ServerProcess
 from bench.ingest_by_file import read_outputs
 from bench.ingest_plain import flight_of_files, receive_files
@@ -236,23 +233,15 @@ PARTS: dict[str, Callable[[Parameters, Path], dict[str, Any]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the report goes, else it is printed")
-    parser.add_argument("--scratch", type=Path, metavar="DIR", help="directory on the disk to measure")
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS), help="measure only these")
-    for name, default in asdict(Parameters()).items():
-        parser.add_argument("--" + name.replace("_", "-"), type=int, default=default, metavar="N")
-    parsed = parser.parse_args(arguments)
-    parameters = Parameters(**{name: getattr(parsed, name) for name in asdict(Parameters())})
-    with tempfile.TemporaryDirectory(dir=parsed.scratch) as scratch:
-        report = measure(parameters, Path(scratch), parsed.parts, PARTS)
-    text = json.dumps(report, indent=2) + "\n"
-    if parsed.json is None:
-        print(text, end="")
-    else:
-        parsed.json.write_text(text)
+    parser = program.parser("ingest", __doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="measure only these")
+    program.add_options(parser, **{name: (value, name) for name, value in asdict(Parameters()).items()})
+    given = vars(parser.parse_args(arguments))
+    path, folder, parts = given.pop("json"), given.pop("scratch"), given.pop("parts")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        report = program.measure("ingest", Parameters(**given), Path(scratch), parts, PARTS)
+    program.publish(report, path)
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    main()
+    program.run(main)

@@ -16,10 +16,8 @@ The JSON goes to standard output, progress to standard error. docs/benchmarks/RE
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,17 +27,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench import python_shuffle_spark
-from bench import spark_shuffle_job as job
-from bench.harness import machine, process
-from bench.harness.ending import unwind_when_told_to_end
+from bench import spark_jobs as job
+from bench.harness import process, program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import ROOT, SparkDriver
 from bench.python_shuffle_dask import DaskSide
-from bench.python_shuffle_input import files_of, prepare_arrow
-from bench.python_shuffle_tasks import Digest, FlightSide
-from bench.spark_shuffle import prepare_input, say
+from bench.python_shuffle_tasks import Digest, FlightSide, files_of, prepare_arrow
+from bench.spark_suite_cases import prepare_rows
+from shuffle_transport.bench.machine import GIB
+from shuffle_transport.bench.progress import say
 
 T = TypeVar("T")
 
@@ -89,7 +86,7 @@ class Side:
         return {
             "median_s": round(self.median(), 3),
             "seconds": [round(seconds, 3) for seconds in self.seconds()],
-            "gib_s": round(data_bytes / self.median() / machine.GIB, 3),
+            "gib_s": round(data_bytes / self.median() / GIB, 3),
             "median_parts_s": {
                 part: round(statistics.median(run[part] for run in self.runs), 3) for part in self.runs[0]
             },
@@ -100,35 +97,33 @@ class Side:
 def main() -> int:
     options = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="python-shuffle-", dir=options.scratch) as scratch:
-        report = measure(options, Path(scratch))
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+        program.publish(measure(options, Path(scratch)), options.json)
     return 0
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.python_shuffle", description=(__doc__ or "").split("\n")[0])
+    parser = program.parser("python_shuffle", __doc__)
     others = (WIRE, FROM_PARQUET, DASK, SPARK)
     parser.add_argument("--sides", nargs="+", choices=others, default=others, help="beside the side flight: all")
-    parser.add_argument("--rows", type=int, default=10_000_000, help="88 bytes each (default: 10,000,000)")
-    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each side (default: 5)")
-    parser.add_argument("--partitions", type=int, default=64, help="reduce partitions (default: 64)")
-    parser.add_argument("--codec", default="lz4", help="Flight Shuffle's compression (default: lz4, as Spark's)")
-    parser.add_argument("--memory", default="4g", help="heap of the Spark driver (default: 4g)")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
+    program.add_options(
+        parser,
+        rows=(10_000_000, "88 bytes each"),
+        rounds=(5, "timed runs of each side"),
+        partitions=(64, "reduce partitions"),
+        codec=("lz4", "Flight Shuffle's compression"),
+        memory=("4g", "heap of the Spark driver"),
+    )
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
-    parser.add_argument("--scratch", metavar="DIR", help="for shuffle data of all sides (default: the system's)")
     return parser.parse_args()
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Run everything; the report."""
-    limits = machine.limits(scratch)
-    parquet = prepare_input(Path(options.input or ROOT / "build" / "bench"), options.rows)
+    parquet = prepare_rows(Path(options.input or ROOT / "build" / "bench"), options.rows)
     arrow = prepare_arrow(parquet)
-    load = machine.load()
+    names = ("rows", "rounds", "partitions", "codec", "memory")
+    report = program.heading("python_shuffle", {name: getattr(options, name) for name in names})
+    report["machine"] |= {name: version(name) for name in ("dask", "pandas")}
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log", ["--recycle", RECYCLE]))
         others: dict[str, Callable[[], Side]] = {
@@ -144,14 +139,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
             times = {side.name: side.timed() for side in sides}
             say(f"round {number}: " + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
     data = options.rows * ROW_BYTES
-    return {
-        "benchmark": "python_shuffle",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine.facts()
-        | {name: version(name) for name in ("dask", "pandas")}
-        | {"load_before": round(load, 2)},
-        "limits_gib_s": limits,
-        "parameters": {name: getattr(options, name) for name in ("rows", "rounds", "partitions", "codec", "memory")},
+    return report | {
         "checked": {name: getattr(checked, name) for name in ("rows", "keys")},
         "bytes": data,
         "times_as_fast_as": compared(sides, lambda side, other: round(other.median() / side.median(), 2)),
@@ -221,10 +209,15 @@ def spark_side(running: ExitStack, scratch: Path, directory: Path, options: argp
     conf["spark.sql.adaptive.enabled"] = "false"
     driver = running.enter_context(SparkDriver(conf, own / "spark.log"))
     given = {"directory": str(directory), "partitions": options.partitions, "timeout": RUN_TIMEOUT_S}
+
+    def run() -> dict[str, float]:
+        done: job.Run = driver.call(job.repartition, **given)
+        return {"all": done.seconds}
+
     return Side(
         SPARK,
-        lambda: {"all": driver.call(python_shuffle_spark.run, **given)},
-        lambda: Digest(*driver.call(python_shuffle_spark.check, **given)),
+        run,
+        lambda: Digest(*driver.call(job.digest, **given)),
         lambda: driver.call(job.tidy),
         {"jvm": [driver.call(job.jvm_pid)]},
     )
@@ -254,5 +247,4 @@ def _cpu(pids: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    sys.exit(main())
+    program.run(main)

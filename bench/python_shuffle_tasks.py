@@ -1,9 +1,14 @@
-"""The Flight Shuffle side of `bench.python_shuffle`: map and reduce tasks in worker processes that live on."""
+"""The Flight Shuffle side of `bench.python_shuffle`: map and reduce tasks in worker processes that live on.
+
+And the input of all sides in two forms, with the same rows in as many files: parquet, and Arrow files (IPC, not
+compressed). The latter are mapped into memory, as in a program that has its data in Arrow: to decode parquet takes
+longer than a shuffle.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,8 +19,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from bench.python_shuffle_input import batches_of
+from bench.harness.files import once
 from shuffle_api import MapAttempt, ShuffleHandle
 from shuffle_api.columnar import HashPartitioner
 from shuffle_plugins.remote import RemoteShuffle
@@ -24,6 +30,43 @@ T = TypeVar("T")
 
 START_TIMEOUT_S = 300.0
 TASK_TIMEOUT_S = 600.0
+PARQUET, ARROW = ".parquet", ".arrow"
+BATCH_ROWS = 128 << 10
+
+
+def prepare_arrow(parquet: Path) -> Path:
+    """The directory with the rows of the directory `parquet` as Arrow files, written if it is not there."""
+
+    def write(directory: Path) -> None:
+        directory.mkdir()
+        for file in files_of(parquet):
+            table = pq.read_table(file)
+            with pa.ipc.new_file(directory / f"{file.stem}{ARROW}", table.schema) as out:
+                out.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
+
+    return once(parquet.with_name(f"{parquet.name}-arrow"), write)
+
+
+def files_of(directory: Path) -> list[Path]:
+    """The input's files, of either form."""
+    return sorted(file for file in directory.iterdir() if file.suffix in (PARQUET, ARROW))
+
+
+def batches_of(file: Path) -> Iterator[Any]:
+    """The RecordBatches of a file of either form; those of an Arrow file lie in the file."""
+    if file.suffix == PARQUET:
+        with pq.ParquetFile(file, memory_map=True) as source:
+            yield from source.iter_batches(BATCH_ROWS, use_threads=False)
+        return
+    with pa.memory_map(str(file)) as mapped, pa.ipc.open_file(mapped) as arrow:
+        for number in range(arrow.num_record_batches):
+            yield arrow.get_batch(number)
+
+
+def table_of(file: Path) -> Any:
+    """An Arrow file as a table that lies in the file."""
+    with pa.memory_map(str(file)) as mapped:
+        return pa.ipc.open_file(mapped).read_all()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,28 @@
 """The registry's speed: ``python -m bench.registry --json FILE``. docs/benchmarks/README.md says what the figures mean.
 
-Durable commits through gRPC from many clients and in one process, the cost of the log (with and without it in turn),
-the recovery of a million operations, the first page of a large lookup, and the requests of a master of ten thousand
-workers. Takes about six minutes.
+Durable commits through gRPC from many clients, the cost of the log (with and without it in turn), the recovery of a
+million operations, the first page of a large lookup, and the requests of a master of ten thousand workers. Takes about
+five minutes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import registry_cluster, registry_recovery
-from bench.harness.ending import unwind_when_told_to_end
-from bench.harness.parts import measure
+from bench.harness import program
 from bench.harness.process import cpu_seconds
 from bench.harness.server import ServerProcess
-from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, commit_for, load_from_processes, output
-from bench.registry_master import WORKER, master_process, open_master
-from shuffle_api.ids import ShuffleId
-from shuffle_api.registry.operations import CommitMapOutput, RegisterApp, RegisterShuffle
-from shuffle_api.values import MapOutput, ShuffleSpec
+from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, load_from_processes, output
+from bench.registry_master import master_process
 from shuffle_server.master.client import RegistryClient
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -84,24 +79,6 @@ def _figures(latencies: Sequence[float], seconds: float) -> dict[str, float]:
 
 def _at(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _embedded(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    """Threads of one process, each with a shuffle of its own, with a synced log and with none."""
-    return {log: _threads(parameters, scratch / f"embedded-{log}", log) for log in ("synced", "none")}
-
-
-def _threads(parameters: Parameters, directory: Path, log: str) -> dict[str, float]:
-    with closing(open_master(directory, log)) as master:
-        master.apply(RegisterApp("bench", "bench", ""))
-        ids = [ShuffleId("bench", n) for n in range(parameters.clients)]
-        master.apply_all([RegisterShuffle(ShuffleSpec(id, PARTITIONS, MAPS)) for id in ids])
-
-        def commit(shuffle: ShuffleId, outputs: list[MapOutput]) -> None:
-            master.apply_all([CommitMapOutput(shuffle, each) for each in outputs])
-
-        latencies = commit_for([(commit, id) for id in ids], WORKER.id, Mode(1, 1), parameters.seconds)
-        return _figures(latencies, parameters.seconds)
 
 
 def _log_cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -169,9 +146,13 @@ def _cluster(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     return registry_cluster.measure(scratch, parameters.workers, parameters.apps, parameters.outputs)
 
 
+HELP = {
+    "modes": "of each client, TASKSxBATCH",
+    "cost_mode": "for the log's cost",
+    "seconds": "of each run, after a second of warm-up",
+}
 PARTS = {
     "grpc": _durable,
-    "embedded": _embedded,
     "log_cost": _log_cost,
     "recovery": _recovery,
     "lookup": _lookup,
@@ -180,32 +161,17 @@ PARTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    defaults = Parameters()
-    parser = argparse.ArgumentParser(prog="python -m bench.registry", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there; default: standard output")
-    for name in ("clients", "processes", "rounds", "operations", "lookups", "workers", "apps", "outputs"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--modes", nargs="+", default=list(defaults.modes), help="of each client, TASKSxBATCH")
-    parser.add_argument("--cost-mode", default=defaults.cost_mode, help="for the log's cost")
-    parser.add_argument(
-        "--seconds", type=float, default=defaults.seconds, help="of each run, after a second of warm-up"
-    )
-    parser.add_argument(
-        "--parts",
-        nargs="+",
-        choices=list(PARTS),
-        default=list(PARTS),
-        help="what to measure; what FILE has of the others stays",
-    )
+    parser = program.parser("registry", __doc__)
+    program.add_options(parser, **{name: (value, HELP.get(name, name)) for name, value in asdict(Parameters()).items()})
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the file keeps the others")
     given = vars(parser.parse_args(arguments))
-    path, parts = given.pop("json"), given.pop("parts")
+    path, parts, scratch = given.pop("json"), given.pop("parts"), given.pop("scratch")
     known = json.loads(path.read_text()) if path is not None and path.exists() else {}
-    with tempfile.TemporaryDirectory(prefix="bench-registry-") as scratch:
-        report = measure(Parameters(**{**given, "modes": tuple(given["modes"])}), Path(scratch), parts, PARTS)
-    text = json.dumps({**known, **report}, indent=1)
-    print(text) if path is None else path.write_text(text + "\n")
+    parameters = Parameters(**{**given, "modes": tuple(given["modes"])})
+    with tempfile.TemporaryDirectory(prefix="bench-registry-", dir=scratch) as folder:
+        report = program.measure("registry", parameters, Path(folder), parts, PARTS)
+    program.publish({**known, **report}, path)
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    main()
+    program.run(main)

@@ -1,4 +1,4 @@
-"""Clients of the registry: ``python -m bench.registry_load HOST:PORT APP`` prints what their commits took, as JSON.
+"""Clients of the registry, and what their commits take.
 
 A client is what a worker is to its master: one connection, on which the commits of several tasks are gathered. Each
 task is a thread that commits so many map outputs, waits until they are acknowledged, and commits the next ones.
@@ -6,17 +6,13 @@ task is a thread that commits so many map outputs, waits until they are acknowle
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 
+from bench.harness.apart import at_once
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
 from shuffle_server.master.client import RegistryClient
@@ -24,7 +20,6 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-ROOT = Path(__file__).parents[1]
 PARTITIONS, MAPS = 1000, 10_000
 TIMEOUT = 240.0
 WARM_UP_S = 1.0
@@ -113,34 +108,5 @@ def load_from_processes(
     address: str, app: str, *, processes: int, clients: int, mode: Mode, seconds: float
 ) -> list[float]:
     """The latencies of so many clients in all, in processes of their own."""
-    load = ["--clients", str(clients // processes), "--mode", str(mode), "--seconds", str(seconds)]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench.registry_load", address, f"{app}-{number}", *load],
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-        )
-        for number in range(processes)
-    ]
-    latencies: list[float] = []
-    for process in running:
-        said, _ = process.communicate(timeout=TIMEOUT + seconds)
-        if process.returncode:
-            raise RuntimeError(f"a process of clients ended with status {process.returncode}")
-        latencies += json.loads(said)
-    return latencies
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.registry_load", description=__doc__)
-    parser.add_argument("address", metavar="HOST:PORT")
-    parser.add_argument("app", help="a name that no other application has")
-    parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--mode", type=Mode.of, default=Mode(1, 4), metavar="TASKSxBATCH", help="of each client")
-    parser.add_argument("--seconds", type=float, default=5.0)
-    given = parser.parse_args(arguments)
-    print(json.dumps(load(given.address, given.app, given.clients, given.mode, given.seconds)))
-
-
-if __name__ == "__main__":
-    main()
+    work = [(address, f"{app}-{number}", clients // processes, mode, seconds) for number in range(processes)]
+    return [each for own in at_once(load, work, TIMEOUT + seconds) for each in own]

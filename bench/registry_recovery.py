@@ -1,16 +1,13 @@
-"""How long a registry takes to come back: ``python -m bench.registry_recovery DIRECTORY`` recovers it and says so."""
+"""How long it takes to recover a registry."""
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.harness.apart import at_once
 from bench.registry_load import MAPS, PARTITIONS, output
 from bench.registry_master import WORKER
 from shuffle_api.ids import ShuffleId
@@ -20,7 +17,6 @@ from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.master import Master
 from shuffle_server.master.recovery import recover
 
-ROOT = Path(__file__).parents[1]
 APP = "recovery"
 GROUP = 16  # commits of one frame: what group commit makes of many clients
 TIMEOUT_S = 300.0
@@ -70,25 +66,17 @@ def _size(directory: Path) -> int:
 
 
 def _in_a_fresh_process(directory: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.registry_recovery", str(directory)]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT_S).stdout
-    figures: dict[str, float] = json.loads(said)
-    return figures
+    return at_once(recovered, [(directory,)], TIMEOUT_S)[0]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    (directory,) = sys.argv[1:] if arguments is None else arguments
+def recovered(directory: Path) -> dict[str, float]:
+    """What it takes to recover the registry of a directory."""
     started, cpu = time.perf_counter(), time.process_time()
-    recovered = recover(LocalDirectory(Path(directory)))
-    figures = {
+    recovered = recover(LocalDirectory(directory))
+    return {
         "seconds": round(time.perf_counter() - started, 3),
         "cpu_s": round(time.process_time() - cpu, 3),
         "replayed": recovered.replayed,
         "lsn": recovered.lsn,
         "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
     }
-    print(json.dumps(figures))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,135 +1,68 @@
-"""What `bench.spark_suite` times: its cases, and the functions of them that run in the Spark drivers."""
+"""The cases of `bench.spark_suite`, and their input."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
-
-from bench import spark_queries, tpch
-from bench import spark_shuffle_job as job
+from bench import spark_jobs as job
+from bench import tpch
+from bench.harness import program
 from bench.harness.files import once
-from bench.spark_shuffle import prepare_input
 
 GROUPS = ("tpch", "tiny", "partitions", "incompressible")
 NO_COMPRESSION = {"spark.shuffle.compress": "false"}
-RANDOM_BYTES = 1_000  # of each row
-TINY_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One line of the report. Both functions are called in a driver with ``arguments``.
 
-    ``check`` returns rows that both sides must agree on, ``timed`` the seconds that its work took. ``sort_conf`` are
-    settings that only sort shuffle gets.
+    ``check`` returns rows that both sides must agree on, ``timed`` what its work took. ``sort_conf`` are settings that
+    only sort shuffle gets.
     """
 
     name: str
     group: str
     check: Callable[..., list[tuple[Any, ...]]]
-    timed: Callable[..., float]
+    timed: Callable[..., job.Run]
     arguments: dict[str, Any]
     sort_conf: dict[str, str] = field(default_factory=dict)
 
     @property
     def heavy(self) -> bool:
         """Whether what a run left behind is removed before the next: else the disk fills, and removal is timed."""
-        return self.group in ("partitions", "incompressible")
+        return self.timed is job.repartition
 
 
-def prepare(
-    directory: Path,
-    groups: Sequence[str],
-    *,
-    scale: float,
-    queries: Sequence[int],
-    rows: int,
-    tiny: int,
-    many: Sequence[int],
-) -> list[Case]:
-    """The cases of these groups; their input is written below ``directory`` if it is not there yet."""
+def prepare(directory: Path, options: argparse.Namespace) -> list[Case]:
+    """The cases of the groups ``options.only``; their input is written below ``directory`` if it is not there yet."""
     cases: list[Case] = []
-    if "tpch" in groups:
-        tables = once(directory / f"tpch-{scale:g}", lambda part: tpch.generate(part, scale))
-        texts = tpch.queries()
-        where = {"directory": str(tables)}
-        cases += [Case(f"q{n}", "tpch", check_sql, timed_sql, where | {"sql": texts[n]}) for n in queries]
-    if "tiny" in groups:
-        cases.append(Case(f"{tiny} tiny", "tiny", check_tiny, timed_tiny, {"shuffles": tiny}))
-    if "partitions" in groups:
-        where = {"directory": str(prepare_input(directory, rows))}
-        cases += [
-            Case(f"into {n}", "partitions", job.checksum, timed_repartition, where | {"partitions": n}) for n in many
-        ]
-    if "incompressible" in groups:
-        count = max(1, rows // 10)
-        where = {"directory": str(once(directory / f"random-{count}", lambda part: write_random(part, count)))}
-        cases.append(
-            Case(
-                "random bytes",
-                "incompressible",
-                check_random,
-                timed_repartition,
-                where | {"partitions": 64},
-                NO_COMPRESSION,
-            )
-        )
+    if "tpch" in options.only:
+        tables = once(directory / f"tpch-{options.scale:g}", lambda part: tpch.generate(part, options.scale))
+        texts, where = tpch.queries(), {"directory": str(tables), "tables": tpch.TABLES}
+        for n in program.numbers(options.queries):
+            cases.append(Case(f"q{n}", "tpch", job.check_sql, job.timed_sql, where | {"sql": texts[n]}))
+    if "tiny" in options.only:
+        cases.append(Case(f"{options.tiny} tiny", "tiny", job.check_tiny, job.timed_tiny, {"shuffles": options.tiny}))
+    if "partitions" in options.only:
+        rows = prepare_rows(directory, options.rows)
+        cases += [_repartition(f"into {n}", "partitions", rows, n) for n in program.numbers(options.many)]
+    if "incompressible" in options.only:
+        count = max(1, options.rows // 10)
+        noise = once(directory / f"random-{count}", lambda part: job.write_random(part, count))
+        cases.append(_repartition("random bytes", "incompressible", noise, 64, NO_COMPRESSION))
     return cases
 
 
-def write_random(directory: Path, rows: int) -> None:
-    """``rows`` rows of a key k and 1,000 random bytes, as parquet; always the same."""
-    directory.mkdir(parents=True)
-    for number, ids in enumerate(np.array_split(np.arange(rows), job.FILES)):
-        random = np.random.default_rng((job.SEED, number))
-        payload = pa.py_buffer(random.bytes(len(ids) * RANDOM_BYTES))
-        values = pa.Array.from_buffers(pa.binary(RANDOM_BYTES), len(ids), [None, payload])
-        table = pa.table({"k": pa.array(ids * 7_919 % 1_000_003), "b": values})
-        pq.write_table(table, directory / f"{number}.parquet", use_dictionary=False, compression="none")
+def prepare_rows(directory: Path, rows: int) -> Path:
+    """So many rows, written if they are not there."""
+    return once(directory / f"spark_shuffle-{rows}", lambda part: job.write_input(part, rows))
 
 
-def check_sql(spark: SparkSession, directory: str, sql: str) -> list[tuple[Any, ...]]:
-    spark_queries.load(spark, directory, tpch.TABLES)
-    return spark_queries.query(spark, sql)
-
-
-def timed_sql(spark: SparkSession, directory: str, sql: str) -> float:
-    spark_queries.load(spark, directory, tpch.TABLES)
-    return _timed(lambda: spark_queries.query(spark, sql))
-
-
-def check_tiny(spark: SparkSession, shuffles: int) -> list[tuple[Any, ...]]:
-    return [(row.id,) for row in _tiny(spark)]
-
-
-def timed_tiny(spark: SparkSession, shuffles: int) -> float:
-    """One job after the other, each with one shuffle of next to nothing: what a shuffle costs before its first byte."""
-    return _timed(lambda: [_tiny(spark) for _ in range(shuffles)])
-
-
-def _tiny(spark: SparkSession) -> list[Any]:
-    return spark.range(0, TINY_ROWS, 1, 2).repartition(4, "id").collect()
-
-
-def check_random(spark: SparkSession, directory: str, partitions: int) -> list[tuple[Any, ...]]:
-    arrived = spark.read.parquet(directory).repartition(partitions, "k")
-    sums = arrived.selectExpr("spark_partition_id() as p", "xxhash64(k, b) as h").groupBy("p")
-    return [tuple(row) for row in sums.agg({"h": "bit_xor", "*": "count"}).orderBy("p").collect()]
-
-
-def timed_repartition(spark: SparkSession, directory: str, partitions: int) -> float:
-    return job.run(spark, directory, partitions).seconds
-
-
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+def _repartition(name: str, group: str, rows: Path, partitions: int, sort_conf: dict[str, str] | None = None) -> Case:
+    arguments = {"directory": str(rows), "partitions": partitions}
+    return Case(name, group, job.checksum, job.repartition, arguments, sort_conf or {})

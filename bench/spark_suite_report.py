@@ -1,13 +1,15 @@
-"""What `bench.spark_suite` says about the times it took: ratios, a table, a picture."""
+"""What `bench.spark_suite` reports about the times it took: ratios, stages, a table."""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from bench.harness import program
+from bench.spark_jobs import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +20,20 @@ class Timing:
     group: str
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     cpu_s: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    stages: defaultdict[str, list[tuple[Stage, ...]]] = field(default_factory=lambda: defaultdict(list))
+    threads: dict[str, dict[str, defaultdict[str, float]]] = field(default_factory=dict)
 
     def add(self, side: str, seconds: float, cpu_s: float) -> None:
         self.seconds[side].append(seconds)
         self.cpu_s[side].append(cpu_s)
+
+    def add_stages(self, side: str, stages: tuple[Stage, ...], threads: dict[str, dict[str, float]]) -> None:
+        """Spark's own figures of a run, and processor time by process and thread."""
+        self.stages[side].append(stages)
+        for process, spent in threads.items():
+            sums = self.threads.setdefault(side, {}).setdefault(process, defaultdict(float))
+            for thread, seconds in spent.items():
+                sums[thread] += seconds
 
     def median_s(self, side: str) -> float:
         return statistics.median(self.seconds[side])
@@ -42,7 +54,7 @@ class Timing:
         """The case's part of the JSON."""
         wall_s = {side: self.median_s(side) for side in self.seconds}
         cpu_s = {side: self.median_cpu_s(side) for side in self.cpu_s}
-        return {
+        report = {
             "name": self.name,
             "group": self.group,
             "ratio": ratios(wall_s),
@@ -52,6 +64,23 @@ class Timing:
             "median_cpu_s": {side: round(spent, 2) for side, spent in cpu_s.items()},
             "seconds": {side: [round(taken, 3) for taken in times] for side, times in self.seconds.items()},
         }
+        if self.stages:
+            report["stages"] = {side: list(map(_mean, zip(*runs, strict=True))) for side, runs in self.stages.items()}
+            report["threads_cpu_s"] = {
+                side: {name: _per_run(spent, len(self.seconds[side])) for name, spent in processes.items()}
+                for side, processes in self.threads.items()
+            }
+        return report
+
+
+def _mean(stages: tuple[Stage, ...]) -> dict[str, float]:
+    means = {name: statistics.mean(asdict(stage)[name] for stage in stages) for name in asdict(stages[0])}
+    return {name: round(mean, 3) if name.endswith("_s") else round(mean) for name, mean in means.items()}
+
+
+def _per_run(threads: dict[str, float], runs: int) -> dict[str, float]:
+    means = {thread: round(spent / runs, 2) for thread, spent in threads.items()}
+    return dict(sorted(((t, s) for t, s in means.items() if s > 0), key=lambda pair: -pair[1]))
 
 
 def ratios(spent: dict[str, float]) -> dict[str, float]:
@@ -82,39 +111,9 @@ def groups(timings: Iterable[Timing]) -> dict[str, dict[str, dict[str, float]]]:
 def table(report: dict[str, Any]) -> str:
     """The report as Markdown: seconds by side, and after each side but the first its ratio."""
     first, *others = report["parameters"]["sides"]
-    lines = [_row(["case", first, *(title for side in others for title in (side, "ratio"))])]
-    lines.append(_row(["---", "---:", *("---:" for _ in others for _ in range(2))]))
+    rows = []
     totals = [(f"all of {name}", total["s"], total["ratio"]) for name, total in report["groups"].items()]
     for name, spent, ratio in [(c["name"], c["median_s"], c["ratio"]) for c in report["cases"]] + totals:
         figures = (text for side in others for text in (f"{spent[side]:.2f} s", f"{ratio[side]:.2f}"))
-        lines.append(_row([name, f"{spent[first]:.2f} s", *figures]))
-    return "\n".join(lines)
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def plot(report: dict[str, Any], target: Path) -> None:
-    """A bar per case and side: its ratio. Raises ImportError without matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    cases = report["cases"]
-    first, *others = report["parameters"]["sides"]
-    figure = Figure(figsize=(8, 1.2 + 0.25 * len(cases) * max(1, len(others) * 0.8)), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    height = 0.8 / max(1, len(others))
-    for number, side in enumerate(others):
-        places = [place + (number - (len(others) - 1) / 2) * height for place in range(len(cases))]
-        axes.barh(places, [case["ratio"][side] for case in cases], height=height, label=side)
-    axes.set_yticks(range(len(cases)), [case["name"] for case in cases])
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.invert_yaxis()
-    axes.legend()
-    axes.set_xlabel(f"seconds / seconds through {first} shuffle (below 1: Flight Shuffle is faster)")
-    axes.set_title(
-        f"{report['machine']['cpu']}, {report['machine']['cores']} cores, Spark {report['machine']['pyspark']}"
-    )
-    figure.savefig(target, dpi=120)
+        rows.append([name, f"{spent[first]:.2f} s", *figures])
+    return program.table(["case", first, *(title for side in others for title in (side, "ratio"))], rows)

@@ -25,6 +25,11 @@ def cpu_by_thread_name(pid: int) -> dict[str, float]:
     return seconds
 
 
+def since(before: dict[str, float], pid: int) -> dict[str, float]:
+    """What the threads have used since `cpu_by_thread_name` returned ``before``."""
+    return {name: spent - before.get(name, 0.0) for name, spent in cpu_by_thread_name(pid).items()}
+
+
 def _ticks(stat: Path) -> int:
     fields = stat.read_text().rpartition(")")[2].split()  # the name before the bracket may contain anything
     return int(fields[11]) + int(fields[12])

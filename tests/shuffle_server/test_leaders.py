@@ -22,7 +22,6 @@ import psycopg
 import pytest
 
 from bench.harness.cluster import wait_until
-from bench.harness.relay_process import lasting_addresses
 from bench.harness.server import ServerProcess
 from shuffle_api.errors import ShuttingDown
 from shuffle_api.interfaces import OptionValue
@@ -33,6 +32,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
 from tests.processes import await_stopped
+from tests.relay_process import lasting_addresses
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import USER, Database, running_database
 

@@ -21,8 +21,8 @@ def count_rows(result: Path) -> int:
 def compare(one: Path, other: Path, ordered_by: Sequence[str]) -> str | None:
     """None if the results are equal, else one line that describes a difference.
 
-    As multisets of rows (`bench.harness.compare`), and the columns in ``ordered_by`` also in their order: rows with equal
-    keys may come in any order.
+    As multisets of rows (`bench.harness.compare`), and the columns in ``ordered_by`` also in their order: rows with
+    equal keys may come in any order.
     """
     left, right = count_rows(one), count_rows(other)
     if left != right:

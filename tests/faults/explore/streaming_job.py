@@ -26,7 +26,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from bench.harness.files import files_below
-from bench.harness.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import key_group_range
 from shuffle_api.values import ShuffleHandle
@@ -39,6 +38,7 @@ from tests.faults.explore.streaming_cases import CONSUMERS, PARTITIONS, PRODUCER
 from tests.faults.explore.streaming_task import DAMAGED, FAILED, RECORD, Task, run_task
 from tests.faults.explore.strikes import flip
 from tests.faults.fault_proxy import FaultProxy
+from tests.relay_process import RelayProcess
 
 MATERIALIZE_EVERY = 4
 CHECKPOINT_EVERY, CHECKPOINT_WITHIN = 0.1, 2.0
