@@ -137,7 +137,7 @@ def checksum(spark: SparkSession, directory: str, partitions: int) -> list[tuple
 
 
 def digest(spark: SparkSession, directory: str, partitions: int) -> list[int]:
-    """The fields of `bench.python_shuffle_tasks.Digest` of all rows, partition by partition."""
+    """The fields of `bench.python_shuffle.tasks.Digest` of all rows, partition by partition."""
     arrived = spark.read.parquet(directory).repartition(partitions, "k").withColumn("p", fn.spark_partition_id())
     parts = arrived.groupBy("p").agg(
         fn.count("id").alias("rows"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import ingest
+from bench.ingest import __main__ as ingest
 
 SMALL = [
     "--writers",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bench.harness.spark_driver import ROOT
-from bench.python_shuffle_tasks import Digest, digest
+from bench.python_shuffle.tasks import Digest, digest
 
 ROWS, ROUNDS = 20_000, 2
 

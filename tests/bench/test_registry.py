@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import registry
+from bench.registry import __main__ as registry
 
 SMALL = [
     "--clients",

@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench import spark_jobs, spark_suite, spark_suite_report
+from bench import spark_jobs
 from bench.harness import program
 from bench.harness.spark_driver import ROOT
-from bench.spark_suite_report import Timing
+from bench.spark_suite import __main__ as spark_suite
+from bench.spark_suite import report as reporting
+from bench.spark_suite.report import Timing
 
 
 def test_numbers_are_ranges_and_single_ones() -> None:
@@ -53,7 +55,7 @@ def test_ratio_of_a_group_is_that_of_its_sums() -> None:
         timing.add("sort", sort, 1.0)
         timing.add("flight", flight, 2.0)
         timing.add("wire", wire, 0.5)
-    assert spark_suite_report.groups(timings) == {
+    assert reporting.groups(timings) == {
         "g": {
             "ratio": {"flight": 0.75, "wire": 1.5},
             "cpu_ratio": {"flight": 2.0, "wire": 0.5},

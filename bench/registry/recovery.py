@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness.apart import at_once
-from bench.registry_load import MAPS, PARTITIONS, output
-from bench.registry_master import WORKER
+from bench.registry.load import MAPS, PARTITIONS, output
+from bench.registry.master import WORKER
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, Operation, RegisterApp, RegisterShuffle, RegisterWorker
 from shuffle_api.values import ShuffleSpec

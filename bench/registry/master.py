@@ -1,4 +1,4 @@
-"""A master and nothing else, with the log as asked for: ``python -m bench.registry_master DIRECTORY --log synced``.
+"""A master and nothing else, with the log as asked for: ``python -m bench.registry.master DIRECTORY --log synced``.
 
 It prints its address and runs until its standard input ends. The endpoint is that of a server; a whole server
 has no option to do without its log.
@@ -22,7 +22,7 @@ from shuffle_server.master.endpoint import Limits, start_control
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LOGS = ("synced", "written", "none")
 WORKER = WorkerInfo("w-benchmark", "127.0.0.1", 1)
 STOP_S = 30.0
@@ -37,7 +37,7 @@ class MasterProcess:
 @contextmanager
 def master_process(directory: Path, log: str) -> Iterator[MasterProcess]:
     """A master in a process of its own, its log one of `LOGS`."""
-    command = [sys.executable, "-m", "bench.registry_master", str(directory), "--log", log]
+    command = [sys.executable, "-m", "bench.registry.master", str(directory), "--log", log]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -56,7 +56,7 @@ def open_master(directory: Path, log: str) -> Master:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.registry_master", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.registry.master", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--log", choices=LOGS, default="synced")
     given = parser.parse_args(arguments)

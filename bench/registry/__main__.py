@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import registry_cluster, registry_recovery
 from bench.harness import program
 from bench.harness.process import cpu_seconds
 from bench.harness.server import ServerProcess
-from bench.registry_load import MAPS, PARTITIONS, Mode, begin_app, load_from_processes, output
-from bench.registry_master import master_process
+from bench.registry import cluster, recovery
+from bench.registry.load import MAPS, PARTITIONS, Mode, begin_app, load_from_processes, output
+from bench.registry.master import master_process
 from shuffle_server.master.client import RegistryClient
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -139,11 +139,11 @@ def _lookup(parameters: Parameters, scratch: Path) -> dict[str, Any]:
 
 
 def _recovery(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    return registry_recovery.measure(scratch / "recovery", parameters.operations)
+    return recovery.measure(scratch / "recovery", parameters.operations)
 
 
 def _cluster(parameters: Parameters, scratch: Path) -> dict[str, Any]:
-    return registry_cluster.measure(scratch, parameters.workers, parameters.apps, parameters.outputs)
+    return cluster.measure(scratch, parameters.workers, parameters.apps, parameters.outputs)
 
 
 HELP = {

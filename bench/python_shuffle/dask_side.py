@@ -16,7 +16,7 @@ import pyarrow as pa
 from dask.delayed import delayed
 from dask.distributed import Client, LocalCluster
 
-from bench.python_shuffle_tasks import Digest, digest, files_of, table_of
+from bench.python_shuffle.tasks import Digest, digest, files_of, table_of
 
 
 class DaskSide:

@@ -32,9 +32,9 @@ from bench.harness import process, program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import ROOT, SparkDriver
-from bench.python_shuffle_dask import DaskSide
-from bench.python_shuffle_tasks import Digest, FlightSide, files_of, prepare_arrow
-from bench.spark_suite_cases import prepare_rows
+from bench.python_shuffle.dask_side import DaskSide
+from bench.python_shuffle.tasks import Digest, FlightSide, files_of, prepare_arrow
+from bench.spark_suite.cases import prepare_rows
 from shuffle_transport.bench.machine import GIB
 from shuffle_transport.bench.progress import say
 

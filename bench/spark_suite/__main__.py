@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import spark_jobs as job
-from bench import spark_suite_report
 from bench.harness import compare, process, program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import ROOT, SparkDriver
-from bench.spark_suite_cases import GROUPS, NO_COMPRESSION, Case, prepare
-from bench.spark_suite_report import Timing
+from bench.spark_suite import report as reporting
+from bench.spark_suite.cases import GROUPS, NO_COMPRESSION, Case, prepare
+from bench.spark_suite.report import Timing
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.bench.progress import say
 
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         for report in measure(options, Path(scratch)):
             if options.json:
                 options.json.write_text(json.dumps(report, indent=2) + "\n")
-    say(spark_suite_report.table(report))
+    say(reporting.table(report))
     program.publish(report, options.json)
     return 0
 
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
                 time_case(case, sides, options.rounds, options.warm_up, timing)
                 yield about | {
                     "bytes_pushed": pushed + server.status().bytes_pushed,
-                    "groups": spark_suite_report.groups(timings.values()),
+                    "groups": reporting.groups(timings.values()),
                     "cases": [timed.report(options.rounds) for timed in timings.values()],
                 }
             pushed += server.status().bytes_pushed

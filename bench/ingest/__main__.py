@@ -22,9 +22,9 @@ from typing import Any
 from bench.harness import program
 from bench.harness.cluster import wait_until
 from bench.harness.server import ServerProcess
-from bench.ingest_by_file import read_outputs
-from bench.ingest_plain import flight_of_files, receive_files
-from bench.ingest_writers import TIMEOUT, Target, Work, Writers, push, random_blocks
+from bench.ingest.by_file import read_outputs
+from bench.ingest.plain import flight_of_files, receive_files
+from bench.ingest.writers import TIMEOUT, Target, Work, Writers, push, random_blocks
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleSpec

@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from bench.ingest_by_file import WORKER, write_output
-from bench.ingest_plain import write_files
+from bench.ingest.by_file import WORKER, write_output
+from bench.ingest.plain import write_files
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
