@@ -1,1 +1,1 @@
-"""Benchmarks: programs run from a checkout, not shipped in the wheel. What they share is in `bench.harness`."""
+"""Benchmarks, which run from a checkout and are not in the wheel. `bench.harness` is shared by all of them."""

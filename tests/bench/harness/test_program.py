@@ -1,4 +1,4 @@
-"""bench.harness.program: what the options of all benchmarks are, and how their reports begin and end."""
+"""bench.harness.program: options and reports of all benchmarks."""
 
 from __future__ import annotations
 
