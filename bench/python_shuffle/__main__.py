@@ -86,7 +86,7 @@ class Side:
         return {
             "median_s": round(self.median(), 3),
             "seconds": [round(seconds, 3) for seconds in self.seconds()],
-            "gib_s": round(data_bytes / self.median() / GIB, 3),
+            "gib_s": round(data_bytes / self.median() / GIB, 6),
             "median_parts_s": {
                 part: round(statistics.median(run[part] for run in self.runs), 3) for part in self.runs[0]
             },
