@@ -1,1 +1,1 @@
-"""Measurements and the demo: programs run from a checkout, not shipped in the wheel."""
+"""Benchmarks, which run from a checkout and are not in the wheel. `bench.harness` is shared by all of them."""

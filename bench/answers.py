@@ -6,9 +6,6 @@ status is 1 if an answer differs, or the server has a file of a shuffle left, or
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +13,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench import compare, spark_queries, tpcds, tpch
-from bench.cluster import wait_until
-from bench.ending import unwind_when_told_to_end
-from bench.files import files_below, once, opened_by
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import ROOT, JobFailed, SparkDriver
-from bench.spark_shuffle import say
-from bench.spark_suite import numbers
+from bench import spark_jobs, tpcds, tpch
+from bench.harness import compare, program
+from bench.harness.cluster import wait_until
+from bench.harness.files import files_below, once, opened_by
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import ROOT, JobFailed, SparkDriver
 from shuffle_plugins.spark import spark_conf
+from shuffle_transport.bench.progress import say
 
 TIMEOUT_S = 600.0
 GONE_WITHIN_S = 30.0
@@ -70,7 +66,7 @@ def answer(driver: SparkDriver, suite: Suite, directory: Path, number: int) -> A
     expected = tpch.answer(directory, sql, suite.tables(directory), null_order=suite.null_order)
     started = time.monotonic()
     try:
-        rows = driver.call(spark_queries.query, timeout=TIMEOUT_S, sql=sql.replace('"', "`"))  # names, as Spark quotes
+        rows = driver.call(spark_jobs.query, timeout=TIMEOUT_S, sql=sql.replace('"', "`"))  # names, as Spark quotes
         difference = compare.rows_equal(rows, expected, ordered=False)
     except JobFailed as error:
         difference = str(error)[-2000:]
@@ -91,7 +87,7 @@ def run(
         conf |= spark_conf(server.control, fallback="never")
         conf |= {f"spark.shuffle.flight.{name}": value for name, value in options.items()}
         with SparkDriver(conf, scratch / "spark.log") as driver:
-            driver.call(spark_queries.load, directory=str(directory), tables=list(suite.tables(directory)))
+            driver.call(spark_jobs.load, directory=str(directory), tables=list(suite.tables(directory)))
             answers = []
             for number in queries:
                 answers.append(answer(driver, suite, directory, number))
@@ -113,27 +109,24 @@ def _left(server: ServerProcess) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.answers", description=(__doc__ or "").split("\n")[0])
+    parser = program.parser("answers", __doc__)
     parser.add_argument("suite", choices=SUITES)
-    parser.add_argument("--scale", type=float, default=0.01, help="1 is about 1 GB of text (default: 0.01)")
+    program.add_options(parser, scale=(0.01, "1 is about 1 GB of text"), partitions=(4, "reduce partitions"))
     parser.add_argument("--queries", help="such as 1-5,9 (default: all)")
-    parser.add_argument("--partitions", type=int, default=4, help="reduce partitions (default: 4)")
     parser.add_argument("--input", metavar="DIR", help="where the tables are kept (default: build/bench)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="spark.shuffle.flight.NAME")
+    program.add_pairs(parser, "--option", "NAME=VALUE", "spark.shuffle.flight.NAME")
     options = parser.parse_args(arguments)
-    flight = dict(pair.split("=", 1) for pair in options.option)
-    suite = SUITES[options.suite]
+    flight, suite = program.pairs(options.option), SUITES[options.suite]
     directory = Path(options.input or ROOT / "build" / "bench") / f"{options.suite}-{options.scale:g}"
     suite.generate(directory, options.scale)
-    queries = numbers(options.queries) if options.queries else suite.queries
-    with tempfile.TemporaryDirectory(prefix=f"{options.suite}-") as scratch:
+    queries = program.numbers(options.queries) if options.queries else suite.queries
+    with tempfile.TemporaryDirectory(prefix=f"{options.suite}-", dir=options.scratch) as scratch:
         answers, left = run(suite, directory, queries, options.partitions, Path(scratch), flight)
     differ = [found.query for found in answers if found.difference is not None]
     report = {"suite": options.suite, "scale": options.scale, "options": flight, "differ": differ, "files_left": left}
-    print(json.dumps(report | {"answers": [asdict(a) for a in answers]}, indent=2))
+    program.publish(report | {"answers": [asdict(a) for a in answers]}, options.json)
     return int(bool(differ or left))
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    sys.exit(main())
+    program.run(main)

@@ -13,8 +13,6 @@ groups `blkio` and `memory` (version 1).
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import tempfile
@@ -25,9 +23,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
+from bench.harness import process, program
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle
@@ -95,12 +92,6 @@ def _figure(pid: int, file: str, name: str) -> int:
 def _really_written(pid: int) -> int:
     """Bytes that a process has had written, without pages that were dropped before."""
     return _figure(pid, "io", "write_bytes") - _figure(pid, "io", "cancelled_write_bytes")
-
-
-def _cpu_seconds(pids: list[int]) -> float:
-    """What processes have used of the processors."""
-    used = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for pid in pids]
-    return sum(int(ticks) for both in used for ticks in both) / os.sysconf("SC_CLK_TCK")
 
 
 def _write(plugin: ShufflePlugin, handle: ShuffleHandle, parameters: Parameters) -> None:
@@ -178,10 +169,10 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
         Path("/proc/sys/vm/drop_caches").write_text("3")
         disk.limit(parameters.reads, parameters.rate << 20, parameters.cache << 20)
         reads, size = disk.counted("io_serviced"), disk.counted("io_service_bytes")
-        cpu = _cpu_seconds(pids)
+        cpu = sum(map(process.cpu_seconds, pids))
         ours.send(True)
         got, seconds = ours.recv()
-        cpu = _cpu_seconds(pids) - cpu
+        cpu = sum(map(process.cpu_seconds, pids)) - cpu
         reads, size = disk.counted("io_serviced") - reads, disk.counted("io_service_bytes") - size
         ours.send(False)
         reader.join()
@@ -201,7 +192,7 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
     }
 
 
-def _run(parameters: Parameters) -> dict[str, Any]:
+def _run(parameters: Parameters, folder: Path) -> dict[str, Any]:
     """All sides, on a disk of so many reads."""
     device = f"{parameters.reads}:{parameters.rate}"
     plain, compacting = ("--merge-below", "0"), ("--device", device, "--page-cache", str(parameters.cache << 20))
@@ -211,33 +202,27 @@ def _run(parameters: Parameters) -> dict[str, Any]:
         "as written, by file": Side(plain, compacts=False, by_file=True),
         "compacted, by file": Side(compacting, compacts=True, by_file=True),
     }
-    run: dict[str, Any] = {"reads": parameters.reads, "load_before": machine.load()}
+    run: dict[str, Any] = {"reads": parameters.reads, "load_before": round(os.getloadavg()[0], 2)}
     for name, side in sides.items():
-        with tempfile.TemporaryDirectory(prefix="bench-slow-disk-", dir=".") as scratch:
+        with tempfile.TemporaryDirectory(prefix="bench-slow-disk-", dir=folder) as scratch:
             run[name] = measure(parameters, Path(scratch).absolute(), side)
     return run
 
 
 def main(arguments: list[str] | None = None) -> None:
-    unwind_when_told_to_end()
-    parser = argparse.ArgumentParser(prog="python -m bench.slow_disk", description=__doc__)
-    parser.add_argument("--json", type=Path, help="default: standard output")
-    for name, value in asdict(Parameters()).items():
-        several: dict[str, Any] = {"nargs": "+", "default": [value]} if name == "reads" else {"default": value}
-        parser.add_argument(f"--{name}", type=int, **several)
+    parser = program.parser("slow_disk", __doc__)
+    known = {name: ([value] if name == "reads" else value, name) for name, value in asdict(Parameters()).items()}
+    program.add_options(parser, **known)
     given = vars(parser.parse_args(arguments))
-    path, rates = given.pop("json"), given.pop("reads")
-    report: dict[str, Any] = {
-        "benchmark": "slow_disk",
-        "machine": machine.facts(),
-        "parameters": given,
+    path, scratch, rates = given.pop("json"), given.pop("scratch") or Path(), given.pop("reads")
+    report = program.heading("slow_disk", given)
+    report |= {
         "sequential_s": round(given["mib"] / given["rate"], 1),
         "task_kib": (given["mib"] << 10) // given["partitions"],
-        "runs": [_run(Parameters(**given, reads=reads)) for reads in rates],
+        "runs": [_run(Parameters(**given, reads=reads), scratch) for reads in rates],
     }
-    text = json.dumps(report, indent=1)
-    print(text) if path is None else path.write_text(text + "\n")
+    program.publish(report, path)
 
 
 if __name__ == "__main__":
-    main()
+    program.run(main)

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench import other_packages
-from bench.files import once
+from bench.harness.files import once
+from tools import other_packages
 
 DUCKDB = "1.5.5"  # the newest that the extension is there for
 GENERATOR = Path(__file__).with_name("tpcds_generate.py")

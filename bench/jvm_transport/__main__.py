@@ -7,7 +7,7 @@ process for all. Throughput and the processor time of both ends per GiB; medians
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import statistics
 import sys
 import tempfile
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import machine, process
-from bench.ending import unwind_when_told_to_end
+from bench.harness import process, program
 from bench.jvm_transport.jvm import FLAGS, UNCHECKED, ZERO_COPY, Worker, compile_core, compile_ours
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -48,20 +47,21 @@ class Figures:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.jvm_transport", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there; default: standard output")
-    parser.add_argument("--pairs", type=int, default=7, help="rounds, at least 5 for figures (default: 7)")
-    parser.add_argument("--mib", type=int, default=1024, help="payload of one run (default: 1024)")
-    parser.add_argument("--batch-kib", type=int, nargs="+", default=[1024, 2048, 4096], help="payload of one message")
-    parser.add_argument("--block-kib", type=int, default=256, help="payload of one block (default: 256)")
+    parser = program.parser("jvm_transport", __doc__)
+    program.add_options(
+        parser,
+        pairs=(7, "rounds, at least 5 for figures"),
+        mib=(1024, "payload of one run"),
+        batch_kib=([1024, 2048, 4096], "payload of one message"),
+        block_kib=(256, "payload of one block"),
+    )
     options = parser.parse_args(arguments)
-    text = json.dumps(measure(options), indent=1)
-    print(text) if options.json is None else options.json.write_text(text + "\n")
+    program.publish(measure(options), options.json)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """All of the JSON."""
-    load_before = machine.load()
+    report = program.heading("jvm_transport", {name: getattr(options, name) for name in ("pairs", "mib", "block_kib")})
     ours, core = compile_ours(), compile_core()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         log = Path(folder, "log")
@@ -82,11 +82,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             for client in sides.values():
                 _run(verb, batch, options, client, server.pid, Figures())
         results = {f"{verb}_{batch >> 10}k": _compare(verb, batch, options, sides, server.pid) for verb, batch in cases}
-    return {
-        "machine": {**machine.facts(), "load_before": load_before, "load_after": machine.load()},
-        "parameters": {"pairs": options.pairs, "mib": options.mib, "block_kib": options.block_kib},
-        "results": results,
-    }
+    report["machine"]["load_after"] = round(os.getloadavg()[0], 2)
+    return report | {"results": results}
 
 
 def _compare(
@@ -139,5 +136,4 @@ def _ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    main()
+    program.run(main)

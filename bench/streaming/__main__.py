@@ -8,62 +8,44 @@ docs/benchmarks/README.md explains the fields.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import tempfile
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
-from bench.streaming import cases, flink, table
+from bench.harness import program
+from bench.harness.server import ServerProcess
+from bench.streaming import cases, flink
 from bench.streaming.cases import Point
 from bench.streaming.plan import GUARANTEES
-from bench.streaming.relay_process import RelayProcess
 from bench.streaming.run import run
+from shuffle_transport.bench.progress import say
 
 FLIGHT, FLINK, RELAYED = "flight", "flink", "flight_relayed"
+HEAD = ("benchmark", "side", "records/s", "p50 ms", "p99 ms", "checkpoint ms", "times Flink's")
 
 
-def main() -> int:
-    """Run, print, draw."""
+def main() -> None:
+    """Run and print."""
     options = parse_arguments()
     report = measure(options)
-    print(json.dumps(report, indent=2))
-    print(table.table(report), file=sys.stderr)
-    if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
-    if options.plot:
-        from bench.streaming.plot import draw  # needs matplotlib
-
-        draw(report, Path(options.plot))
-    return 0
+    say(table(report))
+    program.publish(report, options.json)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.streaming", description=(__doc__ or "").split("\n")[0])
+    parser = program.parser("streaming", __doc__)
     parser.add_argument("benchmarks", nargs="+", choices=cases.NAMES, metavar="BENCHMARK", help=", ".join(cases.NAMES))
-    parser.add_argument("--parallelism", type=int, nargs="+", default=[1], metavar="N", help="1 to 4 (default: 1)")
     parser.add_argument(
-        "--guarantee",
-        nargs="+",
-        choices=GUARANTEES,
-        default=["at_least_once", "exactly_once"],
-        help="(default: at_least_once exactly_once)",
+        "--guarantee", nargs="+", choices=GUARANTEES, default=GUARANTEES[1:], help=f"(default: {GUARANTEES[1:]})"
     )
-    parser.add_argument(
-        "--rate", type=float, nargs="*", default=[50_000.0], metavar="R", help="identity's loads (default: 50000/s)"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each side that count (default: 3)")
+    parser.add_argument("--rate", type=float, nargs="*", default=[50_000.0], help="identity's loads (default: 50000/s)")
+    program.add_options(parser, parallelism=([1], "1 to 4"), rounds=(3, "runs of each side that count"))
     parser.add_argument("--flink", action="store_true", help="run Flink beside it; Maven fetches its jars")
     parser.add_argument("--relay", action="store_true", help="run it through a worker too, as a side of its own")
     parser.add_argument("--quick", action="store_true", help="small numbers: whether it works, not how fast")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
-    parser.add_argument("--plot", metavar="FILE", help="draw a PNG (needs matplotlib)")
     return parser.parse_args()
 
 
@@ -71,9 +53,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything; the report."""
     if options.flink:
         flink.build()
-    with tempfile.TemporaryDirectory() as scratch:
-        limits = {} if options.quick else machine.limits(Path(scratch))
-    load = machine.load()
+    report = program.heading("streaming", {name: getattr(options, name) for name in ("rounds", "rate", "quick")})
     points = [
         point
         for name in options.benchmarks
@@ -85,22 +65,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             for side, found in run_point(point, with_flink=options.flink, with_relay=options.relay).items():
                 runs[point.name][side].append(found)
                 say(f"round {number + 1}: {point.name}: {side} {found['records_s']:,} records/s {found['latency_ms']}")
-    return {
-        "benchmark": "streaming",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine.facts() | {"load_before": round(load, 2)},
-        "limits_gib_s": limits,
-        "parameters": {name: getattr(options, name) for name in ("rounds", "rate", "quick")},
-        "points": [summary(point, runs[point.name]) for point in points],
-    }
+    return report | {"points": [summary(point, runs[point.name]) for point in points]}
 
 
 def run_point(point: Point, *, with_flink: bool, with_relay: bool = False) -> dict[str, dict[str, Any]]:
     """Each side once."""
     found: dict[str, dict[str, Any]] = {FLIGHT: run(point.flight).as_json()}
     if with_relay:
-        with tempfile.TemporaryDirectory() as directory, RelayProcess(Path(directory)) as relay:
-            case = replace(point.flight, options={**point.flight.options, "relay": relay.address})
+        with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder, "data"), Path(folder, "log")) as relay:
+            case = replace(point.flight, options={**point.flight.options, "relay": relay.data})
             found[RELAYED] = run(case).as_json()
     if with_flink and point.flink is not None:
         found[FLINK] = flink.run(point.flink).as_json()
@@ -139,11 +112,20 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr, flush=True)
+def table(report: dict[str, Any]) -> str:
+    """A row per point and side."""
+    rows = []
+    for point in report["points"]:
+        loaded = bool(point["rate"])
+        for side, found in point["sides"].items():
+            ratio = point.get("times_flink", {}) if side == FLIGHT else {}
+            shown = ("p50_ms", "p99_ms") if loaded else ("records_s",)
+            ratios = [f"{name[:3]} " * loaded + f"{ratio[name]:.2f}" for name in shown if name in ratio]
+            figures = [found.get(name) for name in ("p50_ms", "p99_ms")] if loaded else [None, None]
+            cells = ["" if each is None else f"{each:,.2f}" for each in (*figures, found.get("checkpoint_ms"))]
+            rows.append((point["name"], side, f"{found['records_s']:,.0f}", *cells, ", ".join(ratios)))
+    return program.table(HEAD, rows)
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    sys.exit(main())
+    program.run(main)

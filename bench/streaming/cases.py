@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bench.streaming.plan import IDENTITY, SLEEP, WORDCOUNT, Case
+from bench.streaming.plan import IDENTITY, WORDCOUNT, Case
 
 SLOW, CHECKPOINTS = "slow", "checkpoints"
-NAMES = (IDENTITY, SLEEP, WORDCOUNT, SLOW, CHECKPOINTS)
+NAMES = (IDENTITY, WORDCOUNT, SLOW, CHECKPOINTS)
 
 # Records per source at saturation, of either side: some seconds of each.
-RECORDS = {IDENTITY: (40_000_000, 6_000_000), SLEEP: (4_000, 4_000), WORDCOUNT: (6_000_000, 2_000_000)}
-QUICK = {IDENTITY: (400_000, 100_000), SLEEP: (150, 150), WORDCOUNT: (60_000, 30_000)}
+RECORDS = {IDENTITY: (40_000_000, 6_000_000), WORDCOUNT: (6_000_000, 2_000_000)}
+QUICK = {IDENTITY: (400_000, 100_000), WORDCOUNT: (60_000, 30_000)}
 LATENCY_S = 5.0
 SLOW_RATE, SLOW_S = 500_000.0, 8.0
 BACKLOGS = ("1m", "4m")
@@ -45,12 +45,10 @@ def points(
 def saturated(name: str, parallelism: int, guarantee: str, *, quick: bool) -> Point:
     """As many records as go; their number is divided among the sources."""
     own, flinks = (QUICK if quick else RECORDS)[name]
-    share = 1 if name == SLEEP else parallelism
-    # Sleep: a block is what the operator needs 10 ms for, so that barriers are not held up behind a second of sleep.
-    block = {SLEEP: 10, WORDCOUNT: 4096, IDENTITY: 20_000}[name]
+    block = {WORDCOUNT: 4096, IDENTITY: 20_000}[name]
     options = {"window": "16m", "queue_bytes": "16m"} if name == IDENTITY else {}
-    case = Case(name, parallelism, guarantee, records=own // share, block_records=block, options=options)
-    return Point(f"{name} {parallelism}->{parallelism} {guarantee}", case, replace(case, records=flinks // share))
+    case = Case(name, parallelism, guarantee, records=own // parallelism, block_records=block, options=options)
+    return Point(f"{name} {parallelism}->{parallelism} {guarantee}", case, replace(case, records=flinks // parallelism))
 
 
 def loaded(rate: float, guarantee: str, *, quick: bool) -> Point:

@@ -11,22 +11,20 @@ docs/benchmarks/README.md explains the fields.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
-import sys
 import tempfile
-import time
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import parts
-from bench.ending import unwind_when_told_to_end
+from bench.harness import program
 from bench.streaming.plan import IDENTITY, WORDCOUNT, Case
 from bench.streaming.run import Outcome, run
+from shuffle_transport.bench.measure import alternate
+from shuffle_transport.bench.progress import say
 
 WHOLE, LOG = "whole", "log"
 EVERY = 10
@@ -48,30 +46,19 @@ class Parameters:
 QUICK = Parameters(rounds=1, records=60_000, rate=20_000.0, seconds=2.0, interval=0.1, states=(1, 8))
 
 
-def main() -> int:
+def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streaming.changelog", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = program.parser("streaming.changelog", __doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="(default: all)")
     parser.add_argument("--rounds", type=int, help=f"runs of each side (default: {Parameters().rounds})")
-    parser.add_argument("--directory", help="where logs and checkpoints are stored (default: that of temporary files)")
     parser.add_argument("--quick", action="store_true", help="small numbers: whether it works, not how fast")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
     options = parser.parse_args()
     parameters = QUICK if options.quick else Parameters()
     if options.rounds:
         parameters = replace(parameters, rounds=options.rounds)
-    with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
-        report = {
-            "benchmark": "streaming_changelog",
-            "date": time.strftime("%Y-%m-%d"),
-            **parts.measure(parameters, Path(scratch), options.only, PARTS),
-        }
-    print(json.dumps(report, indent=2))
-    if options.json:
-        Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
-    return 0
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        report = program.measure("streaming_changelog", parameters, Path(scratch), options.only, PARTS)
+    program.publish(report, options.json)
 
 
 def cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -85,7 +72,7 @@ def cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     )
     without = replace(base, stored=str(scratch), state_bytes=1 << 20)
     sides = {"without": without, "with": replace(without, options={"log_dir": str(scratch / "log")})}
-    found = alternate(sides, parameters.rounds)
+    found = in_turn(sides, parameters.rounds)
     medians = {side: statistics.median(each.records_s for each in rounds) for side, rounds in found.items()}
     return {
         "records_s": {side: round(median) for side, median in medians.items()},
@@ -112,7 +99,7 @@ def state_of(size: int, parameters: Parameters, scratch: Path) -> dict[str, Any]
         state_bytes=size,
     )
     log = replace(whole, options={"log_dir": str(scratch / "log")}, materialize_every=EVERY)
-    found = alternate({WHOLE: whole, LOG: log}, parameters.rounds)
+    found = in_turn({WHOLE: whole, LOG: log}, parameters.rounds)
     return {side: checkpoints(rounds) for side, rounds in found.items()}
 
 
@@ -128,20 +115,18 @@ def checkpoints(rounds: list[Outcome]) -> dict[str, Any]:
     }
 
 
-def alternate(sides: dict[str, Case], rounds: int) -> dict[str, list[Outcome]]:
+def in_turn(sides: dict[str, Case], rounds: int) -> dict[str, list[Outcome]]:
     """Each side once a round, in turn; the order changes from round to round."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
-    for number in range(rounds):
-        for side in sorted(sides, reverse=bool(number % 2)):
-            os.sync()  # or the disk would still write what the other side has left
-            outcome = run(sides[side])
-            found[side].append(outcome)
-            took = outcome.stored_ms
-            last = f"{took[-1]:.1f} ms at most" if took else "none"
-            print(
-                f"round {number + 1}: {side}: {outcome.records_s:,.0f} records/s, checkpoints {last}", file=sys.stderr
-            )
-    return dict(found)
+
+    def timed(side: str) -> Outcome:
+        os.sync()  # or the disk would still write what the other side has left
+        outcome = run(sides[side])
+        last = f"{outcome.stored_ms[-1]:.1f} ms at most" if outcome.stored_ms else "none"
+        say(f"{side}: {outcome.records_s:,.0f} records/s, checkpoints {last}")
+        return outcome
+
+    works: dict[str, Callable[[], Outcome]] = {side: partial(timed, side) for side in sides}
+    return alternate(works, rounds, warm_up=0)
 
 
 def cpu(outcome: Outcome) -> float:
@@ -152,5 +137,4 @@ def cpu(outcome: Outcome) -> float:
 PARTS = {"cost": cost, "state": state}
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    sys.exit(main())
+    program.run(main)

@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.streaming.plan import SLEEP, WORDCOUNT, Case
+from bench.streaming.plan import WORDCOUNT, Case
 
 HERE = Path(__file__).parent / "flink"
 JAR, LIBRARIES = HERE / "target" / "flink-side-1.jar", HERE / "target" / "lib"
@@ -51,18 +51,16 @@ def build() -> None:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
 
 
-def run(case: Case, *, buffer_timeout_ms: int | None = None) -> FlinkOutcome:
+def run(case: Case) -> FlinkOutcome:
     """Run the case; the buffer timeout is the case's tick if it has a rate, else Flink's default.
 
     :raises SystemExit: it failed, did not end in time, or lost records.
     """
-    chosen = buffer_timeout_ms
-    if chosen is None:
-        chosen = round(case.tick_s * 1000) if case.rate else SATURATED_TIMEOUT_MS
+    buffer_timeout_ms = round(case.tick_s * 1000) if case.rate else SATURATED_TIMEOUT_MS
     guarantee = "none" if case.guarantee == "at_most_once" else case.guarantee
     command = ["java", HEAP, *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENS)]
     command += ["-cp", f"{JAR}:{LIBRARIES}/*", "bench.StreamBench", case.workload, str(case.parallelism)]
-    command += [str(case.records), str(case.rate), str(chosen), guarantee, str(case.words)]
+    command += [str(case.records), str(case.rate), str(buffer_timeout_ms), guarantee, str(case.words)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=case.timeout_s, check=False)
     except subprocess.TimeoutExpired:
@@ -83,8 +81,3 @@ def check(case: Case, said: dict[str, int]) -> None:
             raise SystemExit(f"Flink: {said['windows']} windows with {said['records']} of {sent} records")
     elif said["records"] != sent or said["number_sum"] != sent * (sent - 1) // 2:
         raise SystemExit(f"Flink: {said['records']} of {sent} records, numbers add up to {said['number_sum']}")
-
-
-def can(case: Case) -> bool:
-    """Whether Flink's side has the case: an operator held back to a rate it has not."""
-    return not case.consume_rate or case.workload == SLEEP

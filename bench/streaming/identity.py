@@ -59,20 +59,17 @@ def _with_aligned_times(most: int) -> np.ndarray:
 class Operator:
     """Makes the answers; its sink keeps counts, a checksum of numbers, and a sample of latencies."""
 
-    def __init__(self, sleep_s: float = 0.0) -> None:
+    def __init__(self) -> None:
         self.records = self.number_sum = self.windows = 0
         self._latencies: list[np.ndarray] = []
         self._answers = np.zeros(PIECE, framed(ANSWER))
         self._answers["length"] = ANSWER.itemsize
         self._zeros = np.zeros(PIECE, np.int64)
-        self._sleep_s = sleep_s
 
     def take(self, payload: Buffer) -> int:
         """Process one block; the number of its records."""
         rows = rows_of(payload, RECORD)
         count = len(rows)
-        for _ in range(count if self._sleep_s else 0):
-            time.sleep(self._sleep_s)
         seen = time.monotonic_ns()
         for at in range(0, count, PIECE):
             self._answer(rows[at : at + PIECE], seen)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from shuffle_api import ShuffleHandle
 
-IDENTITY, SLEEP, WORDCOUNT = "identity", "sleep", "wordcount"
-WORKLOADS = (IDENTITY, SLEEP, WORDCOUNT)
+IDENTITY, WORDCOUNT = "identity", "wordcount"
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 CHECKPOINT_INTERVAL_S = 1.0
 

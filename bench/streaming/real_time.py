@@ -8,21 +8,18 @@ Both must give the same rows. The JSON goes to standard output, progress to stan
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import machine
-from bench.ending import unwind_when_told_to_end
-from bench.server import ServerProcess
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness import program
+from bench.harness.server import ServerProcess
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from bench.streaming import real_time_job as job
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.bench.progress import say
@@ -33,33 +30,30 @@ POINTS = {"p50_us": 50, "p90_us": 90, "p99_us": 99}
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    report = measure(options)
-    text = json.dumps(report, indent=2)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+    program.publish(measure(options), options.json)
     return 0
 
 
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streaming.real_time", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = program.parser("streaming.real_time", __doc__)
     parser.add_argument("--queries", nargs="+", choices=sorted(job.QUERIES), default=sorted(job.QUERIES))
-    parser.add_argument("--rate", type=int, default=500, help="rows a second (default: 500)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="that count, of each run (default: 10)")
-    parser.add_argument("--warm", type=float, default=4.0, help="seconds before those (default: 4)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each query and side (default: 5)")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON to a file too")
+    program.add_options(
+        parser,
+        rate=(500, "rows a second"),
+        seconds=(10.0, "that count, of each run"),
+        warm=(4.0, "seconds before those"),
+        rounds=(5, "runs of each query and side"),
+    )
     return parser.parse_args(arguments)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything; the report. Raises SystemExit if the two sides' rows differ."""
-    load = machine.load()
+    names = ("rate", "seconds", "warm", "rounds")
+    report = program.heading("real_time", {name: getattr(options, name) for name in names})
     runs: dict[str, dict[str, list[dict[str, float]]]] = {q: {OWN: [], FLIGHT: []} for q in options.queries}
     with ExitStack() as running:
-        scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="real-time-")))
+        scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="real-time-", dir=options.scratch)))
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
         base = local_conf(scratch, partitions=job.PARTITIONS) | job.SETTINGS
         flight = base | spark_conf(server.control, fallback="never", real_time=True)
@@ -80,13 +74,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     say(f"{query} {number} {name}: " + ", ".join(f"{p} {v:.0f}" for p, v in points.items()))
                     if number:
                         runs[query][name].append(points)
-    return {
-        "benchmark": "real_time",
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine.facts() | {"load_before": round(load, 2)},
-        "parameters": {name: getattr(options, name) for name in ("rate", "seconds", "warm", "rounds")},
-        "queries": {query: _report(own) for query, own in runs.items()},
-    }
+    return report | {"queries": {query: _report(own) for query, own in runs.items()}}
 
 
 def _run(driver: SparkDriver, query: str, checkpoint: str, options: argparse.Namespace) -> job.Answers:
@@ -107,5 +95,4 @@ def _report(sides: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    unwind_when_told_to_end()
-    raise SystemExit(main())
+    program.run(main)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import pickle
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
+from bench.harness.apart import at_once
 from bench.streaming import words
 from bench.streaming.plan import WORDCOUNT, Case, OperatorResult, SourceResult, Task
+from bench.streaming.task import run_task
+from shuffle_api.errors import ShuffleError
 from shuffle_plugins.pipelined import PipelinedShuffle
 
-ROOT = Path(__file__).parents[2]
-ROOTS = (".", "shuffle_api", "transport", "plugins", "remote_service")
 START_S = 1.5  # from here until all processes are up; one that is late only starts late
 
 
@@ -99,7 +97,12 @@ def run(case: Case) -> Outcome:
             for role in ("operator", "source")
             for index in range(case.parallelism)
         ]
-        results = _run(tasks, case.timeout_s)
+        try:
+            results = at_once(run_task, [(task,) for task in tasks], case.timeout_s)
+        except multiprocessing.TimeoutError:
+            raise SystemExit(f"{case.workload}: a task has not ended within {case.timeout_s:g} s") from None
+        except ShuffleError as error:
+            raise SystemExit(f"{case.workload}: {error}") from error
     outcome = Outcome(
         case,
         tuple(each for each in results if isinstance(each, SourceResult)),
@@ -125,41 +128,3 @@ def check(outcome: Outcome) -> None:
         expected = words.expected_windows(case.records, case.parallelism, case.words)
         if windows != expected:
             raise SystemExit(f"{case.workload}: {windows} windows instead of {expected}")
-
-
-def _run(tasks: list[Task], timeout: float) -> list[object]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ROOTS)}
-    running: list[subprocess.Popen[bytes]] = []
-    deadline = time.monotonic() + timeout
-    try:
-        for task in tasks:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "bench.streaming.task"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-                env=environment,
-            )
-            running.append(process)
-            assert process.stdin is not None
-            process.stdin.write(pickle.dumps(task))
-            process.stdin.close()
-        return [_result(process, task, deadline) for process, task in zip(running, tasks, strict=True)]
-    finally:
-        for process in running:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-
-
-def _result(process: subprocess.Popen[bytes], task: Task, deadline: float) -> object:
-    process.stdin = None  # closed above; communicate would flush it
-    try:
-        said, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise SystemExit(f"{task.role} {task.index} has not ended within {task.case.timeout_s:g} s") from None
-    if process.returncode:
-        raise SystemExit(f"{task.role} {task.index} ended with status {process.returncode}")
-    return pickle.loads(said)

@@ -1,4 +1,4 @@
-"""One process of a run, a source or an operator: reads a pickled `Task`, prints its pickled result.
+"""One process of a run, a source or an operator.
 
 A source with a rate stamps each record with the time it was due, not with the time it was sent: waiting counts.
 """
@@ -6,9 +6,7 @@ A source with a rate stamps each record with the time it was due, not with the t
 from __future__ import annotations
 
 import itertools
-import pickle
 import resource
-import sys
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -20,9 +18,8 @@ import numpy as np
 from bench.streaming import words
 from bench.streaming.checkpoint_store import CheckpointStore, KeyedState
 from bench.streaming.identity import Maker, Operator
-from bench.streaming.plan import SLEEP, WORDCOUNT, Case, OperatorResult, SourceResult, Task
+from bench.streaming.plan import WORDCOUNT, Case, OperatorResult, SourceResult, Task
 from shuffle_api import MapAttempt
-from shuffle_api.errors import ShuffleError
 from shuffle_api.streaming import Barrier, Captured
 from shuffle_plugins.pipelined import DataBlock, PipelinedShuffle, PipelinedWriter
 
@@ -31,13 +28,10 @@ MEMORY_EVERY_S = 0.25
 LATE_S = 0.25  # a barrier that is later than that is left out
 
 
-def main() -> int:
-    """Do what standard input says; the result goes to standard output, pickled."""
-    task: Task = pickle.load(sys.stdin.buffer)
+def run_task(task: Task) -> SourceResult | OperatorResult:
+    """All of it, with a plugin of its own."""
     with PipelinedShuffle(task.options) as plugin:
-        result = run_source(task, plugin) if task.role == "source" else run_operator(task, plugin)
-    sys.stdout.buffer.write(pickle.dumps(result))
-    return 0
+        return run_source(task, plugin) if task.role == "source" else run_operator(task, plugin)
 
 
 class Barriers:
@@ -162,7 +156,7 @@ def _send_lines(writer: PipelinedWriter, case: Case, watch: Watch) -> int:
 def run_operator(task: Task, plugin: PipelinedShuffle) -> OperatorResult:
     """Process everything; snapshot at barriers, acknowledge what a checkpoint covers."""
     case, share = task.case, task.case.records // 3
-    operator: Any = words.Counter() if case.workload == WORDCOUNT else Operator(_pause(case))
+    operator: Any = words.Counter() if case.workload == WORDCOUNT else Operator()
     pace = Pace(case.consume_rate)
     begun: dict[int, float] = {}
     took: list[float] = []
@@ -222,10 +216,6 @@ class Pace:
             _sleep_until(self._next)
 
 
-def _pause(case: Case) -> float:
-    return 0.001 if case.workload == SLEEP else 0.0
-
-
 def _sleep_until(when: float) -> None:
     if (left := when - time.monotonic()) > 0:
         time.sleep(left)
@@ -238,10 +228,3 @@ def _cpu() -> float:
 
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ShuffleError as error:
-        sys.exit(str(error))

@@ -9,7 +9,7 @@ import pytest
 
 from bench import tpch
 from bench.answers import SUITES, answer
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark_driver import JobFailed, SparkDriver
 
 
 class Driver:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import ingest
+from bench.ingest import __main__ as ingest
 
 SMALL = [
     "--writers",
@@ -31,7 +31,7 @@ def test_every_part_has_figures(tmp_path: Path) -> None:
     path = tmp_path / "ingest.json"
     ingest.main([*SMALL, "--json", str(path), "--scratch", str(tmp_path)])
     report = json.loads(path.read_text())
-    assert list(report) == ["machine", "parameters", *ingest.PARTS]
+    assert list(report) == ["benchmark", "date", "machine", "parameters", *ingest.PARTS]
     throughput = report["throughput"]
     assert throughput["bytes"] == 2 * 4 * 4096
     assert all(len(values) == 1 for values in throughput["seconds"].values())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.spark_driver import ROOT
 from bench.jvm_transport.__main__ import CORE, CORE_ZERO, OURS, Figures
 from bench.jvm_transport.source_sink import SourceSink
-from bench.spark_driver import ROOT
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_transport import messages
 from shuffle_transport.blocks import Block, table_rows, totals_of

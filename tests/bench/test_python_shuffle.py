@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.python_shuffle_tasks import Digest, digest
-from bench.spark_driver import ROOT
+from bench.harness.spark_driver import ROOT
+from bench.python_shuffle.tasks import Digest, digest
 
 ROWS, ROUNDS = 20_000, 2
 

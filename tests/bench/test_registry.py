@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import registry
+from bench.registry import __main__ as registry
 
 SMALL = [
     "--clients",
@@ -36,13 +36,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obje
 
 
 def test_every_part_has_figures_and_says_how_busy_the_machine_was(report: dict[str, dict[str, object]]) -> None:
-    assert list(report) == ["kept", "machine", "parameters", *registry.PARTS]
+    assert list(report) == ["kept", "benchmark", "date", "machine", "parameters", *registry.PARTS]
     for part in registry.PARTS:
         assert "load_before" in report[part]
-    for figures in (report["grpc"]["2x3"], report["embedded"]["synced"], report["embedded"]["none"]):
-        assert isinstance(figures, dict)
-        assert figures["commits_s"] > 0
-        assert figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
+    figures = report["grpc"]["2x3"]
+    assert isinstance(figures, dict)
+    assert figures["commits_s"] > 0
+    assert figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
 
 
 def test_the_cost_of_the_log_is_a_ratio_of_medians(report: dict[str, dict[str, object]]) -> None:

@@ -5,15 +5,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from bench import spark_suite, spark_suite_report
-from bench.spark_driver import ROOT
-from bench.spark_suite_report import Timing
+from bench import spark_jobs
+from bench.harness import program
+from bench.harness.spark_driver import ROOT
+from bench.spark_suite import __main__ as spark_suite
+from bench.spark_suite import report as reporting
+from bench.spark_suite.report import Timing
 
 
 def test_numbers_are_ranges_and_single_ones() -> None:
-    assert spark_suite.numbers("1-3,7,64") == [1, 2, 3, 7, 64]
+    assert program.numbers("1-3,7,64") == [1, 2, 3, 7, 64]
+
+
+def test_input_is_the_same_each_time_and_has_all_rows(tmp_path: Path) -> None:
+    tables = []
+    for name in ("one", "other"):
+        spark_jobs.write_input(tmp_path / name, 1_000)
+        tables.append(pq.read_table(tmp_path / name))
+    assert tables[0].equals(tables[1])
+    assert sorted(tables[0]["id"].to_pylist()) == list(range(1_000))
+    assert {len(text) for text in tables[0]["s"].to_pylist()} == {spark_jobs.TEXT}
+    assert len(set(tables[0]["s"].to_pylist())) == 1_000
 
 
 def test_unknown_group_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +55,7 @@ def test_ratio_of_a_group_is_that_of_its_sums() -> None:
         timing.add("sort", sort, 1.0)
         timing.add("flight", flight, 2.0)
         timing.add("wire", wire, 0.5)
-    assert spark_suite_report.groups(timings) == {
+    assert reporting.groups(timings) == {
         "g": {
             "ratio": {"flight": 0.75, "wire": 1.5},
             "cpu_ratio": {"flight": 2.0, "wire": 0.5},
@@ -80,10 +95,11 @@ def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
 def test_small_run_reports_every_case(tmp_path: Path) -> None:
     sized = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
     work = [*sized, "--sides=sort,flight"]  # over the wire: see the test of forks
-    where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--plot={tmp_path / 'out.png'}"]
+    where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--json={tmp_path / 'out.json'}"]
     command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", "--memory=1g", *where]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
     report = json.loads(done.stdout)
+    assert report == json.loads((tmp_path / "out.json").read_text())
     assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
     for case in report["cases"]:
         assert set(case["median_s"]) == {"sort", "flight"}
@@ -93,5 +109,11 @@ def test_small_run_reports_every_case(tmp_path: Path) -> None:
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
     assert report["bytes_pushed"] > 0
     assert "| q4 |" in done.stderr
-    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    into = report["cases"][2]
+    for name, processes in {"sort": {"jvm"}, "flight": {"jvm", "server"}}.items():
+        assert set(into["threads_cpu_s"][name]) == processes
+        map_stage, reduce_stage = into["stages"][name]
+        assert map_stage["shuffle_write_bytes"] == reduce_stage["shuffle_read_bytes"] > 0
+        assert reduce_stage["tasks"] == 3
+    assert report["bytes_pushed"] >= into["stages"]["flight"][0]["shuffle_write_bytes"]
     assert not list(tmp_path.glob("spark-suite-*"))  # the scratch directory is gone

@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.options import environment_variable
 from shuffle_server.cli import program
 from shuffle_server.cli.roles import options_from

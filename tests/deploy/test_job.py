@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 ROOTS = ("facade", "shuffle_api", "transport", "plugins", "remote_service")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import ray
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from flight_shuffle.ray import RayShuffles
 
 MIB = 1 << 20

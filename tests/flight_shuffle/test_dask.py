@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from dask.distributed import Client, LocalCluster
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from flight_shuffle import dask as flight
 from flight_shuffle._frames import FrameCodec
 from shuffle_api.errors import InvalidArgument

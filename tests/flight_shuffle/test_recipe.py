@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from tests.shuffle_api.test_docs import PROGRAMS
 
 

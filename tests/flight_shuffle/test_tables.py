@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from flight_shuffle._tables import Aggregated, Grouped, Hashed, Shuffled, Sorted, TableShuffle, Way
 from flight_shuffle._tasks import ShuffleSession
 from shuffle_api import ShuffleMaster

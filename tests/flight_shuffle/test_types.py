@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from flight_shuffle import MapAttempt, ShuffleMaster, ShufflePlugin, open_plugin
 from flight_shuffle.columnar import RoundRobinPartitioner, SupportsReadBatches, SupportsWriteBatch
 from shuffle_api.errors import InvalidArgument

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.interfaces import OptionValue
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.security import Keyring

@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "docs" / "benchmarks"
-FILES = 15
+FILES = 12
 CASES = {  # a row of the tables: which report of the file, which case; none is the sum of the group
     "TPC-H, scale 5, 22 queries": (0, None),
     "10 million rows into 64 partitions": (1, "into 64"),

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from bench.docs_site import LINK, outside_links
+from tools.docs_site import LINK, outside_links
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bench import metrics_doc
 from shuffle_server.observe.log_context import FIELDS
+from tools import metrics_doc
 
 TEXT = metrics_doc.DOCUMENT.read_text()
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate-metrics"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bench import monitoring
-from bench.alert_rules import rules, series
-from bench.monitoring import CHART_RULES, DIRECTORY, cluster, documents, workers
 from shuffle_server.observe import families
+from tools import monitoring
+from tools.alert_rules import rules, series
+from tools.monitoring import CHART_RULES, DIRECTORY, cluster, documents, workers
 
 DOCUMENTS = documents()
 BOARDS = [name for name in DOCUMENTS if name.endswith(".json")]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench import options_doc
+from tools import options_doc
 
 ROOT = Path(__file__).parents[2]
 

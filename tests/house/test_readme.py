@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "127.0.0.1:9110"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api import open_plugin
 from tests.processes import run_apart
 

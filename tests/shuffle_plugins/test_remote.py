@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.interfaces import OptionValue, ShufflePlugin
 from shuffle_api.testing import ShufflePluginTests

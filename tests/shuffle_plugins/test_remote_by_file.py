@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.columnar import HashPartitioner
 from shuffle_api.errors import (
     BlockCorrupt,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import ClusterProcesses, wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api import ShuffleMaster
 from shuffle_api.errors import MapOutputLost, ShuffleError, UnknownShuffle
 from shuffle_api.values import ShuffleHandle

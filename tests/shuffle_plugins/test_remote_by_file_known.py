@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.columnar import HashPartitioner
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api import MapAttempt, ShuffleHandle
 from shuffle_api.columnar import HashPartitioner, Order, RangePartitioner, sample_bounds
 from shuffle_api.interfaces import OptionValue

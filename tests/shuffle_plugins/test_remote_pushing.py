@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api import MapAttempt
 from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFull
 from shuffle_api.values import ShuffleHandle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import ShuffleHandle, ShuffleSpec
 from shuffle_plugins.remote import RemoteShuffle

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.files import files_below
+from bench.harness.files import files_below
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle, ShuffleSpec

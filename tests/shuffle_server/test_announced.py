@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.remote import RemoteShuffle

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import Overloaded, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_server import tokens
 from shuffle_server.tokens import AskedTokens

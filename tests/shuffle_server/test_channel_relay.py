@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
 from shuffle_api.errors import (
     InvalidArgument,
     Overloaded,
@@ -43,6 +42,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, NO_KEYS, Credentials, Keyring
 from shuffle_transport.tokens import app_token
 from tests.certificates import make_party, make_secret
+from tests.relay_process import RelayProcess
 
 WAIT = 30.0
 SECRET = b"a secret that only the tasks have, and not the worker between them"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
+from bench.harness.cluster import ClusterProcesses, wait_until
 from shuffle_api.errors import MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle

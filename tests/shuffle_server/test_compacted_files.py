@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import MapOutputLost, StorageFull
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec

@@ -12,8 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bench.fault_proxy import FaultProxy
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server import connection_guard
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
@@ -23,6 +22,7 @@ from shuffle_transport import tcp_sockets
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_secret
+from tests.faults.fault_proxy import FaultProxy
 from tests.shuffle_server.half_open import HalfOpenClient
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.served import Scene as Master

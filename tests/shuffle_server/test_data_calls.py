@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import Overloaded, PermissionDenied
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.flight_client import FlightClient

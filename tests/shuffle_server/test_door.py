@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, Overloaded, ShuffleError
 from shuffle_server.master import door
 from shuffle_server.master.serving import ServedTime

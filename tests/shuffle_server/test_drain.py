@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import ClusterProcesses, wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ErrorCode
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import compacted_files as regions_module

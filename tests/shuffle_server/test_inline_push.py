@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ErrorCode, InvalidArgument, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle

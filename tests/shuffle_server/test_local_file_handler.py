@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow.flight as fl
 import pytest
 
-from bench.cluster import wait_until
-from bench.files import files_below
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.files import files_below
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ErrorCode
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle

@@ -11,8 +11,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-from bench.files import files_below
-from bench.server import ServerProcess
+from bench.harness.files import files_below
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import InvalidArgument, MapOutputLost, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle

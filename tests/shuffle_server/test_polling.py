@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_transport.connect import flight_connection
 from shuffle_transport.control_client import ControlClient
 from tests.processes import event_engine_switches

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import StorageFailed
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store.directories import lock_directory

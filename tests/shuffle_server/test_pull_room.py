@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import Overloaded
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import CommitMismatch, InvalidArgument, ProtocolMismatch, ShuffleError, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle, Totals

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import QuotaExceeded, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import ExpireApps, RegisterApp, RegisterShuffle, Registry, UnregisterApp, UnregisterShuffle

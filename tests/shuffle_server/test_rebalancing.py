@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import (
     AttemptSuperseded,
     CommitMismatch,

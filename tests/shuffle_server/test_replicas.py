@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
+from bench.harness.cluster import ClusterProcesses, wait_until
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue, ShuffleMaster

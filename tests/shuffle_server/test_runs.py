@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
-from bench.files import files_below
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.files import files_below
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_api.values import ShuffleHandle, ShuffleSpec

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import BlockCorrupt, InvalidArgument, MapOutputLost, Overloaded
 from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_plugins.remote import RemoteShuffle

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import InvalidArgument, PermissionDenied, ShuffleError, Unauthenticated
 from shuffle_api.interfaces import Options
 from shuffle_api.options import parse_options

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import (
     BlockCorrupt,
     InvalidArgument,

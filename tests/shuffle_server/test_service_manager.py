@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer
 from shuffle_server.service_manager import SOCKET, STATE_READY, STATE_STOPPING, notify

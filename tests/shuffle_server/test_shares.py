@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.flight as fl
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_transport import messages
 from shuffle_transport.blocks import PUT_SCHEMA

@@ -12,8 +12,8 @@ from typing import IO
 import psycopg
 import pytest
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import Database, running_database

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli.output import plain

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import UnknownShuffle
 from shuffle_api.registry import ExpireApps
 from shuffle_plugins.remote import RemoteShuffle

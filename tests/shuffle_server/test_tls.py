@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import (
     InvalidArgument,
     ProtocolMismatch,

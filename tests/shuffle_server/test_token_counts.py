@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import Unauthenticated
 from shuffle_server.tokens import AskedTokens, SecretTokens
 from shuffle_transport.control_client import ControlClient

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import shuffle_server.master.watching
-from bench.cluster import ClusterProcesses, wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import ClusterProcesses, wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import (
     DeadlineExceeded,
     InvalidArgument,

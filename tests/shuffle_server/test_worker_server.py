@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import shuffle_server.server
-from bench.cluster import wait_until
-from bench.files import files_below
+from bench.harness.cluster import wait_until
+from bench.harness.files import files_below
 from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle

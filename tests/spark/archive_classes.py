@@ -4,8 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import spark_conf
 from tests.class_archive import ARCHIVE, WRITE
 from tests.conftest import JAVA_OPTIONS

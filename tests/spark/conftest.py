@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark.server import Server
 

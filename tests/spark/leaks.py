@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.files import files_below, opened_by
+from bench.harness.files import files_below, opened_by
 from tests.spark.server import Server
 
 GONE_TIMEOUT_S = 180.0

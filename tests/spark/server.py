@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.files import files_below
-from bench.server import ServerFailed, ServerProcess
+from bench.harness.files import files_below
+from bench.harness.server import ServerFailed, ServerProcess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from bench.spark_driver import SOURCE_ROOTS
+from bench.harness.spark_driver import SOURCE_ROOTS
 
 READY_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import adaptive, observe
 from tests.spark.adaptive import HEAVY, MAPS, Ran

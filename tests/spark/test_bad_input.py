@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark import local_conf
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark import held, strangers
 from tests.spark.conftest import StartDriver, flight_conf

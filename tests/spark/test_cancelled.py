@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.files import files_below, size_of
-from bench.spark_driver import SparkDriver
+from bench.harness.files import files_below, size_of
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import cancelled, held, leaks
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server

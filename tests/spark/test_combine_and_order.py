@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import jobs, jvm_jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server

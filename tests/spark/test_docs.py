@@ -7,8 +7,8 @@ from pathlib import Path
 import grpc
 import pyspark
 
-from bench import options_doc
 from shuffle_plugins.spark import spark_conf
+from tools import options_doc
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "spark.md").read_text()

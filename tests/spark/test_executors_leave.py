@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from tests.spark import executors, held, leaks, observe, strangers
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf
 from tests.spark.server import Server

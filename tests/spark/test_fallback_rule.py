@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark import held
 from tests.spark.conftest import pushed_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.spark import held, observe, reused, stages

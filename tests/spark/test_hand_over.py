@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import wait_until
-from bench.spark_driver import SparkDriver
+from bench.harness.cluster import wait_until
+from bench.harness.spark_driver import SparkDriver
 from tests.processes import stopped
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, jobs, leaks, observe

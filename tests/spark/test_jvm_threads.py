@@ -6,7 +6,7 @@ import time
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ import crc32c
 import pyarrow.flight as flight
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import held, observe
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.server import Server

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar
 from tests.spark.conftest import flight_conf, pushed_bytes
 from tests.spark.server import Server

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import held, observe, pages
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.pages import HistoryServer, Tables

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import held, observe
 from tests.spark.conftest import WITH_METRICS, StartDriver, flight_conf

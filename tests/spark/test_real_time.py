@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import ClusterProcesses, wait_until
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.cluster import ClusterProcesses, wait_until
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import spark_conf
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark import leaks, real_time

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from tests.spark import held, observe
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.damage import cut_in_half, delete, flip_a_bit

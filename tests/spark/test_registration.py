@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from tests.processes import stopped
 from tests.spark import stages
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import held, leaks, removed
 from tests.spark.conftest import StartDriver, flight_conf, new_driver
 from tests.spark.server import Server

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.shuffle_server.observe.helpers import Scrape
 from tests.spark.conftest import SORT_SHUFFLE, WITH_METRICS, StartDriver, flight_conf
 from tests.spark.server import Server

@@ -7,7 +7,7 @@ import struct
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from shuffle_server.store.output_file import load
 from tests.spark import held, row_blocks
 from tests.spark.conftest import StartDriver, flight_conf

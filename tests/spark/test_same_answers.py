@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import jobs
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.spark_driver import ROOT, JobFailed, SparkDriver
+from bench.harness.spark_driver import ROOT, JobFailed, SparkDriver
 from shuffle_api.ids import name_of
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.credential_files import load_keyring

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster import ClusterProcesses, holders, wait_until
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.cluster import ClusterProcesses, holders, wait_until
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from shuffle_server import cli
 from tests.shuffle_server.helpers import mounted_tmpfs

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from shuffle_server.store.format import encode_tail
 from shuffle_server.store.output_file import load
 from shuffle_transport.checksum import crc32c

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.files import files_below, size_of
-from bench.spark_driver import SparkDriver
+from bench.harness.files import files_below, size_of
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import held, jobs, leaks, observe, stages
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.server import Server

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.spark_driver import SparkDriver
+from bench.harness.spark_driver import SparkDriver
 from tests.spark import held, leaks, streams
 from tests.spark.conftest import SORT_SHUFFLE, StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server

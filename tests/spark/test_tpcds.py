@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import answers, spark_queries, tpcds
-from bench.spark_driver import ROOT, SparkDriver
+from bench import answers, spark_jobs, tpcds
+from bench.harness.spark_driver import ROOT, SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
@@ -24,7 +24,7 @@ def tables() -> Path:
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriver:
     driver = start_driver(flight_conf(server) | tpcds.DIALECT | {"spark.sql.shuffle.partitions": "4"})
-    driver.call(spark_queries.load, directory=str(tables), tables=tpcds.tables(tables))
+    driver.call(spark_jobs.load, directory=str(tables), tables=tpcds.tables(tables))
     return driver
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import answers, spark_queries, tpch
-from bench.spark_driver import SparkDriver
+from bench import answers, spark_jobs, tpch
+from bench.harness.spark_driver import SparkDriver
 from tests.spark.conftest import StartDriver, flight_conf, pushed_bytes
 from tests.spark.server import Server
 
@@ -24,7 +24,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def driver(start_driver: StartDriver, server: Server, tables: Path) -> SparkDriver:
     driver = start_driver(flight_conf(server))
-    driver.call(spark_queries.load, directory=str(tables), tables=tpch.TABLES)
+    driver.call(spark_jobs.load, directory=str(tables), tables=tpch.TABLES)
     return driver
 
 

@@ -15,13 +15,13 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from bench import other_packages
-from bench.spark import local_conf
-from bench.spark_driver import JobFailed, SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import SUPPORTED_SPARK, find_jar, spark_conf
 from tests.spark import held, jobs, observe
 from tests.spark.conftest import SORT_SHUFFLE, pushed_bytes
 from tests.spark.server import Server
+from tools import other_packages
 
 # The first one downloads a PySpark.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 1200)]

@@ -1,17 +1,14 @@
-"""The report: which points there are, medians over rounds, ratios, table, picture."""
+"""The report: which points there are, medians over rounds, ratios, table."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.streaming import cases
-from bench.streaming.__main__ import medians, summary
+from bench.streaming.__main__ import medians, summary, table
 from bench.streaming.plan import GUARANTEES, IDENTITY
-from bench.streaming.plot import draw
-from bench.streaming.table import table
 
 
 def side(records_s: float, p99: float) -> dict[str, Any]:
@@ -48,8 +45,3 @@ def test_table_has_a_row_for_each_side_of_each_point() -> None:
     assert len(rows) == 2 + 4
     assert rows[2].endswith("| 5.00 |")
     assert rows[4].endswith("| 1.50 | 3.00 | 3.00 | p50 0.50, p99 0.50 |")
-
-
-def test_picture_is_drawn(tmp_path: Path) -> None:
-    draw(report(), tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.spark import local_conf
-from bench.spark_driver import SparkDriver
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
 from shuffle_api.columnar.hashing import SEED, hash_rows
 from shuffle_api.errors import InvalidArgument
 from tests.shuffle_api.columnar import spark_hashes

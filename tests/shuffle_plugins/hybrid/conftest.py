@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.interfaces import OptionValue
 from tests.shuffle_plugins.hybrid.scene import Scene
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from tests.shuffle_plugins.hybrid.processes import ROOT
 
 

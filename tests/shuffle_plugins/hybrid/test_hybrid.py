@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue, ShuffleMaster, ShufflePlugin

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.graph import Edge, JobGraph, Task
 from shuffle_api.graph_failover import Lost, failover_scope
 from shuffle_api.ids import MapAttempt

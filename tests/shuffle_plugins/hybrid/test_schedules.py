@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue

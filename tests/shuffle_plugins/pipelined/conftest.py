@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
 from shuffle_api.interfaces import OptionValue
+from tests.relay_process import RelayProcess
 from tests.shuffle_plugins.pipelined.scene import Scene
 
 Open = Callable[..., Scene]

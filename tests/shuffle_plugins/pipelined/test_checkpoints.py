@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Barrier, Captured, EndOfPartition, ReaderState, key_group_range, redistribute

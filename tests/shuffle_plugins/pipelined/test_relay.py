@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.streaming.relay_process import RelayProcess
 from shuffle_api.errors import InvalidArgument, Overloaded, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
@@ -16,6 +15,7 @@ from shuffle_api.testing import ShufflePluginTests
 from shuffle_plugins.pipelined import PipelinedShuffle, endpoint, listener
 from shuffle_transport.credential_files import load_keyring
 from tests.certificates import make_party, make_secret
+from tests.relay_process import RelayProcess
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, data, records_of, rest, write
 
 Options = dict[str, OptionValue]

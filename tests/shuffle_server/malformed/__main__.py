@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from tests.shuffle_server.malformed.all_attacks import ATTACKS
 from tests.shuffle_server.malformed.attack import Target
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.files import files_below
-from bench.server import ServerProcess
+from bench.harness.files import files_below
+from bench.harness.server import ServerProcess
 from shuffle_api.ids import name_of
 from tests.shuffle_server.malformed.all_attacks import ATTACKS, run
 from tests.shuffle_server.malformed.attack import Target

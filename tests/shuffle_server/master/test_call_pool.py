@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import Overloaded, ShuffleError
 from shuffle_server.bounds import Bound
 from shuffle_server.master import call_pool

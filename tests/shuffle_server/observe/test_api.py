@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.server import ServerFailed, ServerProcess
+from bench.harness.server import ServerFailed, ServerProcess
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe import families
 from tests.shuffle_server.helpers import read_all, write_map

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 import pytest
 
-from bench.cluster import wait_until
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.observe import http_endpoint
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.server import ServerProcess
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import MapOutputLost, Unauthenticated, UnknownApp, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals

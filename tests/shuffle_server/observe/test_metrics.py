@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
 
-from bench.cluster import wait_until
-from bench.server import ServerProcess
+from bench.harness.cluster import wait_until
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import MapOutputLost, UnknownApp, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals

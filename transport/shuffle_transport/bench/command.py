@@ -1,4 +1,4 @@
-"""``flight-shuffle bench transport``; found through the entry point group ``flight_shuffle.commands``."""
+"""``flight-shuffle bench``, which is found through the entry point group ``flight_shuffle.commands``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import click
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_transport.bench.plan import QUICK, Plan
-from shuffle_transport.command_line import Command
+from shuffle_transport.command_line import (
+    Command,
+    Size,
+    credential_options,
+    keyring_of,
+    server_of,
+    server_option,
+    timeout_option,
+)
 
 NAMES = ("sizes", "messages", "channels", "isolation", "codecs", "latency", "load", "memory")
 
@@ -45,9 +53,9 @@ class _Rounds(click.ParamType[int]):
         return int(value)
 
 
-@click.group(short_help="measure on this machine, beside what it can do at best")
+@click.group(short_help="measure this machine, or a cluster as it is seen from here")
 def bench() -> None:
-    """Measure on this machine, beside what it can do at best."""
+    """Measure this machine, beside what it can do at best, or a cluster as it is seen from here."""
 
 
 @bench.command(cls=_OnlyCommand, short_help="credit streams, push and pull beside raw Flight and raw TCP")
@@ -86,6 +94,34 @@ def transport(
         draw(report, plot)
     missed = any(target["met"] is False for target in report["targets"])
     return int(check and missed)
+
+
+@bench.command(cls=Command, short_help="write to each worker of a running cluster, and read")
+@server_option()
+@click.option(
+    "--size",
+    type=Size(),
+    default="256m",
+    metavar="SIZE",
+    help="bytes to each worker; more than its memory holds comes from its disks (default: 256m)",
+)
+@click.option(
+    "--streams", type=click.IntRange(1), default=4, metavar="COUNT", help="at a time, of each worker (default: 4)"
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON, not a table")
+@timeout_option(600.0, "of one push or pull")
+@credential_options()
+@click.pass_context
+def cluster(
+    context: click.Context, /, server: str | None, size: int, streams: int, as_json: bool, timeout: float, **_: str
+) -> None:
+    """Measure the network and the disks of a running cluster from this machine, before it goes live: writes map outputs
+    of random bytes to each worker alone, then to all at once, and reads them again. They are removed in the end.
+    """
+    from shuffle_transport.bench.cluster import Work, measure, table
+
+    report = measure(server_of(server), keyring_of(context), Work(size, streams, timeout))
+    sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else table(report))
 
 
 def _check_plot(path: Path) -> None:

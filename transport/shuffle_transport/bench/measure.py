@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shuffle_transport.bench.machine import GIB
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,12 @@ class Run:
     value: Any = None
 
 
-def alternate(works: Mapping[str, Callable[[], Run]], rounds: int) -> dict[str, list[Run]]:
-    """Run each once to warm up, then all in turn, `rounds` times, in the order that `order` says."""
-    for work in works.values():
-        work()
-    runs: dict[str, list[Run]] = {name: [] for name in works}
+def alternate(works: Mapping[str, Callable[[], T]], rounds: int, warm_up: int = 1) -> dict[str, list[T]]:
+    """Run each to warm up, so many times, then all in turn, `rounds` times, in the order that `order` says."""
+    for _ in range(warm_up):
+        for work in works.values():
+            work()
+    runs: dict[str, list[T]] = {name: [] for name in works}
     for number in range(rounds):
         for name in order(works, number):
             runs[name].append(works[name]())

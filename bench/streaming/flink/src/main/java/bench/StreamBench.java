@@ -29,7 +29,7 @@ import org.apache.flink.util.Collector;
 /**
  * The stream benchmarks on Flink: two task managers with a network between them, sources in one, operators in the other.
  *
- * <p>Arguments: workload (identity, sleep, wordcount), parallelism, records per source, records per second and source
+ * <p>Arguments: workload (identity, wordcount), parallelism, records per source, records per second and source
  * (0: as many as go), buffer timeout in ms, guarantee (none, at_least_once, exactly_once), words. Prints one line of JSON.
  *
  * <p>A record is 20 bytes: when it was made (System.nanoTime, in every {@link #SAMPLE}th record, else 0), its number, four more.
@@ -82,20 +82,15 @@ public final class StreamBench {
 
     /** 20 bytes in, 50 bytes out: the record, when it was made, when it was here. */
     static final class Identity extends ProcessFunction<byte[], byte[]> {
-        private final int sleepMs;
         private final Speed speed;
         private long sum;
 
-        Identity(int sleepMs, long share) {
-            this.sleepMs = sleepMs;
+        Identity(long share) {
             this.speed = new Speed(share);
         }
 
         @Override
         public void processElement(byte[] in, Context context, Collector<byte[]> out) throws Exception {
-            if (sleepMs > 0) {
-                Thread.sleep(sleepMs);
-            }
             ByteBuffer record = ByteBuffer.wrap(in);
             long made = record.getLong(0);
             long seen = made == 0 ? 0 : System.nanoTime();
@@ -266,7 +261,7 @@ public final class StreamBench {
                     .slotSharingGroup("operators")
                     .process(new Windows(records / 3));
         } else {
-            answers = source.rebalance().process(new Identity(workload.equals("sleep") ? 1 : 0, records / 3)).slotSharingGroup("operators");
+            answers = source.rebalance().process(new Identity(records / 3)).slotSharingGroup("operators");
         }
         answers.sinkTo(new DiscardingSink<>()).slotSharingGroup("operators");
     }

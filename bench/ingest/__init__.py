@@ -1,0 +1,1 @@
+"""The speed of a worker's store."""

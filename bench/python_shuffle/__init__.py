@@ -1,0 +1,1 @@
+"""A Python program's shuffle beside those of dask and Spark."""

@@ -1,0 +1,1 @@
+"""The speed of a master's registry."""

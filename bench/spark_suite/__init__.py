@@ -1,0 +1,1 @@
+"""Jobs of Spark through sort shuffle and Flight Shuffle."""

@@ -1,0 +1,1 @@
+"""Programs that write docs and deploy files, and the demo on real input."""
