@@ -1,5 +1,7 @@
 package org.apache.spark.shuffle.flight;
 
+import static org.apache.spark.shuffle.flight.RowFormat.LENGTH_BYTES;
+
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
@@ -29,7 +31,6 @@ final class ColumnPacker {
   static final int DIFFERENCES = 1;
   static final int HALVES = 2;
 
-  static final int LENGTH_BYTES = 4;
   static final int HALF = 32;
   static final long LOW_HALF = 0xffffffffL;
 

@@ -5,7 +5,7 @@ import static org.apache.spark.shuffle.flight.ColumnPacker.FRAME;
 import static org.apache.spark.shuffle.flight.ColumnPacker.HALF;
 import static org.apache.spark.shuffle.flight.ColumnPacker.HALVES;
 import static org.apache.spark.shuffle.flight.ColumnPacker.LENGTH;
-import static org.apache.spark.shuffle.flight.ColumnPacker.LENGTH_BYTES;
+import static org.apache.spark.shuffle.flight.RowFormat.LENGTH_BYTES;
 import static org.apache.spark.shuffle.flight.ColumnPacker.LITTLE;
 import static org.apache.spark.shuffle.flight.ColumnPacker.WORD;
 

@@ -14,18 +14,16 @@ import org.apache.spark.shuffle.flight.proto.PartitionEnd;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.unsafe.Platform;
 
 /**
  * The rows of one map task on their way to a relay: copied into a buffer per partition, which becomes a block when it is
  * full or the flush timeout has passed.
  *
  * <p>The task's thread writes, and waits for credit; a timer sends what has waited, if there is credit, and says now and
- * then that the task is alive. A row is in {@code UnsafeRowSerializer}'s format: a big-endian length and its bytes. A
- * block is such rows, or these packed.
+ * then that the task is alive. A block is
+ * rows as {@link RowFormat} has them, or these packed.
  */
 final class RelayPush implements AutoCloseable {
-  private static final int LENGTH_BYTES = 4;
   private static final int LARGEST_BUFFER = 32 << 10;
   private static final int SMALLEST_BUFFER = 1 << 10;
   private static final long KEEP_ALIVE_NANOS = TimeUnit.SECONDS.toNanos(5);
@@ -67,7 +65,7 @@ final class RelayPush implements AutoCloseable {
 
   /** Copies a row behind those of its partition; waits for credit when there is no room. */
   void write(int partition, UnsafeRow row) throws IOException {
-    int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
+    int needed = RowFormat.length(row);
     lock.lock();
     try {
       if (failure != null) {
@@ -84,7 +82,7 @@ final class RelayPush implements AutoCloseable {
       if (buffers[partition] == null) {
         buffers[partition] = new byte[bufferSize];
       }
-      copy(row, buffers[partition], used[partition]);
+      RowFormat.put(row, buffers[partition], used[partition]);
       used[partition] += needed;
       rows[partition]++;
       waiting += needed;
@@ -93,20 +91,10 @@ final class RelayPush implements AutoCloseable {
     }
   }
 
-  private static void copy(UnsafeRow row, byte[] target, int at) {
-    int size = row.getSizeInBytes();
-    target[at] = (byte) (size >>> 24);
-    target[at + 1] = (byte) (size >>> 16);
-    target[at + 2] = (byte) (size >>> 8);
-    target[at + 3] = (byte) size;
-    Platform.copyMemory(
-        row.getBaseObject(), row.getBaseOffset(), target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
-  }
-
   /** A row that no buffer holds is a block and a message. */
   private void alone(int partition, UnsafeRow row, int needed) throws IOException {
     byte[] bytes = new byte[needed];
-    copy(row, bytes, 0);
+    RowFormat.put(row, bytes, 0);
     BlockBatch own = new BlockBatch(needed);
     own.append(bytes, 0, needed);
     own.endBlock(partition, 1, totals, part(partition));

@@ -6,17 +6,15 @@ import org.apache.spark.memory.MemoryConsumer;
 import org.apache.spark.memory.MemoryMode;
 import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.unsafe.Platform;
 
 /**
- * A buffer of rows per partition, in {@code UnsafeRowSerializer}'s format: a big-endian length and the row's bytes.
+ * A buffer of rows per partition, as {@link RowFormat} has them.
  *
  * <p>The buffers are memory of the task, as much as their arrays take. When Spark grants no more, the fullest one is handed on,
  * so little memory makes blocks smaller but does not make one of each row; when another operator of the task needs memory,
  * all rows are handed on and the buffers given back. Used by the task's thread.
  */
 final class RowBuffers extends MemoryConsumer {
-  private static final int LENGTH_BYTES = 4;
   private static final int FIRST_BYTES = 4 << 10;
 
   /** Where rows go when there is no room for more of their partition. */
@@ -64,7 +62,7 @@ final class RowBuffers extends MemoryConsumer {
 
   /** Copies a row behind those of its partition. */
   void append(int partition, UnsafeRow row) throws IOException {
-    int needed = Math.addExact(row.getSizeInBytes(), LENGTH_BYTES);
+    int needed = RowFormat.length(row);
     if (buffers[partition] != null && needed > limit - used[partition]) {
       handOn(partition);
     }
@@ -72,23 +70,8 @@ final class RowBuffers extends MemoryConsumer {
       alone(partition, row, needed);
       return;
     }
-    copy(row, buffers[partition], used[partition]);
+    RowFormat.put(row, buffers[partition], used[partition]);
     used[partition] += needed;
-  }
-
-  private static void copy(UnsafeRow row, byte[] target, int at) {
-    int size = row.getSizeInBytes();
-    target[at] = (byte) (size >>> 24);
-    target[at + 1] = (byte) (size >>> 16);
-    target[at + 2] = (byte) (size >>> 8);
-    target[at + 3] = (byte) size;
-    Object base = row.getBaseObject();
-    long offset = row.getBaseOffset();
-    if (base instanceof byte[] bytes) { // as projections make them; copied with less around it than by Platform
-      System.arraycopy(bytes, (int) (offset - Platform.BYTE_ARRAY_OFFSET), target, at + LENGTH_BYTES, size);
-    } else {
-      Platform.copyMemory(base, offset, target, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
-    }
   }
 
   /** A row that no buffer holds: it is larger than one, or there is no memory for one. */
@@ -96,7 +79,7 @@ final class RowBuffers extends MemoryConsumer {
     long granted = acquireMemory(needed); // counts the row if there is room for it; it exists already either way
     try {
       byte[] rows = new byte[needed];
-      copy(row, rows, 0);
+      RowFormat.put(row, rows, 0);
       sink.write(partition, rows, needed);
     } finally {
       freeMemory(granted);

@@ -13,13 +13,12 @@ import scala.collection.AbstractIterator;
 import scala.collection.Iterator;
 
 /**
- * The rows that {@link FlightRowWriter} wrote: each buffer is expanded whole, and its rows are pointed to where they lie.
+ * The rows that {@code FlightRowWriter} wrote: each buffer is expanded whole, and its rows are pointed to where they lie.
  *
  * <p>Spark promises that the row handed out last stays valid while it asks whether there is another: {@link RowBlockReader}
  * leaves the buffer before the last one as it is.
  */
 final class RowReader extends AbstractIterator<Product2<Object, Object>> {
-  private static final int LENGTH_BYTES = 4;
   private static final int WORD_BYTES = 8;
 
   /** Told of a block that is not what its map wrote, or cannot be read to its end. */
@@ -92,18 +91,13 @@ final class RowReader extends AbstractIterator<Product2<Object, Object>> {
     if (!hasNext()) {
       throw new NoSuchElementException("no more rows");
     }
-    int left = end - at - LENGTH_BYTES;
-    int size = left < 0 ? -1 : sizeAt(at);
+    int left = end - at - RowFormat.LENGTH_BYTES;
+    int size = left < 0 ? -1 : RowFormat.first(rows, at);
     if (size < smallestRow || size > left || size % WORD_BYTES != 0) {
       throw failure(RowCodec.malformed("a row of " + size + " bytes where " + left + " are left"));
     }
-    row.pointTo(rows, Platform.BYTE_ARRAY_OFFSET + at + LENGTH_BYTES, size);
-    at += LENGTH_BYTES + size;
+    row.pointTo(rows, Platform.BYTE_ARRAY_OFFSET + at + RowFormat.LENGTH_BYTES, size);
+    at += RowFormat.LENGTH_BYTES + size;
     return entry;
-  }
-
-  private int sizeAt(int index) {
-    return (rows[index] & 0xff) << 24 | (rows[index + 1] & 0xff) << 16 | (rows[index + 2] & 0xff) << 8
-        | rows[index + 3] & 0xff;
   }
 }

@@ -98,7 +98,7 @@ final class FlightRelayReader<K, C> implements ShuffleReader<K, C> {
     /** The rows of the block that came, one behind the other. */
     private InputStream unpacked() {
       ByteArrayInputStream block = new ByteArrayInputStream(pull.body(), pull.offset(), pull.length());
-      if (pull.length() < RowHeader.BYTES || !RowHeader.isMark((int) ColumnPacker.LENGTH.get(pull.body(), pull.offset()))) {
+      if (pull.length() < RowHeader.BYTES || !RowHeader.isMark(RowFormat.first(pull.body(), pull.offset()))) {
         return block;
       }
       try {
