@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.net;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -32,6 +31,7 @@ public final class BlockFetcher implements AutoCloseable {
 
   private final Connections connections;
   private final LocalFileAccess localFiles;
+  private final LocalReader local;
   private final ShuffleKey shuffle;
   private final Duration ioTimeout;
   private final Duration retryWindow;
@@ -51,6 +51,7 @@ public final class BlockFetcher implements AutoCloseable {
       LocalFileAccess localFiles, ShuffleKey shuffle, Duration ioTimeout, Duration retryWindow, long most, Turn turn) {
     this.connections = localFiles.connections();
     this.localFiles = localFiles;
+    this.local = new LocalReader(localFiles, shuffle, this::closed);
     this.shuffle = shuffle;
     this.ioTimeout = ioTimeout;
     this.retryWindow = retryWindow;
@@ -101,7 +102,7 @@ public final class BlockFetcher implements AutoCloseable {
   private void fetchNow(
       String worker, List<WantedBlock> asked, BlockFetchingListener listener, DownloadFileManager files,
       TransportConf conf) {
-    List<WantedBlock> wanted = files == null ? fromKnownFiles(worker, asked, AT_ONCE_BYTES, listener) : asked;
+    List<WantedBlock> wanted = files == null ? local.fromKnownFiles(worker, asked, AT_ONCE_BYTES, listener) : asked;
     if (wanted.isEmpty()) {
       return;
     }
@@ -128,50 +129,9 @@ public final class BlockFetcher implements AutoCloseable {
       return;
     }
     if (sinks == MEMORY) {
-      new LocalFetch(this, found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks)).run();
+      local.fetch(found, wanted, listener, left -> pull(found, left, Set.of(), listener, sinks));
     } else {
       pull(found, wanted, Set.of(), listener, sinks);
-    }
-  }
-
-  /**
-   * Answers with those of {@code wanted} whose places in files are known.
-   *
-   * @param most bytes that are read
-   * @return the others, of which the listener has heard nothing
-   */
-  List<WantedBlock> fromKnownFiles(
-      String worker, List<WantedBlock> wanted, long most, BlockFetchingListener listener) {
-    List<WantedBlock> left = new ArrayList<>();
-    long room = most;
-    for (List<WantedBlock> run : WantedBlock.runs(wanted)) {
-      long read = fromKnownFile(worker, run, room, listener);
-      room -= Math.max(0, read);
-      if (read < 0) {
-        left.addAll(run);
-      }
-    }
-    return left;
-  }
-
-  /** The bytes that were read; -1 when the listener has heard nothing. */
-  private long fromKnownFile(String worker, List<WantedBlock> run, long most, BlockFetchingListener listener) {
-    long map = run.get(0).map();
-    FileIndexCache.Known known = localFiles.files().find(shuffle, map, worker);
-    if (known == null || closed) {
-      return -1;
-    }
-    ByteBuffer rows = known.index().between(run.get(0).firstPartition(), run.get(run.size() - 1).endPartition());
-    try {
-      long read = FileBlocks.give(run, known.path(), rows, most, listener);
-      if (read >= 0) {
-        localFiles.read(worker, shuffle, rows.limit() / FileIndex.ROW_BYTES, read);
-      }
-      return read;
-    } catch (IOException e) {
-      LOG.debug("{} is asked for: {}", run.get(0).blockId(), e.toString());
-      localFiles.files().forget(shuffle, map, known);
-      return -1;
     }
   }
 
@@ -260,10 +220,6 @@ public final class BlockFetcher implements AutoCloseable {
 
   boolean closed() {
     return closed;
-  }
-
-  LocalFileAccess localFiles() {
-    return localFiles;
   }
 
   Connections connections() {

@@ -37,7 +37,7 @@ final class LocalFetch {
   /** Of blocks in one file that are read into one buffer. */
   private static final long MOST_TOGETHER = 64 << 20;
 
-  private final BlockFetcher fetcher;
+  private final LocalReader reader;
   private final WorkerAddress worker;
   private final BlockFetchingListener listener;
   private final Consumer<List<WantedBlock>> wire;
@@ -45,9 +45,9 @@ final class LocalFetch {
 
   /** @param wire takes the blocks that were not answered here, last */
   LocalFetch(
-      BlockFetcher fetcher, WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener,
+      LocalReader reader, WorkerAddress worker, List<WantedBlock> wanted, BlockFetchingListener listener,
       Consumer<List<WantedBlock>> wire) {
-    this.fetcher = fetcher;
+    this.reader = reader;
     this.worker = worker;
     this.listener = listener;
     this.wire = wire;
@@ -57,13 +57,13 @@ final class LocalFetch {
   /** Blocks; each wanted block is answered once, here or by the wire. */
   void run() {
     try {
-      left.retainAll(Set.copyOf(fetcher.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
-      ByteString nonce = left.isEmpty() ? null : fetcher.localFiles().nonce(worker, fetcher.shuffle());
+      left.retainAll(Set.copyOf(reader.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
+      ByteString nonce = left.isEmpty() ? null : reader.localFiles().nonce(worker, reader.shuffle());
       if (nonce != null) {
         answer(locate(nonce));
       }
     } catch (IOException | InvalidPathException e) {
-      fetcher.localFiles().failed(worker, e instanceof IOException failure ? failure : new IOException(e));
+      reader.localFiles().failed(worker, e instanceof IOException failure ? failure : new IOException(e));
     } finally {
       if (!left.isEmpty()) {
         wire.accept(List.copyOf(left));
@@ -72,7 +72,7 @@ final class LocalFetch {
   }
 
   private List<LocatedBlocks> locate(ByteString nonce) throws IOException {
-    GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(fetcher.shuffle());
+    GetTicket.Builder ticket = GetTicket.newBuilder().setShuffle(reader.shuffle());
     left.forEach(block -> ticket.addRanges(block.toMessage()));
     boolean once = left.stream().map(WantedBlock::map).distinct().count() == left.size();
     LocateBlocksRequest request =
@@ -83,7 +83,7 @@ final class LocalFetch {
             .setTogether(true)
             .build();
     List<LocatedBlocks> located = new ArrayList<>(left.size());
-    for (byte[] result : fetcher.localFiles().act(worker, "locate", request, fetcher.localFiles().timeout())) {
+    for (byte[] result : reader.localFiles().act(worker, "locate", request, reader.localFiles().timeout())) {
       LocatedBlocks some = LocatedBlocks.parseFrom(result);
       if (some.getRangesCount() == 0) {
         located.add(some);
@@ -111,7 +111,7 @@ final class LocalFetch {
     }
     for (Map.Entry<String, OfFile> file : files.entrySet()) {
       for (OfFile part : file.getValue().parts()) {
-        if (!fetcher.closed()) {
+        if (!reader.closed().getAsBoolean()) {
           read(file.getKey(), part);
         }
       }
@@ -195,9 +195,9 @@ final class LocalFetch {
       return rows;
     }
     FileIndex index = FileIndex.of(rows);
-    fetcher.localFiles().files()
+    reader.localFiles().files()
         .add(
-            fetcher.shuffle(), block.map(),
+            reader.shuffle(), block.map(),
             new FileIndexCache.Known(worker.id(), Path.of(located.getPath()), index));
     return index.between(block.firstPartition(), block.endPartition());
   }

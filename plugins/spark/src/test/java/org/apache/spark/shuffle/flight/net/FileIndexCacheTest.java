@@ -81,28 +81,27 @@ class FileIndexCacheTest {
             })) {
       LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
       localFiles.files().add(SHUFFLE, 0, known);
-      BlockFetcher fetcher =
-          new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, 0, null);
+      LocalReader reader = new LocalReader(localFiles, SHUFFLE, () -> false);
       List<WantedBlock> three = List.of(new WantedBlock("shuffle_7_0_3", 0, 3, 4));
       List<WantedBlock> empty = List.of(new WantedBlock("shuffle_7_0_1", 0, 1, 2));
       List<WantedBlock> none = List.of();
       Heard heard = new Heard();
-      assertEquals(three, fetcher.fromKnownFiles("another", three, ROOM, heard));
-      assertEquals(three, fetcher.fromKnownFiles("w", three, 3, heard), "too large for now");
-      assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
+      assertEquals(three, reader.fromKnownFiles("another", three, ROOM, heard));
+      assertEquals(three, reader.fromKnownFiles("w", three, 3, heard), "too large for now");
+      assertEquals(none, reader.fromKnownFiles("w", three, ROOM, heard));
       assertEquals(List.of("adef"), heard.texts);
-      assertEquals(empty, fetcher.fromKnownFiles("w", empty, ROOM, heard));
+      assertEquals(empty, reader.fromKnownFiles("w", empty, ROOM, heard));
       localFiles.files().add(SHUFFLE, 0, known);
 
       Files.write(known.path(), "aBcdef".getBytes(StandardCharsets.UTF_8)); // a bit flip, in partition 0
-      assertEquals(none, fetcher.fromKnownFiles("w", three, ROOM, heard));
+      assertEquals(none, reader.fromKnownFiles("w", three, ROOM, heard));
       List<WantedBlock> flipped = List.of(new WantedBlock("shuffle_7_0_0", 0, 0, 1));
-      assertEquals(flipped, fetcher.fromKnownFiles("w", flipped, ROOM, heard));
+      assertEquals(flipped, reader.fromKnownFiles("w", flipped, ROOM, heard));
       assertNull(localFiles.files().find(SHUFFLE, 0, "w"));
 
       localFiles.files().add(SHUFFLE, 0, known);
       Files.delete(known.path());
-      assertEquals(three, fetcher.fromKnownFiles("w", three, ROOM, heard));
+      assertEquals(three, reader.fromKnownFiles("w", three, ROOM, heard));
       assertNull(localFiles.files().find(SHUFFLE, 0, "w"));
       assertEquals(List.of("adef", "adef"), heard.texts);
     }
@@ -117,21 +116,20 @@ class FileIndexCacheTest {
             })) {
       LocalFileAccess localFiles = new LocalFileAccess(worker.connections(), true, LONG);
       localFiles.files().add(SHUFFLE, 0, file(batch(3, "a", 4, "bc", 3, "def", 5, "g")));
-      BlockFetcher fetcher =
-          new BlockFetcher(localFiles, SHUFFLE, LONG, LONG, 0, null);
+      LocalReader reader = new LocalReader(localFiles, SHUFFLE, () -> false);
       Heard heard = new Heard();
       List<WantedBlock> both =
           List.of(new WantedBlock("shuffle_7_0_4", 0, 4, 5), new WantedBlock("shuffle_7_0_5", 0, 5, 6));
-      assertEquals(List.of(), fetcher.fromKnownFiles("w", both, ROOM, heard));
+      assertEquals(List.of(), reader.fromKnownFiles("w", both, ROOM, heard));
       assertEquals(List.of("bc", "g"), heard.texts);
 
       WantedBlock three = new WantedBlock("shuffle_7_0_3", 0, 3, 4);
       WantedBlock unknown = new WantedBlock("shuffle_7_1_3", 1, 3, 4);
-      assertEquals(List.of(unknown), fetcher.fromKnownFiles("w", List.of(three, unknown, both.get(1)), 5, heard));
+      assertEquals(List.of(unknown), reader.fromKnownFiles("w", List.of(three, unknown, both.get(1)), 5, heard));
       assertEquals(List.of("bc", "g", "adef", "g"), heard.texts);
 
       List<WantedBlock> oneEmpty = List.of(both.get(1), new WantedBlock("shuffle_7_0_6", 0, 6, 7));
-      assertEquals(oneEmpty, fetcher.fromKnownFiles("w", oneEmpty, ROOM, heard), "all of a run or none");
+      assertEquals(oneEmpty, reader.fromKnownFiles("w", oneEmpty, ROOM, heard), "all of a run or none");
       assertEquals(4, heard.texts.size());
     }
   }
