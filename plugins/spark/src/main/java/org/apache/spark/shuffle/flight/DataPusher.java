@@ -29,6 +29,7 @@ import org.apache.spark.shuffle.flight.proto.Committed;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
 import org.apache.spark.shuffle.flight.proto.MapAttempt;
 import org.apache.spark.shuffle.flight.proto.PutCommand;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.ui.Traffic;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
@@ -60,7 +61,8 @@ final class DataPusher implements AutoCloseable {
   private final LocalFileAccess localFiles;
   private final Connections connections;
   private final FlightConf conf;
-  private final FlightShuffleHandle handle;
+  private final ShuffleKey shuffle;
+  private final int partitions;
   private final MapAttempt output;
   private final TaskContext context;
   private final BlockTotals totals = new BlockTotals();
@@ -72,11 +74,12 @@ final class DataPusher implements AutoCloseable {
   private String committedAt;
   private boolean committed;
 
-  DataPusher(LocalFileAccess localFiles, FlightConf conf, FlightShuffleHandle handle, TaskContext context) {
+  DataPusher(LocalFileAccess localFiles, FlightConf conf, ShuffleKey shuffle, int partitions, TaskContext context) {
     this.localFiles = localFiles;
     this.connections = localFiles.connections();
     this.conf = conf;
-    this.handle = handle;
+    this.shuffle = shuffle;
+    this.partitions = partitions;
     this.output = MapAttempt.newBuilder().setMap(context.taskAttemptId()).setAttempt(WantedBlock.ATTEMPT).build();
     this.context = context;
   }
@@ -192,10 +195,10 @@ final class DataPusher implements AutoCloseable {
 
   private PutCommand.Builder command() {
     return PutCommand.newBuilder()
-        .setProtocol(Protocol.of(handle.key()))
-        .setShuffle(handle.key())
+        .setProtocol(Protocol.of(shuffle))
+        .setShuffle(shuffle)
         .setOutput(output)
-        .setPartitions(handle.partitions())
+        .setPartitions(partitions)
         .setCodec("none");
   }
 
@@ -207,7 +210,7 @@ final class DataPusher implements AutoCloseable {
   private void place(Backoff backoff) throws IOException {
     while (worker == null) {
       try {
-        worker = connections.place(handle.key(), executor().host(), conf.near(), failed);
+        worker = connections.place(shuffle, executor().host(), conf.near(), failed);
       } catch (FlightException e) {
         againAfter(e, backoff, "{}; asking again where map {} goes");
       }
@@ -268,7 +271,7 @@ final class DataPusher implements AutoCloseable {
 
   /**
    * What the server refuses for ever, because it has no such shuffle any more, is no failure of the task: Spark submits
-   * its stage again, which registers the shuffle anew ({@link FlightShuffleHandle#writeReplace}).
+   * its stage again, which serializes the shuffle's handle and so registers it anew.
    */
   private FlightException explained(FlightException failure) {
     if (failure.code() == ErrorCode.STORAGE_FULL && worker != null) {
@@ -276,7 +279,7 @@ final class DataPusher implements AutoCloseable {
     }
     if (failure.shuffleIsGone()) {
       context.setFetchFailed(
-          new MetadataFetchFailedException(handle.shuffleId(), context.partitionId(), failure.getMessage()));
+          new MetadataFetchFailedException((int) shuffle.getShuffle(), context.partitionId(), failure.getMessage()));
     }
     return failure;
   }
@@ -324,7 +327,7 @@ final class DataPusher implements AutoCloseable {
   /** Where readers find the output. */
   BlockManagerId location() {
     if (!committed) {
-      throw new IllegalStateException("map " + output.getMap() + " of shuffle " + handle.shuffleId() + " is not committed");
+      throw new IllegalStateException("map " + output.getMap() + " of shuffle " + shuffle.getShuffle() + " is not committed");
     }
     return committedAt == null
         ? MapLocation.ofEmpty(output.getMap(), executor())

@@ -5,6 +5,7 @@ import java.io.UncheckedIOException;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
@@ -15,18 +16,20 @@ import org.apache.spark.shuffle.flight.ui.FlightApplicationEvent;
 
 /**
  * The driver's end: registers the application when the {@code SparkContext} starts and unregisters it when that stops.
- * {@link FlightShuffleManager} finds this object through the context and decides with it, shuffle by shuffle.
+ * {@code FlightShuffleManager} finds this object through the context and decides with it, shuffle by shuffle.
  */
 final class FlightDriverComponents implements ShuffleDriverComponents {
   private final FlightConf conf;
   private final String appName;
   private final BuildInfo build;
-  private final UserFallback rule;
+  private final Function<ShuffleDependency<?, ?, ?>, String> rule;
   private final ShuffleReport report;
   private AppRegistration registration;
   private volatile boolean fellBack;
 
-  FlightDriverComponents(FlightConf conf, String appName, BuildInfo build, UserFallback rule) {
+  /** @param rule why the user has a shuffle go to Spark's sort shuffle; null for one that does not */
+  FlightDriverComponents(
+      FlightConf conf, String appName, BuildInfo build, Function<ShuffleDependency<?, ?, ?>, String> rule) {
     this.conf = conf;
     this.appName = appName;
     this.build = build;
@@ -112,7 +115,7 @@ final class FlightDriverComponents implements ShuffleDriverComponents {
       return true;
     }
     boolean always = conf.fallback() == FallbackPolicy.ALWAYS;
-    String reason = always ? FlightConf.FALLBACK.key() + "=always" : rule.reason(shuffle);
+    String reason = always ? FlightConf.FALLBACK.key() + "=always" : rule.apply(shuffle);
     if (reason == null) {
       return false;
     }

@@ -70,7 +70,7 @@ final class FlightExecutor implements AutoCloseable {
 
   /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
   DataPusher open(FlightShuffleHandle handle, TaskContext context) {
-    DataPusher push = new DataPusher(localFiles(), conf, handle, context);
+    DataPusher push = new DataPusher(localFiles(), conf, handle.key(), handle.partitions(), context);
     pushes.put(context.taskAttemptId(), push);
     context.addTaskCompletionListener(
         (org.apache.spark.util.TaskCompletionListener)

@@ -23,7 +23,7 @@ public final class FlightShuffleDataIO implements ShuffleDataIO {
   public ShuffleDriverComponents driver() {
     SelfTest.of(build, BuildInfo.runningSpark())
         .link(FlightShuffleManager.class, FlightShuffleDataIO.class, SparkVersion.running().getClass());
-    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build, UserFallback.of(conf));
+    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build, UserFallback.of(conf)::reason);
   }
 
   @Override

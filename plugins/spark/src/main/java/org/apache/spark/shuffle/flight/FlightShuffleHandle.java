@@ -74,8 +74,9 @@ final class FlightShuffleHandle extends ShuffleHandle {
     return partitions;
   }
 
-  int rowBuffer() {
-    return rowBuffer;
+  /** How its rows are written and read, the same for all of its maps and readers; null: as Spark does. */
+  RowPath rows() {
+    return rowBuffer == 0 ? null : RowPath.of(inner.dependency().serializer(), rowBuffer);
   }
 
   /** Counts what a task has moved of it. */

@@ -99,7 +99,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       DataPusher push = executor.open(flight, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
-      RowPath rows = RowPath.of(flight);
+      RowPath rows = flight.rows();
       if (rows != null) {
         return new FlightRowWriter<>(dependency, rows, executor.packRows(), mapId, push, context, metrics);
       }

@@ -71,7 +71,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.executor = executor;
     this.blocks = blocks;
     this.fetcher = executor.fetcher(handle, blocks, partition);
-    this.rows = RowPath.of(handle);
+    this.rows = handle.rows();
     this.batchFetch = mayBatchFetch && canBatchFetch();
   }
 
@@ -102,7 +102,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
         blocks.windows(
             FetchWindows.Limits.of(
                 maxBytesInFlight(), requests, this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS())));
-    OpenReader open = new OpenReader(handle, blocks, fetcher, traffic);
+    OpenReader open = new OpenReader(handle.shuffleId(), handle::count, blocks, fetcher, traffic);
     return open.watch(new WindowedBlocks(() -> window(windows.next()), requests > 1, open::done), context);
   }
 

@@ -1,9 +1,11 @@
 package org.apache.spark.shuffle.flight;
 
+import java.util.function.Consumer;
 import org.apache.spark.FetchFailed;
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.FetchFailedException;
 import org.apache.spark.shuffle.flight.net.BlockFetcher;
+import org.apache.spark.shuffle.flight.ui.Traffic;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.util.TaskCompletionListener;
 import org.apache.spark.util.TaskFailureListener;
@@ -21,15 +23,20 @@ import scala.Option;
  * wherever it was thrown and whatever wrapped it.
  */
 final class OpenReader implements TaskCompletionListener, TaskFailureListener {
-  private final FlightShuffleHandle handle;
+  private final int shuffle;
+  private final Consumer<Traffic> count;
   private final ReadTraffic traffic;
   private BlocksByWorker blocks; // null: the reader has read everything
   private BlockFetcher fetcher;
   private WindowedBlocks windows;
 
-  /** @param traffic counts what is read of the shuffle */
-  OpenReader(FlightShuffleHandle handle, BlocksByWorker blocks, BlockFetcher fetcher, ReadTraffic traffic) {
-    this.handle = handle;
+  /**
+   * @param count receives what was read of the shuffle
+   * @param traffic counts it
+   */
+  OpenReader(int shuffle, Consumer<Traffic> count, BlocksByWorker blocks, BlockFetcher fetcher, ReadTraffic traffic) {
+    this.shuffle = shuffle;
+    this.count = count;
     this.traffic = traffic;
     this.blocks = blocks;
     this.fetcher = fetcher;
@@ -45,7 +52,7 @@ final class OpenReader implements TaskCompletionListener, TaskFailureListener {
 
   /** The reader has read everything. */
   void done() {
-    handle.count(traffic.take(fetcher::isOverTheWire));
+    count.accept(traffic.take(fetcher::isOverTheWire));
     blocks = null;
     fetcher = null;
     windows = null;
@@ -58,10 +65,10 @@ final class OpenReader implements TaskCompletionListener, TaskFailureListener {
       return;
     }
     BlockManagerId location = blocks.locations().get(failure.mapId());
-    if (failure.shuffleId() == handle.shuffleId() && location != null) {
+    if (failure.shuffleId() == shuffle && location != null) {
       context.setFetchFailed(
           new FetchFailedException(
-              location, handle.shuffleId(), failure.mapId(), failure.mapIndex(), failure.reduceId(), failure.message(),
+              location, shuffle, failure.mapId(), failure.mapIndex(), failure.reduceId(), failure.message(),
               reported.get().getCause()));
     }
   }

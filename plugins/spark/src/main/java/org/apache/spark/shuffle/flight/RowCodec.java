@@ -13,7 +13,7 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.internal.config.package$;
 
 /**
- * How {@link FlightRowWriter} compresses a buffer of rows, and {@link RowReader} expands it: whole, without the frames and
+ * How {@code FlightRowWriter} compresses a buffer of rows, and {@link RowReader} expands it: whole, without the frames and
  * checksums of Spark's streams. The libraries are those that Spark's own codecs use. One thread at a time.
  *
  * <p>To find that random bytes do not shrink took a sixth of a shuffle's time. So a buffer that shrinks by less than a part of

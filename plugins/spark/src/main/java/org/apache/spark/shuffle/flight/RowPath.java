@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * How the rows of one SQL exchange are written by {@link FlightRowWriter}.
+ * How the rows of one SQL exchange are written by {@code FlightRowWriter}.
  *
  * @param bufferSize bytes of the buffer per partition
  * @param fields of a row
@@ -34,7 +34,7 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   /**
    * Null when Spark's own writers must write this shuffle, and its own reader read it: its values are not rows, values are
    * combined before they are written, they are to be encrypted, or compressed with a codec that {@link RowCodec} has not,
-   * or there are too many partitions for buffers. Asked once, on the driver: {@link FlightShuffleHandle} carries it
+   * or there are too many partitions for buffers. Asked once, on the driver: the shuffle's handle carries it
    * to the tasks.
    *
    * @param memory bytes for the buffers of one task
@@ -42,11 +42,6 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
   static RowPath of(ShuffleDependency<?, ?, ?> dependency, SparkConf conf, int memory) {
     int partitions = dependency.partitioner().numPartitions();
     return dependency.mapSideCombine() ? null : of(dependency.serializer(), partitions, conf, memory);
-  }
-
-  /** What the driver decided for the shuffle of {@code handle}: the same for all its maps and readers. */
-  static RowPath of(FlightShuffleHandle handle) {
-    return handle.rowBuffer() == 0 ? null : of(handle.inner().dependency().serializer(), handle.rowBuffer());
   }
 
   static RowPath of(Serializer serializer, int partitions, SparkConf conf, int memory) {
@@ -70,7 +65,8 @@ record RowPath(int bufferSize, int fields, SQLMetric dataSize) {
     return Math.min(ENOUGH_MEMORY, memory) / Math.max(1, partitions);
   }
 
-  private static RowPath of(Serializer serializer, int bufferSize) {
+  /** For tasks, with the buffer that the driver has decided on. */
+  static RowPath of(Serializer serializer, int bufferSize) {
     return new RowPath(bufferSize, fields(serializer), (SQLMetric) field((UnsafeRowSerializer) serializer, "dataSize"));
   }
 

@@ -25,7 +25,7 @@ class FlightDriverComponentsTest {
             .set(FlightConf.SERVER.key(), nobody)
             .set(FlightConf.CONNECT_TIMEOUT.key(), "300ms")
             .set(FlightConf.FALLBACK.key(), fallback);
-    return new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), UserFallback.of(conf));
+    return new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), shuffle -> null);
   }
 
   @Test

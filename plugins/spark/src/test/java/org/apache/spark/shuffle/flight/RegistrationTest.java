@@ -72,7 +72,7 @@ class RegistrationTest {
             .set(FlightConf.FALLBACK.key(), fallback)
             .set(FlightConf.RETRY_WINDOW.key(), retryWindow)
             .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
-    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), UserFallback.of(conf));
+    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), shuffle -> null);
     driver.initializeApplication();
   }
 
