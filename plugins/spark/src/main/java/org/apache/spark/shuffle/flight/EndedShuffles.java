@@ -96,38 +96,31 @@ final class EndedShuffles {
    * @throws IOException the server cannot be reached; the end is reported later
    */
   void tell(int shuffle) throws IOException {
-    synchronized (telling) {
-      List<ShuffleKey> its = take(key -> key.getShuffle() == shuffle);
-      if (!its.isEmpty()) {
-        try {
-          server.unregister(its);
-        } catch (IOException e) {
-          if (isAway(e)) {
-            again(its);
-            throw e;
-          }
-          LOG.info("could not unregister shuffle {}: {}", shuffle, e.getMessage()); // it has no such shuffle
-        }
-      }
-    }
+    tell(key -> key.getShuffle() == shuffle);
   }
 
   /** Reports all to the server now; while it is away, again later. It drops the others with the application. */
   void tell() {
+    try {
+      tell(key -> true);
+    } catch (IOException e) {
+      LOG.info("{}; the end of shuffles is reported again in {} s", e.getMessage(), pause.toSeconds());
+    }
+  }
+
+  private void tell(Predicate<ShuffleKey> which) throws IOException {
     synchronized (telling) {
-      List<ShuffleKey> all = take(key -> true);
+      List<ShuffleKey> all = take(which);
       for (int start = 0; start < all.size(); start += AT_ONCE) {
         List<ShuffleKey> some = all.subList(start, Math.min(start + AT_ONCE, all.size()));
         try {
           server.unregister(some);
         } catch (IOException e) {
           if (isAway(e)) {
-            List<ShuffleKey> rest = all.subList(start, all.size());
-            LOG.info("{}; unregistering {} shuffles again in {} s", e.getMessage(), rest.size(), pause.toSeconds());
-            again(rest);
-            return;
+            again(all.subList(start, all.size()));
+            throw e;
           }
-          LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage());
+          LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage()); // the server has them no more
         }
       }
     }
