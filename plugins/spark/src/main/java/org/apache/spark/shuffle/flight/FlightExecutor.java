@@ -12,14 +12,18 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
-import org.apache.spark.shuffle.flight.net.BlockFetcher;
-import org.apache.spark.shuffle.flight.net.Connections;
-import org.apache.spark.shuffle.flight.net.Credentials;
-import org.apache.spark.shuffle.flight.net.FollowingBlocks;
-import org.apache.spark.shuffle.flight.net.LocalFileAccess;
-import org.apache.spark.shuffle.flight.net.Prefetcher;
-import org.apache.spark.shuffle.flight.net.Turn;
+import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
+import org.apache.spark.shuffle.flight.blocks.FollowingBlocks;
+import org.apache.spark.shuffle.flight.blocks.KnownBlocks;
+import org.apache.spark.shuffle.flight.client.Connections;
+import org.apache.spark.shuffle.flight.client.Credentials;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.fetch.BlockFetcher;
+import org.apache.spark.shuffle.flight.fetch.Prefetcher;
+import org.apache.spark.shuffle.flight.fetch.Turn;
+import org.apache.spark.shuffle.flight.local.LocalFileAccess;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 import scala.Tuple2;
 
 /**

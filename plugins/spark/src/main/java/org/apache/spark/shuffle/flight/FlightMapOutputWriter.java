@@ -5,6 +5,7 @@ import java.io.OutputStream;
 import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
 import org.apache.spark.shuffle.api.ShufflePartitionWriter;
 import org.apache.spark.shuffle.api.metadata.MapOutputCommitMessage;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 
 /**
  * Streams the partitions of one map task, in their order, to its push. Spark's partition checksums are not used: each
