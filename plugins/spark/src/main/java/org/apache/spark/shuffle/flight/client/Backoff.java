@@ -10,12 +10,19 @@ import java.util.concurrent.TimeUnit;
  * failed together do not come back together; until a window closes. Not thread-safe.
  */
 public final class Backoff {
+  private static final Duration FIRST = Duration.ofMillis(100);
+  private static final Duration LONGEST = Duration.ofSeconds(2);
+
   private final long longest;
   private final long giveUp;
   private long next;
 
   /** @param window how long the operation is tried, from now on */
-  public Backoff(Duration first, Duration longest, Duration window) {
+  public Backoff(Duration window) {
+    this(FIRST, LONGEST, window);
+  }
+
+  Backoff(Duration first, Duration longest, Duration window) {
     this.next = first.toNanos();
     this.longest = longest.toNanos();
     this.giveUp = System.nanoTime() + window.toNanos();

@@ -3,7 +3,6 @@ package org.apache.spark.shuffle.flight.driver;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
-import java.time.Duration;
 import java.util.Optional;
 import java.util.function.Function;
 import org.apache.spark.shuffle.flight.client.Backoff;
@@ -22,8 +21,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class ShuffleRegistration {
   private static final Logger LOG = LoggerFactory.getLogger(ShuffleRegistration.class);
-  private static final Duration FIRST_PAUSE = Duration.ofMillis(250);
-  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(1);
 
   /**
    * What the server has.
@@ -136,7 +133,7 @@ public final class ShuffleRegistration {
 
   /** While the server is out of use it is tried again, until the retry window closes. */
   private Registered insist() throws IOException {
-    Backoff backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, conf.retryWindow());
+    Backoff backoff = new Backoff(conf.retryWindow());
     while (true) {
       try {
         if (asked == null && !app.isUsable()) {

@@ -2,7 +2,6 @@ package org.apache.spark.shuffle.flight.fetch;
 
 import io.grpc.ManagedChannel;
 import java.io.IOException;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
@@ -36,8 +35,6 @@ import org.slf4j.LoggerFactory;
  */
 final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetch.class);
-  private static final Duration FIRST_PAUSE = Duration.ofMillis(100);
-  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
   private final BlockFetcher fetcher;
   private final WorkerAddress worker;
@@ -179,7 +176,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
 
   private void later(FlightException failure) {
     if (backoff == null) {
-      backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, fetcher.retryWindow());
+      backoff = new Backoff(fetcher.retryWindow());
       wanted = fetcher.elsewhere(wanted, tried, listener, sinks); // a copy, if there is one: before waiting for this worker
       if (wanted.isEmpty()) {
         end();

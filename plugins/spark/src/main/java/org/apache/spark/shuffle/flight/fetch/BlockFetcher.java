@@ -30,8 +30,6 @@ import org.slf4j.LoggerFactory;
 /** What one reduce task has under way at the workers. {@link #close} breaks off all of it. */
 public final class BlockFetcher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(BlockFetcher.class);
-  private static final Duration ASK_AGAIN = Duration.ofMillis(200);
-  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
   /** Of one request: so much is read from the page cache in well under a millisecond. */
   private static final long AT_ONCE_BYTES = 1 << 20;
@@ -185,7 +183,7 @@ public final class BlockFetcher implements AutoCloseable {
 
   /** Blocks: asks the master about a worker that this executor has not met, and while it is away, again. */
   private WorkerAddress find(String worker) throws IOException {
-    Backoff backoff = new Backoff(ASK_AGAIN, LONGEST_PAUSE, retryWindow);
+    Backoff backoff = new Backoff(retryWindow);
     while (true) {
       try {
         return connections.find(worker)

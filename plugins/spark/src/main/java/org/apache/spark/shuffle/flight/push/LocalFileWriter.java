@@ -38,8 +38,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class LocalFileWriter implements BlockStream {
   private static final Logger LOG = LoggerFactory.getLogger(LocalFileWriter.class);
-  private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
-  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
 
   private final LocalFileAccess localFiles;
   private final WorkerAddress worker;
@@ -143,7 +141,7 @@ public final class LocalFileWriter implements BlockStream {
   @Override
   public Committed commit(Totals totals) throws IOException {
     file.close();
-    Backoff backoff = new Backoff(FIRST_PAUSE, LONGEST_PAUSE, patience.retry());
+    Backoff backoff = new Backoff(patience.retry());
     while (true) {
       try {
         return adopt(totals);
