@@ -5,7 +5,6 @@ import java.io.File;
 import java.io.FileInputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
@@ -48,13 +47,6 @@ import org.slf4j.LoggerFactory;
  */
 public final class DataPusher implements AutoCloseable {
   private static final Logger LOG = LoggerFactory.getLogger(DataPusher.class);
-  private static final Duration FIRST_PAUSE = Duration.ofMillis(200);
-  private static final Duration LONGEST_PAUSE = Duration.ofSeconds(2);
-
-  /** A try at a worker. */
-  private interface Try<T> {
-    T at(WorkerAddress worker) throws IOException;
-  }
 
   private final LocalFileAccess localFiles;
   private final Connections connections;
@@ -201,7 +193,7 @@ public final class DataPusher implements AutoCloseable {
   }
 
   private Backoff backoff() {
-    return new Backoff(FIRST_PAUSE, LONGEST_PAUSE, conf.retryWindow());
+    return new Backoff(conf.retryWindow());
   }
 
   /** Has the master pick the worker, once per output; while it cannot be reached, again: it may be restarting. */
@@ -227,7 +219,7 @@ public final class DataPusher implements AutoCloseable {
    * Tries something at the worker that the master picks. One that cannot be reached is the last choice for the next
    * try, until the retry window closes: it may be restarting.
    */
-  private <T> T atAWorker(Try<T> tried, String again) throws IOException {
+  private <T> T atAWorker(InlinePush.Try<T> tried, String again) throws IOException {
     Backoff backoff = backoff();
     while (true) {
       place(backoff);
@@ -261,10 +253,11 @@ public final class DataPusher implements AutoCloseable {
         "{}; opening the push of map {} again");
   }
 
-  /** Sends all there is in one request, at most {@link InlinePush#LARGEST} bytes. */
-  private Committed putWhole() throws IOException {
-    InlinePush put = new InlinePush(localFiles, command().build(), batch, totals.toMessage(), context::killTaskIfInterrupted);
-    return atAWorker(at -> put.send(at, conf.connectTimeout(), conf.ioTimeout()), "{}; putting map {} again");
+  /** Of all there is, in one request. */
+  private InlinePush inline() {
+    return new InlinePush(
+        localFiles, command().build(), put -> atAWorker(put, "{}; putting map {} again"), conf.connectTimeout(),
+        conf.ioTimeout(), context::killTaskIfInterrupted);
   }
 
   /**
@@ -300,14 +293,11 @@ public final class DataPusher implements AutoCloseable {
   private Committed sendRest() throws IOException {
     if (batch != null) {
       batch.endBlock(partition, totals);
-      if (stream == null && batch.size() <= InlinePush.LARGEST) {
-        return putWhole();
-      }
-      if (stream == null) {
-        stream = open(); // all of it fits into one message: that is cheaper than a file
+      if (stream == null) { // all of it fits into one message: that is cheaper than a file
+        stream = batch.size() <= InlinePush.LARGEST ? inline() : open();
       }
       if (batch.blocks() > 0) {
-        send(0);
+        stream.send(batch, 0);
       }
     }
     return stream == null ? null : stream.commit(totals.toMessage());

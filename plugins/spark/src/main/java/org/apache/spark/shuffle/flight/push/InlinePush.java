@@ -28,37 +28,63 @@ import org.apache.spark.shuffle.flight.wire.FlightCalls;
  * A small map output in one request, the action {@code put} (docs/protocol.md): instead of a stream that is opened,
  * filled, ended and answered. Used by one task thread.
  */
-public final class InlinePush {
+final class InlinePush implements BlockStream {
   /** Payload bytes; the protocol takes more, but these are copied oftener than those of a stream. */
-  public static final int LARGEST = 256 << 10;
+  static final int LARGEST = 256 << 10;
 
   private static final String ACTION = "put";
 
+  /** A try at one worker. */
+  interface Try<T> {
+    T at(WorkerAddress worker) throws IOException;
+  }
+
+  /** The workers that an output may go to. */
+  interface Workers {
+    /** Tries at one after the other. */
+    Committed first(Try<Committed> put) throws IOException;
+  }
+
   private final LocalFileAccess localFiles;
   private final PutCommand command;
-  private final Totals totals;
-  private final BlockBatch batch;
+  private final Workers workers;
+  private final Duration connectTimeout;
+  private final Duration timeout;
   private final Runnable killCheck;
+  private BlockBatch batch;
 
   /**
-   * @param batch all blocks of the output
-   * @param totals of them
+   * @param timeout how long the answer may take
    * @param killCheck throws when the task was killed
    */
-  public InlinePush(LocalFileAccess localFiles, PutCommand command, BlockBatch batch, Totals totals, Runnable killCheck) {
+  InlinePush(
+      LocalFileAccess localFiles, PutCommand command, Workers workers, Duration connectTimeout, Duration timeout,
+      Runnable killCheck) {
     this.localFiles = localFiles;
     this.command = command;
-    this.batch = batch;
-    this.totals = totals;
+    this.workers = workers;
+    this.connectTimeout = connectTimeout;
+    this.timeout = timeout;
     this.killCheck = killCheck;
   }
 
-  /**
-   * Sends it to {@code worker}, and returns when that has made it visible. May be repeated, at whichever worker.
-   *
-   * @param timeout how long the answer may take
-   */
-  public Committed send(WorkerAddress worker, Duration connectTimeout, Duration timeout) throws IOException {
+  /** Takes all blocks of the output, of {@link #LARGEST} bytes at most: {@link #commit} sends them. */
+  @Override
+  public void send(BlockBatch all, long backlog) {
+    batch = all;
+  }
+
+  @Override
+  public Committed commit(Totals totals) throws IOException {
+    return workers.first(worker -> put(worker, totals));
+  }
+
+  @Override
+  public void abort() {
+    // Nothing was sent, or the worker has dropped what it has not committed.
+  }
+
+  private Committed put(WorkerAddress worker, Totals totals) throws IOException {
     String peer = worker.toString();
     CreditGate gate = new CreditGate(peer, killCheck);
     ClientCall<FlightAction, byte[]> call =
@@ -66,7 +92,7 @@ public final class InlinePush {
     try {
       call.start(new Answer(peer, gate), new Metadata());
       call.request(2); // gRPC reports the end of a stream when more is asked for than comes
-      call.sendMessage(new FlightAction(ACTION, request(worker)));
+      call.sendMessage(new FlightAction(ACTION, request(worker, totals)));
       call.halfClose();
       if (call.isReady()) {
         gate.connected();
@@ -82,7 +108,7 @@ public final class InlinePush {
     }
   }
 
-  private byte[] request(WorkerAddress worker) {
+  private byte[] request(WorkerAddress worker, Totals totals) {
     BlockTable table = new BlockTable();
     batch.addRowsTo(table);
     ByteString nonce = localFiles.nonce(worker, command.getShuffle());

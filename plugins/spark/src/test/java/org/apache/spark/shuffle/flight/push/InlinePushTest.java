@@ -43,8 +43,11 @@ class InlinePushTest {
     return new FakeWorker(call -> List.of(results));
   }
 
-  private InlinePush put(LocalFileAccess localFiles, Runnable killCheck) {
-    return new InlinePush(localFiles, COMMAND, batch, totals.toMessage(), killCheck);
+  private Committed put(FakeWorker worker, LocalFileAccess localFiles, Runnable killCheck) throws IOException {
+    InlinePush push =
+        new InlinePush(localFiles, COMMAND, tried -> tried.at(worker.address()), LONG, LONG, killCheck);
+    push.send(batch, 0);
+    return push.commit(totals.toMessage());
   }
 
   private LocalFileAccess wireOnly(FakeWorker worker) {
@@ -56,7 +59,7 @@ class InlinePushTest {
     Committed told = right.toBuilder().setPath("/data/3.out").build();
     try (FakeWorker worker = answering(FakeWorker.result(told))) {
       LocalFileAccess localFiles = wireOnly(worker);
-      assertEquals(told, put(localFiles, () -> { }).send(worker.address(), LONG, LONG));
+      assertEquals(told, put(worker, localFiles, () -> { }));
       FileIndexCache.Known known = localFiles.files().find(COMMAND.getShuffle(), 3, "w");
       assertEquals("/data/3.out", known.path().toString());
       assertEquals(BlockBatch.INDEX_ROW_BYTES, known.index().between(5, 6).limit());
@@ -69,7 +72,7 @@ class InlinePushTest {
     Committed other = right.toBuilder().setOutput(OUTPUT.toBuilder().setAttempt(1)).setPath("/data/3.out").build();
     try (FakeWorker worker = answering(FakeWorker.result(other))) {
       LocalFileAccess localFiles = wireOnly(worker);
-      assertEquals(1, put(localFiles, () -> { }).send(worker.address(), LONG, LONG).getOutput().getAttempt());
+      assertEquals(1, put(worker, localFiles, () -> { }).getOutput().getAttempt());
       assertNull(localFiles.files().find(COMMAND.getShuffle(), 3, "w"));
     }
   }
@@ -80,7 +83,7 @@ class InlinePushTest {
     try (FakeWorker worker = answering(FakeWorker.result(other))) {
       FlightException failure =
           assertThrows(
-              FlightException.class, () -> put(wireOnly(worker), () -> { }).send(worker.address(), LONG, LONG));
+              FlightException.class, () -> put(worker, wireOnly(worker), () -> { }));
       assertTrue(failure.getMessage().contains("COMMIT_MISMATCH"), failure.getMessage());
     }
   }
@@ -90,7 +93,7 @@ class InlinePushTest {
     try (FakeWorker worker = answering()) {
       FlightException failure =
           assertThrows(
-              FlightException.class, () -> put(wireOnly(worker), () -> { }).send(worker.address(), LONG, LONG));
+              FlightException.class, () -> put(worker, wireOnly(worker), () -> { }));
       assertTrue(failure.passing(), failure.getMessage());
     }
   }
@@ -104,7 +107,7 @@ class InlinePushTest {
           };
       IllegalStateException failure =
           assertThrows(
-              IllegalStateException.class, () -> put(wireOnly(worker), killed).send(worker.address(), LONG, LONG));
+              IllegalStateException.class, () -> put(worker, wireOnly(worker), killed));
       assertNotNull(failure.getMessage());
     }
   }
