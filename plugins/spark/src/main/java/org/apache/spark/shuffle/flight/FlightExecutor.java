@@ -14,7 +14,6 @@ import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
 import org.apache.spark.shuffle.flight.blocks.FollowingBlocks;
-import org.apache.spark.shuffle.flight.blocks.KnownBlocks;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.client.Credentials;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
@@ -107,7 +106,7 @@ final class FlightExecutor implements AutoCloseable {
     Turn turn = null;
     if (partition >= 0) {
       Prefetcher ahead = this.ahead.computeIfAbsent(handle.key(), key -> new Prefetcher(files.connections()));
-      FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
+      FollowingBlocks following = FollowingBlocks.known(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
       turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
     }
     return new BlockFetcher(files, handle.key(), conf.ioTimeout(), conf.retryWindow(), blocks.most(), turn);

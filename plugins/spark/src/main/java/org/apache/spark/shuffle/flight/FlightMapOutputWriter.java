@@ -37,8 +37,10 @@ final class FlightMapOutputWriter implements ShuffleMapOutputWriter {
     push.close();
   }
 
-  private final class PartitionWriter implements ShufflePartitionWriter {
+  /** Closing it does nothing: the partition ends when the next begins. */
+  private final class PartitionWriter extends OutputStream implements ShufflePartitionWriter {
     private final int partition;
+    private final byte[] single = new byte[1];
 
     PartitionWriter(int partition) {
       this.partition = partition;
@@ -46,22 +48,12 @@ final class FlightMapOutputWriter implements ShuffleMapOutputWriter {
 
     @Override
     public OutputStream openStream() {
-      return new PartitionStream(partition);
+      return this;
     }
 
     @Override
     public long getNumBytesWritten() {
       return lengths[partition];
-    }
-  }
-
-  /** Closing it does nothing: the partition ends when the next begins. */
-  private final class PartitionStream extends OutputStream {
-    private final int partition;
-    private final byte[] single = new byte[1];
-
-    PartitionStream(int partition) {
-      this.partition = partition;
     }
 
     @Override

@@ -168,7 +168,8 @@ public record FlightConf(
     return new FlightConf(
         server == null ? List.of() : servers(server), fallback, duration(conf, CONNECT_TIMEOUT),
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
-        rowMemory, flag(conf, PACK_ROWS), handOver(conf), replicas(conf), label(conf, NEAR), label(conf, ONLY),
+        rowMemory, flag(conf, PACK_ROWS), choice(conf, HAND_OVER, "auto", "off") == 0,
+        1 + choice(conf, REPLICAS, "1", "2"), label(conf, NEAR), label(conf, ONLY),
         duration(conf, FLUSH_TIMEOUT), flag(conf, UI), SecurityConf.parse(conf));
   }
 
@@ -178,29 +179,17 @@ public record FlightConf(
   }
 
   private static boolean flag(SparkConf conf, Option option) {
-    return switch (value(conf, option)) {
-      case "true" -> true;
-      case "false" -> false;
-      default ->
-          throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not one of true, false");
-    };
+    return choice(conf, option, "true", "false") == 0;
   }
 
-  private static boolean handOver(SparkConf conf) {
-    return switch (value(conf, HAND_OVER)) {
-      case "auto" -> true;
-      case "off" -> false;
-      default ->
-          throw new IllegalArgumentException(HAND_OVER.key() + "=" + value(conf, HAND_OVER) + ": not one of auto, off");
-    };
-  }
-
-  private static int replicas(SparkConf conf) {
-    return switch (value(conf, REPLICAS)) {
-      case "1" -> 1;
-      case "2" -> 2;
-      default -> throw new IllegalArgumentException(REPLICAS.key() + "=" + value(conf, REPLICAS) + ": not one of 1, 2");
-    };
+  /** The place in {@code known} of what is set. */
+  private static int choice(SparkConf conf, Option option, String... known) {
+    int place = List.of(known).indexOf(value(conf, option));
+    if (place < 0) {
+      throw new IllegalArgumentException(
+          option.key() + "=" + value(conf, option) + ": not one of " + String.join(", ", known));
+    }
+    return place;
   }
 
   private static String label(SparkConf conf, Option option) {

@@ -7,14 +7,14 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
 /** Derives tokens from the cluster secret (docs/protocol.md, Who may). */
-public final class Tokens {
+final class Tokens {
   private static final String HMAC = "HmacSHA256";
   private static final String APP_LABEL = "flight-shuffle/1/app/";
 
   private Tokens() {}
 
   /** The token that lets its holder act for application {@code app} and no other. */
-  public static String ofApp(byte[] secret, String app) {
+  static String ofApp(byte[] secret, String app) {
     try {
       Mac mac = Mac.getInstance(HMAC);
       mac.init(new SecretKeySpec(secret, HMAC));

@@ -26,7 +26,7 @@ import org.apache.spark.shuffle.flight.wire.FlightIn;
  * Asks a worker which map outputs it has no more: a pull of no partition at all. The worker opens the file of each, reads
  * none of its blocks, and reports those that it cannot serve as it does in any pull.
  */
-public final class LossCheck {
+final class LossCheck {
   /** So that an answer does not take the worker long, whatever the number of maps. */
   private static final int AT_ONCE = 1000;
 
@@ -39,7 +39,7 @@ public final class LossCheck {
    * @param timeout for a thousand of them
    * @return those of {@code maps} whose outputs are lost
    */
-  public static Set<Long> lost(
+  static Set<Long> lost(
       Connections connections, WorkerAddress worker, ShuffleKey shuffle, Set<Long> maps, Duration timeout)
       throws IOException {
     Set<Long> lost = new HashSet<>();

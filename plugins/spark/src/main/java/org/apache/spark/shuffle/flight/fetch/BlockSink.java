@@ -5,7 +5,7 @@ import java.io.IOException;
 import org.apache.spark.network.buffer.ManagedBuffer;
 
 /** Where the bytes of one wanted block gather: memory, or a file when Spark asks for one. */
-public interface BlockSink {
+interface BlockSink {
   /** Takes {@code length} bytes. To keep the source it has to be retained; it is not changed. */
   void add(ByteBuf source, int offset, int length) throws IOException;
 

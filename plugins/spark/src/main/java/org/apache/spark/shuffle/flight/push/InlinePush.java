@@ -68,7 +68,7 @@ final class InlinePush implements BlockStream {
     this.killCheck = killCheck;
   }
 
-  /** Takes all blocks of the output, of {@link #LARGEST} bytes at most: {@link #commit} sends them. */
+  /** Takes all blocks of the output, {@link #LARGEST} bytes at most, which stay as they are until {@link #commit} sends them. */
   @Override
   public void send(BlockBatch all, long backlog) {
     batch = all;
@@ -99,7 +99,7 @@ final class InlinePush implements BlockStream {
       }
       gate.awaitConnected(connectTimeout);
       Committed committed =
-          CommitAnswer.checked(peer, command.getOutput(), totals, gate.awaitCommitted(timeout));
+          BlockStream.checked(peer, command.getOutput(), totals, gate.awaitCommitted(timeout));
       remember(committed);
       return committed;
     } catch (IOException | RuntimeException e) {

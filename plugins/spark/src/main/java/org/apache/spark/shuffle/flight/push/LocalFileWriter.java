@@ -36,7 +36,7 @@ import org.slf4j.LoggerFactory;
  * A map output that is written to a file which the worker lent, and which it takes back with the commit. The file is
  * locked while it is open: the worker refuses one that somebody still writes.
  */
-public final class LocalFileWriter implements BlockStream {
+final class LocalFileWriter implements BlockStream {
   private static final Logger LOG = LoggerFactory.getLogger(LocalFileWriter.class);
 
   private final LocalFileAccess localFiles;
@@ -54,7 +54,7 @@ public final class LocalFileWriter implements BlockStream {
    * @param retry while it cannot be reached
    * @param killCheck throws when the task was killed
    */
-  public record Patience(Duration answer, Duration retry, Runnable killCheck) {}
+  record Patience(Duration answer, Duration retry, Runnable killCheck) {}
 
   private LocalFileWriter(
       LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Path path, FileChannel file, Patience patience) {
@@ -67,7 +67,7 @@ public final class LocalFileWriter implements BlockStream {
   }
 
   /** A file for a map output; null when there is none, for whatever reason: push it. */
-  public static LocalFileWriter borrow(LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Patience patience)
+  static LocalFileWriter borrow(LocalFileAccess localFiles, WorkerAddress worker, PutCommand command, Patience patience)
       throws InterruptedIOException {
     ByteString nonce = localFiles.nonce(worker, command.getShuffle());
     if (nonce == null) {
@@ -124,12 +124,12 @@ public final class LocalFileWriter implements BlockStream {
   }
 
   /** Adds a block of the file that {@link #replaceBy} has put in this one's place. */
-  public void addBlock(int partition, int crc32c, int length) {
+  void addBlock(int partition, int crc32c, int length) {
     table.add(partition, crc32c, length, length, 0);
   }
 
   /** Puts a finished file in the place of this one, to which nothing was written. Where it is now; null: write it here. */
-  public File replaceBy(File finished) {
+  File replaceBy(File finished) {
     try {
       return Files.move(finished.toPath(), path, StandardCopyOption.ATOMIC_MOVE).toFile();
     } catch (IOException e) {
@@ -172,7 +172,7 @@ public final class LocalFileWriter implements BlockStream {
     if (results.isEmpty()) {
       throw FlightException.broken(worker.toString(), "took a file over without saying so", null);
     }
-    return CommitAnswer.checked(worker.toString(), command.getOutput(), totals, Committed.parseFrom(results.get(0)));
+    return BlockStream.checked(worker.toString(), command.getOutput(), totals, Committed.parseFrom(results.get(0)));
   }
 
   private void refresh() throws IOException {

@@ -136,7 +136,7 @@ public final class PutStream implements BlockStream {
 
   private Committed commitWith(Totals totals, List<PartitionEnd> ends) throws IOException {
     finish(PutControl.newBuilder().setEnd(totals).addAllEnds(ends).setCommit(true).build());
-    return CommitAnswer.checked(peer, output, totals, gate.awaitCommitted(timeout));
+    return BlockStream.checked(peer, output, totals, gate.awaitCommitted(timeout));
   }
 
   @Override

@@ -9,17 +9,17 @@ package org.apache.spark.shuffle.flight.push;
  * @param sent payload bytes that have been sent
  * @param window the largest {@code granted - sent} seen: how much the receiver lets be on the way at once
  */
-public record SendWindow(long granted, long sent, long window) {
+record SendWindow(long granted, long sent, long window) {
   /** What may be sent before the receiver has said anything. */
-  public static final long INITIAL_CREDIT = 1 << 20;
+  static final long INITIAL_CREDIT = 1 << 20;
 
   /** The window of a stream that begins. */
-  public static SendWindow initial() {
+  static SendWindow initial() {
     return new SendWindow(INITIAL_CREDIT, 0, INITIAL_CREDIT);
   }
 
   /** Bytes that may be sent now. */
-  public long available() {
+  long available() {
     return granted - sent;
   }
 
@@ -27,17 +27,17 @@ public record SendWindow(long granted, long sent, long window) {
    * Whether a message of {@code bytes} may be sent now. One that is larger than the whole window may go when nothing is
    * outstanding: it passes alone, and can never wait for ever.
    */
-  public boolean admits(long bytes) {
+  boolean admits(long bytes) {
     return bytes <= available() || (bytes > window && available() >= window);
   }
 
   /** The window after {@code bytes} were sent. */
-  public SendWindow afterSending(long bytes) {
+  SendWindow afterSending(long bytes) {
     return new SendWindow(granted, Math.addExact(sent, bytes), window);
   }
 
   /** The window after the receiver stated its cumulative grant; a statement that arrives late changes nothing. */
-  public SendWindow afterGrant(long total) {
+  SendWindow afterGrant(long total) {
     long raised = Math.max(granted, total);
     return new SendWindow(raised, sent, Math.max(window, raised - sent));
   }

@@ -13,7 +13,7 @@ import org.apache.spark.network.shuffle.BlockFetchingListener;
  * held. All requests must be under way. A failure ends the order: the task fails with it, so nothing waits any more.
  * Thread-safe.
  */
-public final class OrderedBlocks implements AutoCloseable {
+final class OrderedBlocks implements AutoCloseable {
   private record Held(ManagedBuffer data, BlockFetchingListener listener) {
     void give(String block) {
       try {
@@ -28,12 +28,12 @@ public final class OrderedBlocks implements AutoCloseable {
   private final Map<String, Held> early = new HashMap<>();
 
   /** @param order the ids of all blocks that are asked for */
-  public OrderedBlocks(List<String> order) {
+  OrderedBlocks(List<String> order) {
     this.due = new ArrayDeque<>(order);
   }
 
   /** What one of the requests is answered to. */
-  public BlockFetchingListener listener(BlockFetchingListener listener) {
+  BlockFetchingListener listener(BlockFetchingListener listener) {
     return new BlockFetchingListener() {
       @Override
       public void onBlockFetchSuccess(String block, ManagedBuffer data) {

@@ -35,7 +35,7 @@ import org.apache.spark.shuffle.flight.wire.PulledBatch;
  * <p>Every block's checksum, every map's totals and those of the stream are checked. It ends when all maps have ended, and
  * in no other way without an error.
  */
-public final class RelayPull extends ClientCall.Listener<FlightIn> implements AutoCloseable {
+final class RelayPull extends ClientCall.Listener<FlightIn> implements AutoCloseable {
   /** Messages (of at most about 2 MiB) that may be on the way or waiting: the credit of a pull. */
   private static final int MESSAGES_AHEAD = 3;
 
@@ -77,7 +77,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
    * @param timeout how long nothing may arrive from the worker, which sends something every few seconds
    * @param killCheck throws when the task was killed
    */
-  public static RelayPull open(
+  static RelayPull open(
       ManagedChannel channel, String peer, GetTicket ticket, int maps, Duration timeout, Runnable killCheck) {
     RelayPull pull = new RelayPull(channel, peer, ticket.getFirstPartition(), maps, timeout, killCheck);
     pull.call.start(pull, new Metadata());
@@ -88,7 +88,7 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
   }
 
   /** Goes to the next block; false when all maps have ended. The block before stays as it is. */
-  public boolean next() throws IOException {
+  boolean next() throws IOException {
     row++;
     while (!over && (batch == null || row >= batch.rows())) {
       FlightIn message = take();
@@ -119,15 +119,15 @@ public final class RelayPull extends ClientCall.Listener<FlightIn> implements Au
   }
 
   /** The array that the block lies in. */
-  public byte[] body() {
+  byte[] body() {
     return batch.body().array();
   }
 
-  public int offset() {
+  int offset() {
     return batch.offset(row);
   }
 
-  public int length() {
+  int length() {
     return batch.length(row);
   }
 
