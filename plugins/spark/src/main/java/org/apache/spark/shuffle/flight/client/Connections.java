@@ -8,7 +8,11 @@ import io.netty.channel.WriteBufferWaterMark;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -19,7 +23,10 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.apache.spark.shuffle.flight.proto.HelloReply;
+import org.apache.spark.shuffle.flight.proto.LocateReply;
+import org.apache.spark.shuffle.flight.proto.MapOutput;
 import org.apache.spark.shuffle.flight.proto.PlaceReply;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Worker;
@@ -157,9 +164,37 @@ public final class Connections implements AutoCloseable {
     return workers.all();
   }
 
-  /** Takes in the addresses of some workers. */
-  void learn(List<Worker> some) {
-    workers.add(some);
+  /**
+   * At which workers map outputs lie now, as the master has it. They move: when a worker is drained, and to the other copy of a
+   * shuffle with two when a worker is lost. Blocks.
+   *
+   * @return for each of {@code maps} that is not lost its workers, the one to ask first in front
+   */
+  public Map<Long, List<String>> outputs(ShuffleKey shuffle, Collection<Long> maps) throws IOException {
+    Map<Long, List<String>> found = new HashMap<>();
+    if (maps.isEmpty()) {
+      return found;
+    }
+    Set<Long> wanted = new HashSet<>(maps);
+    long next = Collections.min(wanted);
+    long end = Collections.max(wanted) + 1;
+    boolean more = true;
+    while (more) {
+      LocateReply page = control.locate(shuffle, next, end);
+      workers.add(page.getWorkersList());
+      for (MapOutput output : page.getOutputsList()) {
+        if (wanted.contains(output.getOutput().getMap())) {
+          Stream<String> its = Stream.concat(Stream.of(output.getWorker()), output.getCopiesList().stream());
+          found.put(output.getOutput().getMap(), its.toList());
+        }
+      }
+      more = page.getMore();
+      if (more && page.getNextMap() <= next) {
+        throw FlightException.broken("Flight Shuffle server", "its page of map outputs ends where it began: " + next, null);
+      }
+      next = page.getNextMap();
+    }
+    return found;
   }
 
   /**

@@ -23,7 +23,6 @@ import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.shuffle.flight.blocks.MapLocation;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.client.DaemonThreads;
-import org.apache.spark.shuffle.flight.client.LocationLookup;
 import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.apache.spark.shuffle.flight.client.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -148,7 +147,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     int shuffle = (int) key.getShuffle();
     Map<Long, List<String>> found = Map.of();
     try {
-      found = LocationLookup.of(connections, key, missing.keySet());
+      found = connections.outputs(key, missing.keySet());
     } catch (IOException e) {
       LOG.info("{}; whether outputs of shuffle {} lie at other workers is not known", e.getMessage(), shuffle);
     }

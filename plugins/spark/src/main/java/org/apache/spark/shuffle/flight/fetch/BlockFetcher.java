@@ -18,7 +18,6 @@ import org.apache.spark.shuffle.flight.blocks.WantedBlock;
 import org.apache.spark.shuffle.flight.client.Backoff;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.client.FlightException;
-import org.apache.spark.shuffle.flight.client.LocationLookup;
 import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.apache.spark.shuffle.flight.client.WorkerAddress;
 import org.apache.spark.shuffle.flight.local.LocalFileAccess;
@@ -158,7 +157,7 @@ public final class BlockFetcher implements AutoCloseable {
     Map<WorkerAddress, List<WantedBlock>> found = new LinkedHashMap<>();
     try {
       Map<Long, List<String>> now =
-          LocationLookup.of(connections, shuffle, wanted.stream().map(WantedBlock::map).toList());
+          connections.outputs(shuffle, wanted.stream().map(WantedBlock::map).toList());
       for (WantedBlock block : wanted) {
         Optional<WorkerAddress> other = Optional.empty();
         for (String worker : now.getOrDefault(block.map(), List.of())) {
