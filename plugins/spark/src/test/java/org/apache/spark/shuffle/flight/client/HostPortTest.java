@@ -20,9 +20,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 @Timeout(60)
 class HostPortTest {
-  private static String failure(HostPort server) {
+  private static String failure(HostPort server, Duration timeout) {
     try (Connections connections =
-        new Connections(List.of(server), Duration.ofMillis(500), "test", new Credentials(null, null, null))) {
+        new Connections(List.of(server), timeout, "test", new Credentials(null, null, null))) {
       return assertThrows(FlightException.class, connections::refresh).getMessage();
     }
   }
@@ -35,7 +35,7 @@ class HostPortTest {
 
   @Test
   void underscoreIsAPartOfANameAndWhatCannotBeResolvedIsNamed() {
-    String message = failure(HostPort.parse("no_such_host.invalid:9110"));
+    String message = failure(HostPort.parse("no_such_host.invalid:9110"), Duration.ofMillis(500));
     assertTrue(message.contains("no_such_host.invalid:9110 cannot be reached"), message);
     assertTrue(message.contains("host no_such_host.invalid cannot be resolved"), message);
   }
@@ -51,7 +51,7 @@ class HostPortTest {
             .build()
             .start();
     try {
-      String message = failure(new HostPort(host, server.getPort()));
+      String message = failure(new HostPort(host, server.getPort()), Duration.ofSeconds(30));
       assertTrue(message.contains("answers gRPC, but not as a Flight Shuffle endpoint"), message);
     } finally {
       server.shutdownNow();
