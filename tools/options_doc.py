@@ -13,7 +13,7 @@ from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_server.options import ServerOptions, options_of
 
 ROOT = Path(__file__).parents[1]
-FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/FlightConf.java"
+FLIGHT_CONF = ROOT / "plugins/spark/src/main/java/org/apache/spark/shuffle/flight/conf/FlightConf.java"
 SPARK_OPTION = re.compile(r'new Option\(\s*PREFIX \+ "([\w.]+)",\s*("[^"]*"|null),\s*((?:"[^"]*"[\s+]*)+)\)')
 WIDTH = 120
 ROLES = ("server", "master", "worker")

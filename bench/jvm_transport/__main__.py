@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
         server = start(sys.executable, "-m", "bench.jvm_transport.source_sink")
         port = server.read()
-        main_class = "org.apache.spark.shuffle.flight.net.OursBench"
+        main_class = "org.apache.spark.shuffle.flight.fetch.OursBench"
         sides = {
             OURS: start("java", *FLAGS, "-cp", ours, main_class, port),
             CORE: start("java", *FLAGS, *UNCHECKED, "-cp", core, "bench.CoreBench", port, "copy"),

@@ -14,7 +14,7 @@ DUMP = """Full thread dump OpenJDK 64-Bit Server VM:
 
 "flight-shuffle-io-8" #51 daemon
    java.lang.Thread.State: WAITING (parking)
-\tat org.apache.spark.shuffle.flight.net.LossCheck.read(LossCheck.java:80)
+\tat org.apache.spark.shuffle.flight.driver.LossCheck.read(LossCheck.java:80)
 
 "Thread-4" #36
    java.lang.Thread.State: WAITING (parking)

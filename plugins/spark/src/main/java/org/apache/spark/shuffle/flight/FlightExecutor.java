@@ -12,14 +12,17 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
-import org.apache.spark.shuffle.flight.net.BlockFetcher;
-import org.apache.spark.shuffle.flight.net.Connections;
-import org.apache.spark.shuffle.flight.net.Credentials;
-import org.apache.spark.shuffle.flight.net.FollowingBlocks;
-import org.apache.spark.shuffle.flight.net.LocalFileAccess;
-import org.apache.spark.shuffle.flight.net.Prefetcher;
-import org.apache.spark.shuffle.flight.net.Turn;
+import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
+import org.apache.spark.shuffle.flight.blocks.FollowingBlocks;
+import org.apache.spark.shuffle.flight.client.Connections;
+import org.apache.spark.shuffle.flight.client.Credentials;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.fetch.BlockFetcher;
+import org.apache.spark.shuffle.flight.fetch.Prefetcher;
+import org.apache.spark.shuffle.flight.fetch.Turn;
+import org.apache.spark.shuffle.flight.local.LocalFileAccess;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 import scala.Tuple2;
 
 /**
@@ -70,7 +73,7 @@ final class FlightExecutor implements AutoCloseable {
 
   /** The push of one map task, known to {@link #push} until the task ends; whatever is not committed then is aborted. */
   DataPusher open(FlightShuffleHandle handle, TaskContext context) {
-    DataPusher push = new DataPusher(localFiles(), conf, handle, context);
+    DataPusher push = new DataPusher(localFiles(), conf, handle.key(), handle.partitions(), context);
     pushes.put(context.taskAttemptId(), push);
     context.addTaskCompletionListener(
         (org.apache.spark.util.TaskCompletionListener)
@@ -103,7 +106,7 @@ final class FlightExecutor implements AutoCloseable {
     Turn turn = null;
     if (partition >= 0) {
       Prefetcher ahead = this.ahead.computeIfAbsent(handle.key(), key -> new Prefetcher(files.connections()));
-      FollowingBlocks following = new KnownBlocks(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
+      FollowingBlocks following = FollowingBlocks.known(SparkEnv.get().mapOutputTracker(), handle.shuffleId());
       turn = new Turn(ahead, partition, handle.partitions(), blocks.bytes(), following);
     }
     return new BlockFetcher(files, handle.key(), conf.ioTimeout(), conf.retryWindow(), blocks.most(), turn);

@@ -5,6 +5,7 @@ import java.io.OutputStream;
 import org.apache.spark.shuffle.api.ShuffleMapOutputWriter;
 import org.apache.spark.shuffle.api.ShufflePartitionWriter;
 import org.apache.spark.shuffle.api.metadata.MapOutputCommitMessage;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 
 /**
  * Streams the partitions of one map task, in their order, to its push. Spark's partition checksums are not used: each
@@ -36,8 +37,10 @@ final class FlightMapOutputWriter implements ShuffleMapOutputWriter {
     push.close();
   }
 
-  private final class PartitionWriter implements ShufflePartitionWriter {
+  /** Closing it does nothing: the partition ends when the next begins. */
+  private final class PartitionWriter extends OutputStream implements ShufflePartitionWriter {
     private final int partition;
+    private final byte[] single = new byte[1];
 
     PartitionWriter(int partition) {
       this.partition = partition;
@@ -45,22 +48,12 @@ final class FlightMapOutputWriter implements ShuffleMapOutputWriter {
 
     @Override
     public OutputStream openStream() {
-      return new PartitionStream(partition);
+      return this;
     }
 
     @Override
     public long getNumBytesWritten() {
       return lengths[partition];
-    }
-  }
-
-  /** Closing it does nothing: the partition ends when the next begins. */
-  private final class PartitionStream extends OutputStream {
-    private final int partition;
-    private final byte[] single = new byte[1];
-
-    PartitionStream(int partition) {
-      this.partition = partition;
     }
 
     @Override

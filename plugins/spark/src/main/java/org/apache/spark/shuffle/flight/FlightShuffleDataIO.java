@@ -4,6 +4,11 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.api.ShuffleDataIO;
 import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
+import org.apache.spark.shuffle.flight.version.BuildInfo;
+import org.apache.spark.shuffle.flight.version.SelfTest;
+import org.apache.spark.shuffle.flight.version.SparkVersion;
 
 /**
  * {@code spark.shuffle.sort.io.plugin.class}: the output of Spark's own writers, and the driver's work when an
@@ -23,7 +28,8 @@ public final class FlightShuffleDataIO implements ShuffleDataIO {
   public ShuffleDriverComponents driver() {
     SelfTest.of(build, BuildInfo.runningSpark())
         .link(FlightShuffleManager.class, FlightShuffleDataIO.class, SparkVersion.running().getClass());
-    return new FlightDriverComponents(FlightConf.parse(conf), conf.get("spark.app.name", ""), build, UserFallback.of(conf));
+    return new FlightDriverComponents(
+        FlightConf.parse(conf), conf.get("spark.app.name", ""), build.client(), UserFallback.of(conf)::reason);
   }
 
   @Override

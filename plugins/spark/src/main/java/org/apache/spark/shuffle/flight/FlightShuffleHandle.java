@@ -5,8 +5,10 @@ import java.util.Optional;
 import java.util.function.Supplier;
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
+import org.apache.spark.shuffle.flight.metrics.Traffic;
+import org.apache.spark.shuffle.flight.metrics.TrafficCounter;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
-import org.apache.spark.shuffle.flight.ui.Traffic;
+import org.apache.spark.shuffle.flight.rows.RowPath;
 
 /**
  * A shuffle that goes through the server; the tasks of one that fell back get Spark's own handle.
@@ -74,8 +76,9 @@ final class FlightShuffleHandle extends ShuffleHandle {
     return partitions;
   }
 
-  int rowBuffer() {
-    return rowBuffer;
+  /** How its rows are written and read, the same for all of its maps and readers; null: as Spark does. */
+  RowPath rows() {
+    return rowBuffer == 0 ? null : RowPath.of(inner.dependency().serializer(), rowBuffer);
   }
 
   /** Counts what a task has moved of it. */

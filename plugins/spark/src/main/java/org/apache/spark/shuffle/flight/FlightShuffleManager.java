@@ -14,7 +14,17 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
+import org.apache.spark.shuffle.flight.metrics.TrafficCounter;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.flight.push.DataPusher;
+import org.apache.spark.shuffle.flight.rows.RowPath;
+import org.apache.spark.shuffle.flight.rows.TaskMemory;
+import org.apache.spark.shuffle.flight.version.BuildInfo;
+import org.apache.spark.shuffle.flight.version.SelfTest;
+import org.apache.spark.shuffle.flight.version.SparkVersion;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 
@@ -99,7 +109,7 @@ public final class FlightShuffleManager extends SortShuffleManager {
       DataPusher push = executor.open(flight, context);
       @SuppressWarnings("unchecked")
       ShuffleDependency<K, V, ?> dependency = (ShuffleDependency<K, V, ?>) flight.inner().dependency();
-      RowPath rows = RowPath.of(flight);
+      RowPath rows = flight.rows();
       if (rows != null) {
         return new FlightRowWriter<>(dependency, rows, executor.packRows(), mapId, push, context, metrics);
       }

@@ -15,7 +15,17 @@ import org.apache.spark.io.CompressionCodec$;
 import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
-import org.apache.spark.shuffle.flight.net.BlockFetcher;
+import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
+import org.apache.spark.shuffle.flight.blocks.FetchWindows;
+import org.apache.spark.shuffle.flight.blocks.MapLocation;
+import org.apache.spark.shuffle.flight.fetch.BlockFetcher;
+import org.apache.spark.shuffle.flight.metrics.ReadTraffic;
+import org.apache.spark.shuffle.flight.read.FlightBlockStoreClient;
+import org.apache.spark.shuffle.flight.read.OpenReader;
+import org.apache.spark.shuffle.flight.read.WindowedBlocks;
+import org.apache.spark.shuffle.flight.rows.RowPath;
+import org.apache.spark.shuffle.flight.rows.RowReader;
+import org.apache.spark.shuffle.flight.version.SparkVersion;
 import org.apache.spark.storage.BlockId;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.ShuffleBlockBatchId;
@@ -71,7 +81,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
     this.executor = executor;
     this.blocks = blocks;
     this.fetcher = executor.fetcher(handle, blocks, partition);
-    this.rows = RowPath.of(handle);
+    this.rows = handle.rows();
     this.batchFetch = mayBatchFetch && canBatchFetch();
   }
 
@@ -102,7 +112,7 @@ final class FlightShuffleReader<K, C> implements ShuffleReader<K, C> {
         blocks.windows(
             FetchWindows.Limits.of(
                 maxBytesInFlight(), requests, this.<Integer>option(CONFIG.REDUCER_MAX_BLOCKS_IN_FLIGHT_PER_ADDRESS())));
-    OpenReader open = new OpenReader(handle, blocks, fetcher, traffic);
+    OpenReader open = new OpenReader(handle.shuffleId(), handle::count, blocks, fetcher, traffic);
     return open.watch(new WindowedBlocks(() -> window(windows.next()), requests > 1, open::done), context);
   }
 

@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.flight;
 import java.io.IOException;
 import org.apache.spark.scheduler.MapStatus;
 import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 import scala.Option;
 import scala.Product2;
 import scala.collection.Iterator;

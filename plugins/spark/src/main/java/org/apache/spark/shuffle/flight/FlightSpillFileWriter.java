@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.util.Arrays;
 import org.apache.spark.shuffle.api.SingleSpillShuffleMapOutputWriter;
+import org.apache.spark.shuffle.flight.push.DataPusher;
 
 /**
  * Hands over the one spill file of {@code UnsafeShuffleWriter}, whose partitions lie in it back to back, or pushes it. Spark

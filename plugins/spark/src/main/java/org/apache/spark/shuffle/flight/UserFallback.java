@@ -5,6 +5,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 

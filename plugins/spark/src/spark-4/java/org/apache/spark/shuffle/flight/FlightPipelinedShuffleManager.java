@@ -9,7 +9,15 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
-import org.apache.spark.shuffle.flight.net.Connections;
+import org.apache.spark.shuffle.flight.client.Connections;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
+import org.apache.spark.shuffle.flight.driver.ShuffleRegistration;
+import org.apache.spark.shuffle.flight.realtime.FlightRelayReader;
+import org.apache.spark.shuffle.flight.realtime.FlightRelayWriter;
+import org.apache.spark.shuffle.flight.realtime.RelayHandle;
+import org.apache.spark.shuffle.flight.version.BuildInfo;
+import org.apache.spark.shuffle.flight.version.SelfTest;
 import org.apache.spark.shuffle.streaming.StreamingShuffleManager;
 import org.apache.spark.sql.execution.UnsafeRowSerializer;
 

@@ -26,6 +26,9 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.BaseShuffleHandle;
 import org.apache.spark.shuffle.ShuffleHandle;
 import org.apache.spark.shuffle.flight.FakeMaster.Fault;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
+import org.apache.spark.shuffle.flight.driver.ShuffleRegistration;
 import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -72,7 +75,7 @@ class RegistrationTest {
             .set(FlightConf.FALLBACK.key(), fallback)
             .set(FlightConf.RETRY_WINDOW.key(), retryWindow)
             .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
-    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", BuildInfo.read(), UserFallback.of(conf));
+    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", "test client", shuffle -> null);
     driver.initializeApplication();
   }
 

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.Set;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
+import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.junit.jupiter.api.Test;
 
 class UserFallbackTest {

@@ -1,6 +1,9 @@
 package org.apache.spark.shuffle.flight.ui;
 
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.shuffle.flight.metrics.Skew;
+import org.apache.spark.shuffle.flight.metrics.Traffic;
+import org.apache.spark.shuffle.flight.metrics.WorkerTraffic;
 import org.apache.spark.util.kvstore.KVIndex;
 
 /**

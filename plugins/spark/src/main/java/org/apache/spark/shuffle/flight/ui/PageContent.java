@@ -3,6 +3,9 @@ package org.apache.spark.shuffle.flight.ui;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.shuffle.flight.metrics.Skew;
+import org.apache.spark.shuffle.flight.metrics.Traffic;
+import org.apache.spark.shuffle.flight.metrics.WorkerTraffic;
 import org.apache.spark.util.kvstore.KVStore;
 import org.apache.spark.util.kvstore.KVStoreIterator;
 

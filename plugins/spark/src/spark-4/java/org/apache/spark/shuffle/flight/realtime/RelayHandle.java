@@ -1,0 +1,40 @@
+package org.apache.spark.shuffle.flight.realtime;
+
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.shuffle.flight.client.WorkerAddress;
+import org.apache.spark.shuffle.flight.proto.ShuffleKey;
+import org.apache.spark.shuffle.streaming.StreamingShuffleHandle;
+
+/**
+ * A pipelined shuffle that a worker relays; one that fell back has Spark's own handle. Travels to the tasks with
+ * all they need, the number of maps among it: the dependency's RDD does not travel.
+ */
+public final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> {
+  private static final long serialVersionUID = 1L;
+
+  private final String app;
+  private final long generation;
+  private final int maps;
+  private final WorkerAddress worker;
+
+  public RelayHandle(int shuffleId, ShuffleDependency<K, V, C> dependency, ShuffleKey key, int maps, WorkerAddress worker) {
+    super(shuffleId, dependency);
+    this.app = key.getApp();
+    this.generation = key.getGeneration();
+    this.maps = maps;
+    this.worker = worker;
+  }
+
+  int maps() {
+    return maps;
+  }
+
+  WorkerAddress worker() {
+    return worker;
+  }
+
+  /** The shuffle's name at the server. */
+  ShuffleKey key() {
+    return ShuffleKey.newBuilder().setApp(app).setShuffle(shuffleId()).setGeneration(generation).build();
+  }
+}
