@@ -18,6 +18,7 @@ class SequencedBlock(NamedTuple):
     :ivar payload: unchanging; empty if it lies in a file.
     :ivar checksum: crc32c of the payload, made when the block was written, if there is a log on disk.
     :ivar place: where the payload lies in a file, if it takes no memory.
+    :ivar written_at: time.monotonic() in the writer's process; 0: another process wrote it.
     """
 
     order: int
@@ -28,6 +29,7 @@ class SequencedBlock(NamedTuple):
     size: int
     checksum: int | None = None
     place: PayloadRange | None = None
+    written_at: float = 0.0
 
     @property
     def crc32c(self) -> int:

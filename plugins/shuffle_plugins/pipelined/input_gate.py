@@ -26,6 +26,7 @@ from shuffle_api.streaming import (
 from shuffle_plugins.pipelined.barrier_handler import CheckpointBarrierHandler
 from shuffle_plugins.pipelined.entries import SequencedMarker
 from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock, QueuedMarker
+from shuffle_plugins.pipelined.progress import InputStatistics
 from shuffle_plugins.pipelined.source import Received, Source
 from shuffle_plugins.pipelined.stream_config import StreamConfig
 
@@ -143,6 +144,13 @@ class InputGate:
                         output=each.attempt,
                     )
         return None
+
+    def progress(self) -> tuple[int | None, list[InputStatistics]]:
+        """The watermark, and what came of each map and partition."""
+        with self.changed:
+            inputs = self.inputs.values()
+            rows = [row for each in inputs for row in each.progress(self._watermarks.of(each.map))]
+            return self._watermarks.current, rows
 
     @property
     def blocked(self) -> tuple[int, ...]:

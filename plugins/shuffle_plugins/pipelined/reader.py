@@ -69,7 +69,8 @@ class PipelinedReader(ShuffleReader):
     ) -> None:
         self._spec, self._gate, self._receivers = spec, gate, receivers
         self._window, self._timeout, self._leave = window, timeout, leave
-        self._measured_at, self._measured = time.monotonic(), (0, 0.0)  # bytes processed and starved seconds by then
+        self._opened_at = self._measured_at = time.monotonic()
+        self._measured = (0, 0.0)  # bytes processed and starved seconds by then
         self._handed: QueuedBlock | None = None
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
@@ -183,7 +184,9 @@ class PipelinedReader(ShuffleReader):
     def statistics(self) -> PipelinedReaderStatistics:
         """What is held, and waits."""
         held = {map: max(0, input.held) for map, input in self._gate.inputs.items()}
+        watermark, inputs = self._gate.progress()
         return PipelinedReaderStatistics(
+            open_seconds=time.monotonic() - self._opened_at,
             held_bytes=sum(held.values()),
             held_by_map=held,
             window=self._window.window,
@@ -193,6 +196,8 @@ class PipelinedReader(ShuffleReader):
             starved_seconds=self._gate.starved,
             blocked=self._gate.blocked,
             reconnects=sum(max(0, receiver.reconnects) for receiver in self._receivers),
+            watermark=watermark,
+            inputs=tuple(inputs),
         )
 
     def __exit__(
