@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.streaming import InFlight, Marker
+from shuffle_api.streaming import Barrier, InFlight, Marker
 from shuffle_plugins.pipelined.payload_file import PayloadRange
 from shuffle_transport.checksum import crc32c
 
@@ -65,6 +66,11 @@ class SequencedMarker(NamedTuple):
     order: int
     number: int
     marker: Marker
+
+    def overtaking(self) -> SequencedMarker:
+        """A barrier, as one that overtakes."""
+        assert isinstance(self.marker, Barrier)
+        return self._replace(marker=replace(self.marker, unaligned=True))
 
 
 Entry: TypeAlias = SequencedBlock | SequencedMarker

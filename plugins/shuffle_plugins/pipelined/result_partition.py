@@ -315,7 +315,7 @@ class ResultPartition:
 
     def _overtake(self, checkpoint: int, subpartitions: list[Subpartition]) -> list[Callable[[], None]]:
         state, mark, blocks = self._captures[checkpoint]
-        now = mark._replace(marker=Barrier(checkpoint, unaligned=True))
+        now = mark.overtaking()
         calls: list[Callable[[], None]] = []
         for subpartition in subpartitions:
             view = self._subscriptions.get(subpartition)
