@@ -15,7 +15,7 @@ class Barrier:
     """Checkpoint `checkpoint` cuts the stream here (Chandy and Lamport's snapshots, as in Flink's checkpoints).
 
     `unaligned` says that it has overtaken data, which its sender has captured. `parallelism` is the number of tasks of
-    the consumer group from here on; 0: as many as before.
+    the consumer group from here on; 0: it stays.
 
     :raises InvalidArgument: a number is negative.
     """
