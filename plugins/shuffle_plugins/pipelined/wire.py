@@ -2,10 +2,11 @@
 
 Blocks are numbered per map and partition, markers per map. A POSITION is how many of each a reader has:
 `[[[partition, block], ...], marker]`. A reader opens a channel `output` with the metadata `{"shuffle": [app, number],
-"output": [map, attempt], "partitions": [start, stop], "reader": name, "epoch": attempt, "position": POSITION or null}`.
+"output": [map, attempt], "partitions": [start, stop], "reader": name, "epoch": attempt, "position": POSITION or null,
+"heads": true}`; with `heads` it puts back heads of Arrow blocks (stream_head.py).
 
 From the producer:
-* `{"hello": POSITION}`: what comes first.
+* `{"hello": POSITION}`: what comes first; with `"heads": true` blocks may come without their heads.
 * `{"marks": [MARK, ...]}`: markers behind the blocks before it. A MARK is `[number, "barrier", checkpoint, unaligned]`
   (and the parallelism as a fifth item where it changes), `[number, "watermark", time]`, `[number, "idle"]`, or
   `[number, "end", map, [[partition, blocks], ...]]`, with the number of blocks.
