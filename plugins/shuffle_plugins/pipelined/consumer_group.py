@@ -13,6 +13,7 @@ attempt of the task has put its own. A snapshot that was put is never changed: o
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,7 +23,7 @@ from shuffle_api.backoff import Backoff
 from shuffle_api.errors import AttemptSuperseded, DeadlineExceeded, InvalidArgument, StorageFailed
 from shuffle_api.streaming import Barrier, Captured, ReaderState, key_group_range, redistribute
 from shuffle_api.values import ShuffleHandle
-from shuffle_plugins.pipelined.reader import DataBlock, Event, PipelinedReader
+from shuffle_plugins.pipelined.reader import Event, PipelinedReader
 from shuffle_plugins.pipelined.snapshots import Snapshot, SnapshotStore
 from shuffle_plugins.pipelined.statistics import PipelinedReaderStatistics
 
@@ -88,6 +89,8 @@ class PipelinedConsumer:
         self._from = -1  # the checkpoint that it went on from last
         self._barrier: Barrier | None = None  # whose snapshot is not complete
         self._states: Mapping[int, bytes] = {}  # of that snapshot
+        self._overtaken: list[Event] = []  # by that barrier, if it moves key groups
+        self._pending: deque[Event | None] = deque()  # that the reader has handed out, and this task has not
         self._rescales: Snapshot | None = None  # own, at the barrier from which on the group has another parallelism
         self._closed = False
         self._reader: PipelinedReader | None = None
@@ -128,13 +131,22 @@ class PipelinedConsumer:
         if self._rescales is not None:
             self._change(self._rescales, deadline)
         while self._reader is not None:
-            event = self._reader.poll(max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            event = self._pending.popleft() if self._pending else self._reader.poll(left)
+            if self._overtaken and (event is None or isinstance(event, Barrier)):
+                # A later barrier has cancelled the one that would have moved key groups: its records stay here.
+                self._pending.extend([*self._overtaken, event])
+                self._overtaken, self._barrier = [], None
+                continue
             if isinstance(event, Barrier):
                 self._barrier, self._states = event, self._state.snapshot(self.key_groups)
             elif isinstance(event, Captured):
+                self._overtaken = []
                 self._put(event)
-            elif isinstance(event, DataBlock) and self._moves:
-                continue  # an unaligned barrier has overtaken it: it is in flight to whoever has its key group next
+            elif event is not None and self._moves:
+                # An unaligned barrier has overtaken it: it is in flight to the next task of its key group.
+                self._overtaken.append(event)
+                continue
             return event
         return None
 

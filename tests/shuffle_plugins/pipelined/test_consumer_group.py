@@ -226,6 +226,31 @@ def test_tasks_die_at_any_time_while_the_group_is_rescaled(scene: Open, tmp_path
     assert faults.deaths > 0
 
 
+def test_barrier_that_is_cancelled_moves_nothing_and_drops_nothing(scene: Open, tmp_path: Path) -> None:
+    there = scene(4, 2, **options(Alignment.UNALIGNED))
+    group, tally = ConsumerGroup(there.handle, 1, DirectorySnapshots(tmp_path)), Tally()
+    with there.writer(0) as one, there.writer(1) as two, there.plugin.consumer(group, 0, tally) as consumer:
+        one.emit(Barrier(0, parallelism=2))
+        assert consumer.poll(WAIT) == Barrier(0, unaligned=True, parallelism=2)
+        for writer, record in ((one, b"a"), (two, b"b")):
+            writer.write(2, record)
+            writer.flush()
+        with pytest.raises(DeadlineExceeded):  # they may belong to the next task of their key group
+            consumer.poll(0.3)
+        for writer in (one, two):
+            writer.emit(Barrier(1))
+        found: list[bytes] = []
+        while not isinstance(event := consumer.poll(WAIT), Captured):
+            if isinstance(event, DataBlock):
+                found += [bytes(record) for record in unpack_records(event.payload)]
+                tally.seen[event.partition] += ["x"]
+        assert (sorted(found), event.checkpoint, consumer.generation) == ([b"a", b"b"], 1, 0)
+        assert Snapshot.decode(group.snapshots.get(1, range(4))).states == {2: b'["x", "x"]'}
+        one.commit()
+        two.commit()
+        assert not [event for event in consumer.events() if isinstance(event, DataBlock)]
+
+
 def test_group_needs_a_guarantee_and_as_many_key_groups_as_tasks(scene: Open, tmp_path: Path) -> None:
     there = scene(4, 1)
     store = DirectorySnapshots(tmp_path)
