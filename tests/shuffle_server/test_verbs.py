@@ -16,6 +16,7 @@ import pytest
 from bench.server import ServerProcess
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import OptionValue
 from shuffle_api.tables import size_shown, time_shown
 from shuffle_plugins.pipelined import PipelinedShuffle
 from shuffle_plugins.remote import RemoteShuffle
@@ -206,7 +207,8 @@ def test_top_shows_what_passes_through_a_worker_between_running_tasks(
     at = ("top", "--count", "1", "--server", server.control)
     assert json.loads(shown(capsys, *at, "--json"))["relays"] == []
     assert "RELAYED" not in shown(capsys, *at)
-    with PipelinedShuffle({"local": False, "relay": server.data}) as plugin, plugin.master("stream") as master:
+    options: dict[str, OptionValue] = {"local": False, "relay": server.data, "timeout": 240.0}
+    with PipelinedShuffle(options) as plugin, plugin.master("stream") as master:
         handle = master.register_shuffle(1, 1)
         with plugin.writer(handle, MapAttempt(0, 0)) as writer, plugin.reader(handle, range(1)) as reader:
             writer.write(0, b"one")

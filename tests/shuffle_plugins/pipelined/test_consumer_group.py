@@ -235,8 +235,11 @@ def test_barrier_that_is_cancelled_moves_nothing_and_drops_nothing(scene: Open, 
         for writer, record in ((one, b"a"), (two, b"b")):
             writer.write(2, record)
             writer.flush()
-        with pytest.raises(DeadlineExceeded):  # they may belong to the next task of their key group
-            consumer.poll(0.3)
+        deadline = time.monotonic() + WAIT
+        while (read := consumer.statistics()) is None or read.records < 2:
+            assert time.monotonic() < deadline
+            with pytest.raises(DeadlineExceeded):  # they may belong to the next task of their key group
+                consumer.poll(0.1)
         for writer in (one, two):
             writer.emit(Barrier(1))
         found: list[bytes] = []
