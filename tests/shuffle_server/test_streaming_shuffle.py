@@ -115,7 +115,7 @@ def test_a_batch_costs_credit_until_the_last_partition_has_read_it(shuffle: Stre
     shuffle.read(readers[1], take(shuffle, readers[1]).chunks, 0.0)
     assert sender(writer).consumed_sizes == [9]
     assert shuffle.wait_read(writer, 0.0)
-    assert shuffle.statistics().queued_bytes == 0
+    assert shuffle.statistics(0.0).queued_bytes == 0
 
 
 @pytest.mark.parametrize("wrong", ["records", "digest", "blocks", "bytes", "partition"])
@@ -169,7 +169,7 @@ def test_a_writer_that_leaves_in_the_middle_fails_all_and_is_named(shuffle: Stre
         shuffle.open_writer(MapAttempt(0, 8), Sender(), 0.0)
     with pytest.raises(MapOutputLost):
         shuffle.open_reader(2, 0, 0.0)
-    assert shuffle.statistics().queued_blocks == 0
+    assert shuffle.statistics(0.0).queued_blocks == 0
 
 
 def test_a_reader_without_blocks_may_come_again(shuffle: StreamingShuffle) -> None:
@@ -207,10 +207,23 @@ def test_partitions_and_maps_that_do_not_exist_are_refused(shuffle: StreamingShu
     assert writer.totals == Totals()
 
 
+def test_statistics_have_what_came_and_what_waits(shuffle: StreamingShuffle) -> None:
+    writer = write(shuffle, 0, (1, b"a1"), (2, b"a2"))
+    shuffle.put(writer, batch([block(1, b"a3")]), 2.0)
+    found = shuffle.statistics(5.0)
+    assert (found.writers, found.readers, found.queued_blocks, found.queued_bytes) == (1, 0, 3, 6)
+    assert (found.totals.blocks, found.totals.bytes, found.lag_seconds) == (3, 6, 5.0)
+    assert found.queued_records == found.totals.records > 0
+    take(shuffle, shuffle.open_reader(1, 0, 0.0))
+    take(shuffle, shuffle.open_reader(2, 0, 0.0))
+    found = shuffle.statistics(5.0)
+    assert (found.readers, found.queued_records, found.lag_seconds, found.totals.blocks) == (2, 0, 0.0, 3)
+
+
 def test_nobody_is_waited_for_without_end() -> None:
     def fails(shuffle: StreamingShuffle, says: str) -> None:
         shuffle.watch(TIMEOUT)
-        assert shuffle.statistics().shuffles == 1
+        assert shuffle.statistics(TIMEOUT).shuffle == SPEC.id
         shuffle.open_reader(3, 0, TIMEOUT)  # not yet
         shuffle.watch(TIMEOUT + 0.1)
         with pytest.raises(DeadlineExceeded, match=says):

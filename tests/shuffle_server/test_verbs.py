@@ -15,10 +15,13 @@ import pytest
 
 from bench.harness.server import ServerProcess
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import MapAttempt
+from shuffle_api.interfaces import OptionValue
+from shuffle_api.tables import size_shown, time_shown
+from shuffle_plugins.pipelined import PipelinedShuffle
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
 from shuffle_server.cli.machine import check_directory
-from shuffle_server.cli.output import size_shown, time_shown
 from shuffle_server.cli.status import arrange, render
 from shuffle_server.cli.top import rates_between, view
 from shuffle_server.options import ServerOptions, check_addresses, data_listen, not_default
@@ -198,8 +201,52 @@ def test_rates_are_of_what_has_come_since_the_last_look() -> None:
     assert "lost" in text
 
 
+def test_top_shows_what_passes_through_a_worker_between_running_tasks(
+    server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("top", "--count", "1", "--server", server.control)
+    assert json.loads(shown(capsys, *at, "--json"))["relays"] == []
+    assert "RELAYED" not in shown(capsys, *at)
+    options: dict[str, OptionValue] = {"local": False, "relay": server.data, "timeout": 240.0}
+    with PipelinedShuffle(options) as plugin, plugin.master("stream") as master:
+        handle = master.register_shuffle(1, 1)
+        with plugin.writer(handle, MapAttempt(0, 0)) as writer, plugin.reader(handle, range(1)) as reader:
+            writer.write(0, b"one")
+            writer.flush()
+            assert next(iter(reader)) == (0, b"one")
+            [relay] = json.loads(shown(capsys, *at, "--json"))["relays"]
+            assert (relay["tasks"], relay["channels"] >= 1, relay["bytes"] > 0) == (1, True, True)
+            assert "RELAYED TASKS" in shown(capsys, *at)
+
+
+def test_top_shows_the_lag_of_streaming_shuffles() -> None:
+    stream = pb.StreamStatus(
+        shuffle=pb.ShuffleKey(app="live-1", shuffle=3),
+        writers=2,
+        readers=1,
+        totals=pb.Totals(records=5000, bytes=1 << 20),
+        queued_records=1200,
+        queued_bytes=1 << 10,
+        lag_seconds=0.25,
+    )
+    relay = pb.RelayStatus(tasks=2, channels=3, bytes=300, streams=[stream])
+    first = pb.StatusReply(states=[pb.WorkerStatus(worker="w", relay=pb.RelayStatus(bytes=100))])
+    second = pb.StatusReply(states=[pb.WorkerStatus(worker="w", relay=relay)])
+    lines = view(second, rates_between((0.0, first), (2.0, second)), 10).splitlines()
+    assert ["w", "2", "3", "100", "B/s", "0", "B"] in [line.split() for line in lines]
+    [row] = [line.split() for line in lines if line.startswith("live-1/3")]
+    assert row == ["live-1/3", "w", "2", "1", "5,000", "1.0", "MiB", "1,200", "1.0", "KiB", "250", "ms"]
+
+
 def test_sizes_and_times_are_shown_as_people_write_them() -> None:
     assert [size_shown(each) for each in (0, 1023, 1536, 1 << 40, 1 << 62)] == [
         "0 B", "1023 B", "1.5 KiB", "1.0 TiB", "4096.0 PiB",
     ]  # fmt: skip
-    assert [time_shown(each) for each in (45, 600, 18_000, 400_000)] == ["45 s", "10 min", "5 h", "5 d"]
+    assert [time_shown(each) for each in (0, 0.03, 45, 600, 18_000, 400_000)] == [
+        "0 s",
+        "30 ms",
+        "45 s",
+        "10 min",
+        "5 h",
+        "5 d",
+    ]

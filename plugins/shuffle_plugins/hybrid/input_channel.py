@@ -20,6 +20,7 @@ from shuffle_api.values import MapOutput
 from shuffle_plugins.hybrid.live_receiver import LiveReceiver
 from shuffle_plugins.pipelined.entries import SequencedBlock
 from shuffle_plugins.pipelined.producer_registry import ProducerFailed, ProducerLocation
+from shuffle_plugins.pipelined.progress import Counts, InputStatistics, new_counts, progress_of
 from shuffle_plugins.pipelined.source import Source
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
@@ -42,6 +43,7 @@ class HybridInputChannel:
     :ivar connected: the feed has found its writer.
     :ivar items: received, not handed out.
     :ivar handed: by partition, how many blocks of `reading` were handed out.
+    :ivar read: by partition, records and bytes that were handed out, live or from the store.
     :ivar totals: by partition, how many there are, once that is known: the attempt has won.
     :ivar output: the winner in the store; blocks that are not handed out yet are read there.
     :ivar error: why the last feed ended.
@@ -57,6 +59,7 @@ class HybridInputChannel:
         self.connected = False
         self.items: deque[ReceivedBlock] = deque()
         self.handed: dict[int, int] = {}
+        self.read: Counts = new_counts()
         self.totals: Mapping[int, int] | None = None
         self.output: MapOutput | None = None
         self.done = False
@@ -98,6 +101,10 @@ class HybridInputChannel:
         self.handed[held.block.partition] = held.block.number + 1
         self._finish()
         return held
+
+    def progress(self) -> list[InputStatistics]:
+        """By partition: what was handed out, and what waits for that."""
+        return progress_of(self.map, (), self.read, (held.block for held in self.items))
 
     def ended(self, totals: Mapping[int, int]) -> None:
         """The attempt has won; there are so many blocks by partition."""

@@ -17,6 +17,7 @@ from shuffle_api.values import MapOutput
 from shuffle_plugins.hybrid.input_channel import HybridInputChannel, ReceivedBlock
 from shuffle_plugins.hybrid.live_receiver import LiveReceiver
 from shuffle_plugins.pipelined.producer_registry import Event, ShuffleUnregistered
+from shuffle_plugins.pipelined.progress import InputStatistics
 from shuffle_plugins.pipelined.source import Received, Source
 
 T = TypeVar("T")
@@ -180,6 +181,11 @@ class HybridInputGate:
         """Maps whose rest is to be read from the store now."""
         with self.changed:
             return [input for input in self.inputs.values() if input.stored]
+
+    def progress(self) -> list[InputStatistics]:
+        """What came of each map and partition."""
+        with self.changed:
+            return [row for each in self.inputs.values() for row in each.progress()]
 
     @property
     def done(self) -> bool:

@@ -76,6 +76,7 @@ class HybridReader(BlocksReader):
         self._clock = ServingClock(max(LONGEST_LOOK, LOOK_SHARE * timeout))  # of the time in which a writer may come
         self._live, self._stored = [0, 0], [0, 0]  # blocks and bytes
         self._continued = 0
+        self._opened_at = time.monotonic()
 
     def read_blocks(self) -> Iterator[Found]:
         """See `SupportsReadBlocks`.
@@ -101,6 +102,7 @@ class HybridReader(BlocksReader):
     def statistics(self) -> HybridReaderStatistics:
         """Where the blocks came from."""
         return HybridReaderStatistics(
+            open_seconds=time.monotonic() - self._opened_at,
             live_blocks=self._live[0],
             live_bytes=self._live[1],
             stored_blocks=self._stored[0],
@@ -109,6 +111,7 @@ class HybridReader(BlocksReader):
             continued=self._continued,
             switched=self._gate.switched,
             waited_seconds=self._gate.waited,
+            inputs=tuple(self._gate.progress()),
         )
 
     def close(self) -> None:
@@ -132,6 +135,7 @@ class HybridReader(BlocksReader):
             attempt, (block, stored, source) = found
             self._live[0] += 1
             self._live[1] += block.size
+            self._count(attempt.map, block.partition, block.records, block.size)
             yield block.partition, attempt, block.payload, block.records
             try:
                 source.release(stored)
@@ -145,11 +149,18 @@ class HybridReader(BlocksReader):
         self._continued += sum(bool(handed) for handed in after.values())
         for found in self._store.blocks_of(outputs, after):
             yield from self._handed_live()
+            size = memoryview(found[2]).nbytes
             self._stored[0] += 1
-            self._stored[1] += memoryview(found[2]).nbytes
+            self._stored[1] += size
+            self._count(found[1].map, found[0], found[3], size)
             yield found
         for input in inputs:
             self._gate.read(input)
+
+    def _count(self, map: int, partition: int, records: int, size: int) -> None:
+        counts = self._gate.inputs[map].read[partition]
+        counts[0] += records
+        counts[1] += size
 
     # ---------------------------------------------------------------------------------- what is to be read
 

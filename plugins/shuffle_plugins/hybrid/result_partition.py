@@ -20,7 +20,7 @@ from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.hybrid.statistics import HybridWriterStatistics
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.subpartition import Subpartition
+from shuffle_plugins.pipelined.subpartition import Subpartition, Written
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
@@ -55,6 +55,7 @@ class HybridResultPartition:
         self._order = self._queued = 0
         self._live = [0, 0]  # blocks and bytes
         self._spilled = [0, 0]
+        self._written = Written(spec.partitions)
 
     # -------------------------------------------------------------------------------------- the writer
 
@@ -67,16 +68,16 @@ class HybridResultPartition:
         with self.changed:
             number = self.numbers[partition]
             self.numbers[partition] = number + 1
+            self._written.put(partition, size, records)
             if not self._make_room(partition, size):
                 _add(self._spilled, 1, size)
                 return
             subpartition = self._of.get(partition)
             if subpartition is None:
                 subpartition = self._of[partition] = _subpartition(range(partition, partition + 1))
-            self._since.setdefault(subpartition, time.monotonic())
-            subpartition.put(
-                SequencedBlock(self._next(), partition, number, records, bytes(data) if foreign else data, size)
-            )
+            now, payload = time.monotonic(), bytes(data) if foreign else data
+            self._since.setdefault(subpartition, now)
+            subpartition.put(SequencedBlock(self._next(), partition, number, records, payload, size, written_at=now))
             self._queued += size
             self.changed.notify_all()
 
@@ -127,12 +128,10 @@ class HybridResultPartition:
     def statistics(self) -> HybridWriterStatistics:
         """What became of the blocks, and who is there."""
         with self.changed:
-            waiting = sum(
-                isinstance(entry, SequencedBlock)
-                for subpartition in set(self._of.values())
-                for entry in subpartition.unsent
-            )
+            now, present = time.monotonic(), set(self._of.values())
+            waiting = sum(isinstance(entry, SequencedBlock) for each in present for entry in each.unsent)
             return HybridWriterStatistics(
+                open_seconds=now - self._written.since,
                 live_blocks=self._live[0],
                 live_bytes=self._live[1],
                 queued_blocks=waiting,
@@ -142,6 +141,7 @@ class HybridResultPartition:
                 cuts=len(self._left_out),
                 reserved_bytes=0 if self.error is not None else self._reservation.size,
                 readers=len(self._readers),
+                subpartitions=self._written.progress(present, now),
             )
 
     # ------------------------------------------------------------------------------------- the readers

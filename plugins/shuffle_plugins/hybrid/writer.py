@@ -136,7 +136,7 @@ class HybridWriter(ShuffleWriter):
     def statistics(self) -> HybridWriterStatistics:
         """What live readers got, and what they did not."""
         if self._result_partition is None:
-            return HybridWriterStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0)
+            return HybridWriterStatistics(0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ())
         return self._result_partition.statistics()
 
     def _check(self) -> None:

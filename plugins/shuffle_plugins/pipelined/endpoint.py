@@ -139,6 +139,7 @@ class Endpoint:
             reader=reader,
             epoch=epoch,
             position=wire.position_fields(position),
+            heads=True,
         )
         with self._lock:
             self._check_open()
@@ -222,7 +223,7 @@ class Endpoint:
             wanted = wire.checked(request, fields)
             channel.principal.check(wanted[0].app)
             view = self.subscribe(*wanted, position)
-            pump(view, channel, self._options.timeout)
+            pump(view, channel, self._options.timeout, heads=fields.get("heads") is True)
         else:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.streaming import InFlight, Marker
+from shuffle_api.streaming import Barrier, InFlight, Marker
 from shuffle_plugins.pipelined.payload_file import PayloadRange
 from shuffle_transport.checksum import crc32c
 
@@ -18,6 +19,7 @@ class SequencedBlock(NamedTuple):
     :ivar payload: unchanging; empty if it lies in a file.
     :ivar checksum: crc32c of the payload, made when the block was written, if there is a log on disk.
     :ivar place: where the payload lies in a file, if it takes no memory.
+    :ivar written_at: time.monotonic() in the writer's process; 0: another process wrote it.
     """
 
     order: int
@@ -28,6 +30,7 @@ class SequencedBlock(NamedTuple):
     size: int
     checksum: int | None = None
     place: PayloadRange | None = None
+    written_at: float = 0.0
 
     @property
     def crc32c(self) -> int:
@@ -63,6 +66,11 @@ class SequencedMarker(NamedTuple):
     order: int
     number: int
     marker: Marker
+
+    def overtaking(self) -> SequencedMarker:
+        """A barrier, as one that overtakes."""
+        assert isinstance(self.marker, Barrier)
+        return self._replace(marker=replace(self.marker, unaligned=True))
 
 
 Entry: TypeAlias = SequencedBlock | SequencedMarker

@@ -9,6 +9,7 @@ from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, ReaderState
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.progress import Counts, InputStatistics, new_counts, progress_of
 from shuffle_plugins.pipelined.source import Source
 
 
@@ -68,6 +69,7 @@ class InputChannel:
     :ivar received: likewise, that is to come.
     :ivar origin: where it began, if that is what the producer said.
     :ivar ended: the end has come; `over`: the task has it.
+    :ivar read: by partition, records and bytes that the task got.
     :ivar gone: what ended the connection to the last producer, while there is no other.
     """
 
@@ -80,6 +82,7 @@ class InputChannel:
         self.gone: ShuffleError | None = None
         self.ended = self.over = False
         self.held = 0
+        self.read: Counts = new_counts()
         position = restore.positions.get(map) if restore is not None else None
         self.known = position is not None  # where to begin; else wherever the producer does
         self.received: dict[int, int] = dict(position.blocks) if position is not None else {}
@@ -140,6 +143,9 @@ class InputChannel:
         if item.numbering == self.numbering:
             self.taken[item.block.partition] = item.block.number + 1
         self.held -= item.block.size
+        counts = self.read[item.block.partition]
+        counts[0] += item.block.records
+        counts[1] += item.block.size
 
     def passed(self, queued: QueuedMarker) -> None:
         """The task has gone past it."""
@@ -153,6 +159,11 @@ class InputChannel:
         if not lossy and any(self.received.get(partition, number) != number for partition, number in totals.items()):
             raise StreamBroken(f"map {self.map} ends with blocks {totals}, received were {self.received}")
         self.ended = True
+
+    def progress(self, watermark: int | None) -> list[InputStatistics]:
+        """By partition: what the task got, and what waits for it."""
+        waiting = (item.block for item in self.items if isinstance(item, QueuedBlock))
+        return progress_of(self.map, self.received, self.read, waiting, watermark)
 
     def before(self, checkpoint: int) -> tuple[list[SequencedBlock], bool]:
         """The blocks in the queue before the barrier of `checkpoint`, or before the end; and whether that is there.

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from shuffle_api.errors import DeadlineExceeded, ShuffleError, StreamBroken
@@ -26,6 +27,7 @@ from shuffle_api.streaming import (
 from shuffle_plugins.pipelined.barrier_handler import CheckpointBarrierHandler
 from shuffle_plugins.pipelined.entries import SequencedMarker
 from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock, QueuedMarker
+from shuffle_plugins.pipelined.progress import InputStatistics
 from shuffle_plugins.pipelined.source import Received, Source
 from shuffle_plugins.pipelined.stream_config import StreamConfig
 
@@ -51,6 +53,7 @@ class InputGate:
         self._events: deque[GateEvent] = deque()
         self._ready: deque[InputChannel] = deque(each for each in self.inputs.values() if each.items)
         self._overtake_at: float | None = None
+        self._rescaled: dict[int, int] = {}  # parallelism by checkpoint, of barriers that came with one
         self._error: ShuffleError | None = None
 
     # -------------------------------------------------------------------------- the threads that receive
@@ -127,7 +130,7 @@ class InputGate:
     def done_before(self, checkpoint: int, positions: Mapping[int, Position]) -> list[tuple[Source | None, Position]]:
         """Likewise at a checkpoint, without maps whose producer has changed since: it has other numbers."""
         with self.changed:
-            inputs = [(self.inputs[map], position) for map, position in positions.items()]
+            inputs = [(self.inputs[map], position) for map, position in positions.items() if map in self.inputs]
             return [(each.source, position) for each, position in inputs if checkpoint > each.foreign]
 
     def lost(self, timeout: float) -> StreamBroken | None:
@@ -143,6 +146,13 @@ class InputGate:
                         output=each.attempt,
                     )
         return None
+
+    def progress(self) -> tuple[int | None, list[InputStatistics]]:
+        """The watermark, and what came of each map and partition."""
+        with self.changed:
+            inputs = self.inputs.values()
+            rows = [row for each in inputs for row in each.progress(self._watermarks.of(each.map))]
+            return self._watermarks.current, rows
 
     @property
     def blocked(self) -> tuple[int, ...]:
@@ -198,6 +208,8 @@ class InputGate:
             return
         self._append(input, QueuedMarker(mark, input.numbering))
         if isinstance(marker, Barrier):
+            if marker.parallelism:
+                self._rescaled[marker.checkpoint] = marker.parallelism
             if self._barriers.overtakes(marker):
                 self._publish(self._barriers.arrived(input, marker.checkpoint))
                 self._tidy()
@@ -216,6 +228,11 @@ class InputGate:
 
     def _publish(self, events: Iterable[Barrier | Captured]) -> None:
         for each in events:
+            if isinstance(each, Barrier):
+                parallelism = self._rescaled.get(each.checkpoint, 0)
+                self._rescaled = {n: count for n, count in self._rescaled.items() if n > each.checkpoint}
+                self._events.append(replace(each, parallelism=parallelism))
+                continue
             self._events.append(each)
             if isinstance(each, Captured):  # its time is over; that of the next begins
                 self._overtake_at = None

@@ -17,6 +17,7 @@ from shuffle_api.streaming import Alignment, Guarantee, Position, ReaderState, W
 from shuffle_api.values import PIPELINED, ShuffleHandle
 from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from shuffle_plugins.pipelined.closing import close_all
+from shuffle_plugins.pipelined.consumer_group import ATTEMPT_BITS, ConsumerGroup, KeyedState, PipelinedConsumer
 from shuffle_plugins.pipelined.driver_registry import removed_error
 from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.in_flight_log import open_log
@@ -166,11 +167,34 @@ class PipelinedShuffle(ShufflePlugin):
         window = BufferDebloater(
             chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(receivers)), chosen.window * len(receivers)
         )
-        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave)
+        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave, restore)
         self._track(reader)
         for receiver in receivers.values():
             receiver.start()
         return reader
+
+    def consumer(self, group: ConsumerGroup, subtask: int, state: KeyedState, *, attempt: int = 0) -> PipelinedConsumer:
+        """A task of a consumer group that may be rescaled. It goes on from the group's last complete snapshot.
+
+        :param attempt: of the task; a higher one takes the place of one that is still there.
+        :raises InvalidArgument: the shuffle is not `exactly_once`.
+        :raises DeadlineExceeded: the group has no task of this number, and gets none within option `timeout`.
+        """
+        handle = group.handle
+        config = self._endpoint.registry(handle.endpoint, handle.spec.id.app).config(handle.spec.id)
+        if config.guarantee is not Guarantee.EXACTLY_ONCE:
+            raise InvalidArgument(
+                f"a consumer group of a shuffle with the guarantee {config.guarantee.value}",
+                remedy=f"register it with option 'guarantee' = {Guarantee.EXACTLY_ONCE.value}",
+                shuffle=handle.spec.id,
+            )
+
+        def open_reader(key_groups: range, generation: int, restore: ReaderState | None) -> PipelinedReader:
+            return self.reader(handle, key_groups, attempt=(generation << ATTEMPT_BITS) + attempt, restore=restore)
+
+        if not 0 <= attempt < 1 << ATTEMPT_BITS:
+            raise InvalidArgument(f"attempt {attempt} of a task is not in [0, {1 << ATTEMPT_BITS})")
+        return PipelinedConsumer(group, subtask, state, open_reader, self._options.timeout)
 
     def memory(self) -> PoolStatistics:
         """What its queues, logs and windows hold of the option `memory`."""

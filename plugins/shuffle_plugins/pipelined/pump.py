@@ -11,6 +11,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.stream_head import HeadRemover
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.blocks import back_to_back
 from shuffle_transport.channels import BlockChannel, Control
@@ -23,15 +24,18 @@ _LOOK = 0.05  # seconds between looks for acknowledgements while nothing is writ
 _URGENT_WITHIN = 5.0
 
 
-def pump(view: SubpartitionView, channel: BlockChannel, timeout: float) -> None:
+def pump(view: SubpartitionView, channel: BlockChannel, timeout: float, *, heads: bool = False) -> None:
     """Serve one reader until it has the end and says so, or leaves.
 
+    :param heads: the reader puts back the heads of Arrow blocks (stream_head.py).
     :raises ShuffleError: why that ended early; the channel's other end gets it.
     """
     finished = False
     try:
         position = view.position()
-        channel.send_control(wire.encode(hello=wire.position_fields(position)), timeout)
+        remover = HeadRemover() if heads and view.output.spec.content == "arrow" else None
+        said = {"heads": True} if remover is not None else {}
+        channel.send_control(wire.encode(hello=wire.position_fields(position), **said), timeout)
 
         def urgent(mark: SequencedMarker) -> None:
             channel.send_control(wire.encode_marks([mark], dict), _URGENT_WITHIN)
@@ -41,7 +45,7 @@ def pump(view: SubpartitionView, channel: BlockChannel, timeout: float) -> None:
         while not ended:
             blocks, marks = view.take(BATCH_BYTES, _LOOK)
             if blocks:
-                _send(view, channel, blocks, timeout)
+                _send(view, channel, blocks, timeout, remover)
             if marks:
                 channel.send_control(wire.encode_marks(marks, view.numbers), timeout)
                 ended = isinstance(marks[-1].marker, EndOfPartition)
@@ -66,8 +70,16 @@ def _drain(view: SubpartitionView, channel: BlockChannel) -> None:
             view.check()
 
 
-def _send(view: SubpartitionView, channel: BlockChannel, blocks: list[SequencedBlock], timeout: float) -> None:
+def _send(
+    view: SubpartitionView,
+    channel: BlockChannel,
+    blocks: list[SequencedBlock],
+    timeout: float,
+    remover: HeadRemover | None,
+) -> None:
     """Waits for credit for as long as the output lives: how long a writer may wait is the writer's business."""
+    if remover is not None:
+        blocks = [_shortened(block, remover) for block in blocks]
     rows = np.empty(len(blocks), BLOCK_ROW)
     for i, block in enumerate(blocks):
         rows[i] = (block.partition, block.crc32c, block.size, block.size, block.records)
@@ -80,6 +92,13 @@ def _send(view: SubpartitionView, channel: BlockChannel, blocks: list[SequencedB
             view.check()
             while channel.ready:
                 _receive(view, channel, 0.0)
+
+
+def _shortened(block: SequencedBlock, remover: HeadRemover) -> SequencedBlock:
+    payload = remover.shortened(block.payload)
+    if payload is block.payload:
+        return block
+    return block._replace(payload=payload, size=memoryview(payload).nbytes, checksum=None)
 
 
 def _receive(view: SubpartitionView, channel: BlockChannel, timeout: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -13,7 +13,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
-from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
+from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, ReaderState, Watermark
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.async_iteration import AsyncIteration
 from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
@@ -66,14 +66,18 @@ class PipelinedReader(ShuffleReader):
         window: BufferDebloater,
         timeout: float,
         leave: Callable[[], None],
+        restore: ReaderState | None = None,
     ) -> None:
         self._spec, self._gate, self._receivers = spec, gate, receivers
         self._window, self._timeout, self._leave = window, timeout, leave
-        self._measured_at, self._measured = time.monotonic(), (0, 0.0)  # bytes processed and starved seconds by then
+        self._opened_at = self._measured_at = time.monotonic()
+        self._measured = (0, 0.0)  # bytes processed and starved seconds by then
         self._handed: QueuedBlock | None = None
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
-        self._captured: dict[int, dict[int, Position]] = {}
+        self._captured: dict[int, Mapping[int, Position]] = {}
+        if restore is not None and restore.checkpoint >= 0:  # it may be acknowledged
+            self._captured[restore.checkpoint] = restore.positions
         self._divided = False  # an iterator has handed out a part of a block
         self._asynchronous_ones: list[AsyncIteration[Any]] = []
         self._ended = self._closed = False
@@ -166,8 +170,8 @@ class PipelinedReader(ShuffleReader):
     def acknowledge(self, checkpoint: int | None = None) -> None:
         """Producers need not keep what is before here.
 
-        :param checkpoint: before this checkpoint, one of the last hundred that were captured; None: all that was
-            handed out.
+        :param checkpoint: before this checkpoint, one of the last hundred that were captured, or the one restored from;
+            None: all that was handed out.
         :raises InvalidArgument: no such checkpoint was captured, or it or a later one was acknowledged before.
         """
         if checkpoint is None:
@@ -183,7 +187,9 @@ class PipelinedReader(ShuffleReader):
     def statistics(self) -> PipelinedReaderStatistics:
         """What is held, and waits."""
         held = {map: max(0, input.held) for map, input in self._gate.inputs.items()}
+        watermark, inputs = self._gate.progress()
         return PipelinedReaderStatistics(
+            open_seconds=time.monotonic() - self._opened_at,
             held_bytes=sum(held.values()),
             held_by_map=held,
             window=self._window.window,
@@ -193,6 +199,8 @@ class PipelinedReader(ShuffleReader):
             starved_seconds=self._gate.starved,
             blocked=self._gate.blocked,
             reconnects=sum(max(0, receiver.reconnects) for receiver in self._receivers),
+            watermark=watermark,
+            inputs=tuple(inputs),
         )
 
     def __exit__(

@@ -19,7 +19,7 @@ from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.in_flight_log import InFlightLog, NoInFlightLog
 from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
 from shuffle_plugins.pipelined.stream_config import StreamConfig
-from shuffle_plugins.pipelined.subpartition import Subpartition, first_blocks, queued_bytes, split
+from shuffle_plugins.pipelined.subpartition import Subpartition, Written, first_blocks, split
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.pool import BufferPool
 
@@ -74,7 +74,8 @@ class ResultPartition:
         self._subscriptions: dict[Subpartition, SubpartitionView] = {}
         self._captures: dict[int, tuple[WriterState, SequencedMarker, list[SequencedBlock]]] = {}
         self._settled: set[int] = set()  # checkpoints whose state somebody has, perhaps: it stays as it is
-        self._unsent = self._log = self._memory = self._bytes = self._records = self._blocks = self._forgotten = 0
+        self._unsent = self._log = self._memory = 0
+        self._written = Written(spec.partitions)
         self._stalled = 0.0
         self._stalled_since: float | None = None
         self.error: ShuffleError | None = None
@@ -82,7 +83,7 @@ class ResultPartition:
         self._consumed: set[int] = set()
         for block in restored.blocks:
             self._put(block.partition, block.number, block.payload, block.records)
-        self._bytes = self._records = self._blocks = 0  # those were counted when they were written
+        self._written = Written(spec.partitions)  # those were counted when they were written
         self._restored_records = restored.records
 
     def start_log(self) -> None:
@@ -138,8 +139,7 @@ class ResultPartition:
                 return self._overtake(marker.checkpoint, self._subpartitions)
         for subpartition in self._subpartitions:
             subpartition.put(mark)
-        if isinstance(marker, EndOfPartition):
-            self.committed = True
+        self.committed |= isinstance(marker, EndOfPartition)
         self.changed.notify_all()
         return calls
 
@@ -181,7 +181,7 @@ class ResultPartition:
     @property
     def totals(self) -> Totals:
         """All that was put. Partitions are stored nowhere, so there is no digest."""
-        return Totals(self._blocks, self._bytes, self._bytes, self._records)
+        return self._written.totals
 
     @property
     def consumed(self) -> bool:
@@ -214,19 +214,21 @@ class ResultPartition:
     def statistics(self) -> PipelinedWriterStatistics:
         """Queues, log and back-pressure."""
         with self.changed:
-            waits = time.monotonic() - self._stalled_since if self._stalled_since is not None else 0.0
+            now = time.monotonic()
+            waits = now - self._stalled_since if self._stalled_since is not None else 0.0
             return PipelinedWriterStatistics(
+                open_seconds=now - self._written.since,
                 queued_bytes=self._unsent,
                 queue_limit=self.limit,
                 logged_bytes=self._log,
                 log_disk_bytes=self._disk.size,
                 reserved_bytes=self._reservation.size,
-                blocks=self._blocks,
-                bytes=self._bytes,
-                records=self._records,
+                blocks=self._written.totals.blocks,
+                bytes=sum(self._written.bytes),
+                records=sum(self._written.records),
                 forgotten_blocks=sum(subpartition.forgotten for subpartition in self._subpartitions),
                 back_pressured_seconds=self._stalled + waits,
-                queued_by_partition=queued_bytes(self._subpartitions, self.spec.partitions),
+                subpartitions=self._written.progress(self._subpartitions, now),
             )
 
     # ------------------------------------------------------------------------------------- the readers
@@ -313,7 +315,7 @@ class ResultPartition:
 
     def _overtake(self, checkpoint: int, subpartitions: list[Subpartition]) -> list[Callable[[], None]]:
         state, mark, blocks = self._captures[checkpoint]
-        now = mark._replace(marker=Barrier(checkpoint, unaligned=True))
+        now = mark.overtaking()
         calls: list[Callable[[], None]] = []
         for subpartition in subpartitions:
             view = self._subscriptions.get(subpartition)
@@ -327,9 +329,9 @@ class ResultPartition:
         return calls
 
     def _state(self, checkpoint: int) -> WriterState:
-        records = self._restored_records + self._records
-        log = self._disk.path
-        return WriterState(checkpoint, self.attempt.map, tuple(self.numbers), self._markers, records, log=log)
+        records = self._restored_records + sum(self._written.records)
+        numbers, log = tuple(self.numbers), self._disk.path
+        return WriterState(checkpoint, self.attempt.map, numbers, self._markers, records, log=log)
 
     def _waits(self, mark: SequencedMarker) -> bool:
         return any(subpartition.waits(mark) for subpartition in self._subpartitions) and not (
@@ -353,14 +355,12 @@ class ResultPartition:
     def _put(self, partition: int, number: int, payload: Buffer, records: int) -> None:
         size = memoryview(payload).nbytes
         order, checksum = self._next_order(), self._disk.checksum(payload)
-        block = SequencedBlock(order, partition, number, records, payload, size, checksum)
+        block = SequencedBlock(order, partition, number, records, payload, size, checksum, None, time.monotonic())
         self._of[partition].put(block)
         self._disk.put(block)
         self._unsent += size
         self._memory += size
-        self._bytes += size
-        self._records += records
-        self._blocks += 1
+        self._written.put(partition, size, records)
 
     def _next_order(self) -> int:
         self._order += 1

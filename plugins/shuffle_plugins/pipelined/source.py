@@ -10,6 +10,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.stream_head import HeadRestorer
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.channels import BlockChannel, Control, ReceivedBatch
 
@@ -71,9 +72,11 @@ class ChannelSource(Source):
     def __init__(self, channel: BlockChannel, timeout: float) -> None:
         self._channel = channel
         item = channel.receive(timeout)
-        first = None
+        first, self._restorer = None, None
         if isinstance(item, Control):
-            first = wire.parse_position(wire.decode(item.message).get("hello"))
+            fields = wire.decode(item.message)
+            first = wire.parse_position(fields.get("hello"))
+            self._restorer = HeadRestorer() if fields.get("heads") is True else None
         if first is None:
             raise StreamBroken(f"the producer at {channel.peer} does not say what comes first")
         self.first, self._next = first, dict(first.blocks)
@@ -98,6 +101,9 @@ class ChannelSource(Source):
             if number is None:
                 raise InvalidArgument(f"a block of partition {partition}, which was not asked for")
             self._next[partition] = number + 1
+            if self._restorer is not None:
+                payload = self._restorer.whole(payload)
+                raw_length = memoryview(payload).nbytes
             blocks.append(SequencedBlock(0, partition, number, records, payload, raw_length))
             stored.append(length)
         return Received(blocks, stored, [], {})

@@ -11,12 +11,15 @@ them gets an error.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.streaming import EndOfPartition, Position
+from shuffle_api.values import Totals
 from shuffle_plugins.pipelined.entries import Entry, SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.progress import SubpartitionStatistics
 
 
 class Subpartition:
@@ -57,6 +60,10 @@ class Subpartition:
         self.unsent_bytes = self.log_bytes = self.memory_bytes = 0
         self.forgotten = 0  # blocks dropped from the log before they were acknowledged
         self._keep, self.damage = keep, damage
+
+    def acknowledges(self, block: SequencedBlock) -> bool:
+        """The reader has acknowledged it."""
+        return block.number < self.acknowledged[block.partition]
 
     def put(self, entry: Entry) -> None:
         """Append, behind everything."""
@@ -255,14 +262,41 @@ def first_blocks(subpartitions: Iterable[Subpartition]) -> dict[int, int]:
     return {partition: number for subpartition in subpartitions for partition, number in subpartition.start.items()}
 
 
-def queued_bytes(subpartitions: Iterable[Subpartition], partitions: int) -> tuple[int, ...]:
-    """By partition, the payload that waits for its reader."""
-    sizes = [0] * partitions
-    for subpartition in subpartitions:
-        for entry in subpartition.unsent:
-            if isinstance(entry, SequencedBlock):
-                sizes[entry.partition] += entry.size
-    return tuple(sizes)
+class Written:
+    """Records and bytes that one writer has put, by partition; `since` is when it was opened (time.monotonic())."""
+
+    def __init__(self, partitions: int) -> None:
+        self.records, self.bytes, self.since = [0] * partitions, [0] * partitions, time.monotonic()
+        self._blocks = 0
+
+    def put(self, partition: int, size: int, records: int) -> None:
+        self._blocks += 1
+        self.bytes[partition] += size
+        self.records[partition] += records
+
+    @property
+    def totals(self) -> Totals:
+        size = sum(self.bytes)
+        return Totals(self._blocks, size, size, sum(self.records))
+
+    def progress(self, subpartitions: Iterable[Subpartition], now: float) -> tuple[SubpartitionStatistics, ...]:
+        """By partition: the records written, and those of them that wait or are not acknowledged."""
+        rows = [[0, 0, 0, 0] for _ in self.records]
+        oldest = [now] * len(rows)
+        for subpartition in subpartitions:
+            for at, entries in ((0, subpartition.unsent), (2, subpartition.log), (2, subpartition.spilled)):
+                for entry in entries:
+                    if isinstance(entry, SequencedBlock) and not subpartition.acknowledges(entry):
+                        row, partition = rows[entry.partition], entry.partition
+                        row[at] += entry.records
+                        row[at + 1] += entry.size
+                        oldest[partition] = min(oldest[partition], entry.written_at or self.since)
+        return tuple(
+            SubpartitionStatistics(partition, records, size, queued, queued_bytes, sent, sent_bytes, now - since)
+            for partition, (records, size, (queued, queued_bytes, sent, sent_bytes), since) in enumerate(
+                zip(self.records, self.bytes, rows, oldest, strict=True)
+            )
+        )
 
 
 def split(subpartitions: Iterable[Subpartition], partitions: Iterable[int], *, keep: bool) -> Subpartition:

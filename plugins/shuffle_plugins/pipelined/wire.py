@@ -2,13 +2,14 @@
 
 Blocks are numbered per map and partition, markers per map. A POSITION is how many of each a reader has:
 `[[[partition, block], ...], marker]`. A reader opens a channel `output` with the metadata `{"shuffle": [app, number],
-"output": [map, attempt], "partitions": [start, stop], "reader": name, "epoch": attempt, "position": POSITION or null}`.
+"output": [map, attempt], "partitions": [start, stop], "reader": name, "epoch": attempt, "position": POSITION or null,
+"heads": true}`; with `heads` it puts back heads of Arrow blocks (stream_head.py).
 
 From the producer:
-* `{"hello": POSITION}`: what comes first.
-* `{"marks": [MARK, ...]}`: markers behind the blocks before it. A MARK is `[number, "barrier", checkpoint, unaligned]`,
-  `[number, "watermark", time]`, `[number, "idle"]`, or `[number, "end", map, [[partition, blocks], ...]]`, with the
-  number of blocks.
+* `{"hello": POSITION}`: what comes first; with `"heads": true` blocks may come without their heads.
+* `{"marks": [MARK, ...]}`: markers behind the blocks before it. A MARK is `[number, "barrier", checkpoint, unaligned]`
+  (and the parallelism as a fifth item where it changes), `[number, "watermark", time]`, `[number, "idle"]`, or
+  `[number, "end", map, [[partition, blocks], ...]]`, with the number of blocks.
 
 From the reader:
 * `{"ack": POSITION}`: earlier items may be dropped.
@@ -73,7 +74,8 @@ def encode_marks(marks: list[SequencedMarker], numbers: Callable[[], dict[int, i
 def _mark(mark: SequencedMarker, numbers: Callable[[], dict[int, int]]) -> list[Any]:
     marker = mark.marker
     if isinstance(marker, Barrier):
-        return [mark.number, "barrier", marker.checkpoint, marker.unaligned]
+        rescaled = [marker.parallelism] if marker.parallelism else []
+        return [mark.number, "barrier", marker.checkpoint, marker.unaligned, *rescaled]
     if isinstance(marker, Watermark):
         return [mark.number, "watermark", marker.time]
     if isinstance(marker, EndOfPartition):
@@ -89,7 +91,7 @@ def decode_mark(fields: list[Any]) -> tuple[SequencedMarker, dict[int, int]]:
         marker: Marker
         totals: dict[int, int] = {}
         if kind == "barrier":
-            marker = Barrier(int(rest[0]), bool(rest[1]))
+            marker = Barrier(int(rest[0]), bool(rest[1]), int(rest[2]) if len(rest) > 2 else 0)
         elif kind == "watermark":
             marker = Watermark(int(rest[0]))
         elif kind == "end":

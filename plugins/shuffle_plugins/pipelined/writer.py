@@ -135,11 +135,17 @@ class PipelinedWriter(ShuffleWriter):
 
         An unaligned `Barrier` overtakes what waits; `state` says what that was.
 
-        :raises InvalidArgument: the writer has committed or aborted.
+        :raises InvalidArgument: the writer has committed or aborted; or a barrier asks for more tasks than partitions.
         :raises ShuffleError: why the output is broken.
         """
         with self._changed:
             self._check_open()
+            if isinstance(marker, Barrier) and marker.parallelism > self._partitions:
+                raise InvalidArgument(
+                    f"a parallelism of {marker.parallelism} for {self._partitions} key groups",
+                    remedy="rescale to at most one task per partition of the shuffle",
+                    shuffle=self._output.spec.id,
+                )
             self._finish_blocks()
             calls = self._output.locked_emit(marker)
             if isinstance(marker, Barrier):

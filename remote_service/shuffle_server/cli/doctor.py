@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
+from shuffle_api.tables import printable
 from shuffle_server.cli.machine import check_descriptors, check_directory, check_ports, check_versions
-from shuffle_server.cli.output import printable
 from shuffle_server.cli.reachability import check_server
 from shuffle_transport.command_line import (
     Command,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shuffle_api.errors import DeadlineExceeded
+from shuffle_api.tables import size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import size_shown
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport.command_line import (
     Addresses,

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 import click
 
+from shuffle_api.tables import printable
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import plain, printable
+from shuffle_server.cli.output import plain
 from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 

@@ -8,8 +8,8 @@ import click
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import name_of
+from shuffle_api.tables import size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import size_shown
 from shuffle_server.cli.status import whole_status
 from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 
+from shuffle_api.tables import size_shown
 from shuffle_server import __version__
-from shuffle_server.cli.output import size_shown
 from shuffle_server.options import CONTROL_PORT, DATA_PORT, HTTP_PORT
 from shuffle_transport.command_line import Finding
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from shuffle_api.address import Address, parse_addresses
 from shuffle_api.errors import ShuffleError
+from shuffle_api.tables import time_shown
 from shuffle_server import __version__
 from shuffle_server.cli.connection import control_client
-from shuffle_server.cli.output import time_shown
 from shuffle_transport.command_line import Finding
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Keyring, TlsFiles

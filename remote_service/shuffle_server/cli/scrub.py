@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from shuffle_api.address import Address
+from shuffle_api.tables import size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import size_shown
 from shuffle_transport.command_line import (
     Addresses,
     Command,

@@ -12,8 +12,9 @@ import click
 from shuffle_api.address import Address
 from shuffle_api.errors import UnknownShuffle
 from shuffle_api.ids import name_of
+from shuffle_api.tables import size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import plain, size_shown, table, time_shown
+from shuffle_server.cli.output import plain
 from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.command_line import (

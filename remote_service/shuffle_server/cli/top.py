@@ -7,14 +7,15 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from shuffle_api.errors import ShuffleError
+from shuffle_api.tables import size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.cli.output import size_shown, table
+from shuffle_server.cli.output import plain
 from shuffle_server.cli.status import APP_ORDERS, whole_status
 from shuffle_server.status_pages import state_of
 from shuffle_transport.command_line import (
@@ -33,9 +34,11 @@ LEAST_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second, in and out: of the cluster (key empty) and of each worker."""
+    """Bytes per second: `of`, in and out of the cluster (key empty) and of each worker; `relayed`, by channels through
+    each worker."""
 
     of: Mapping[str, tuple[float, float]]
+    relayed: Mapping[str, float] = field(default_factory=dict)
 
 
 @click.command(cls=Command, short_help="watch a server: rates, workers, the largest applications")
@@ -87,8 +90,18 @@ def rates_between(before: tuple[float, pb.StatusReply] | None, now: tuple[float,
         {
             key: (max(0, new[key][0] - old[key][0]) / seconds, max(0, new[key][1] - old[key][1]) / seconds)
             for key in new.keys() & old.keys()
-        }
+        },
+        {
+            worker: max(0, count - passed[worker]) / seconds
+            for passed in [_relayed(before[1])]
+            for worker, count in _relayed(now[1]).items()
+            if worker in passed
+        },
     )
+
+
+def _relayed(reply: pb.StatusReply) -> dict[str, int]:
+    return {state.worker: state.relay.bytes for state in reply.states}
 
 
 def _counters(reply: pb.StatusReply) -> dict[str, tuple[int, int]]:
@@ -124,6 +137,16 @@ def _document(reply: pb.StatusReply, rates: Rates) -> dict[str, Any]:
         "apps": len(reply.apps),
         "shuffles": len(reply.shuffles),
         "workers_lost": reply.workers_lost,
+        "relays": [
+            {
+                **{name: value for name, value in plain(state.relay).items() if name != "streams"},
+                "worker": state.worker,
+                "bytes_per_second": round(rates.relayed.get(state.worker, 0.0)),
+                "streams": [plain(each) for each in state.relay.streams],
+            }
+            for state in reply.states
+            if state.HasField("relay")
+        ],
     }
 
 
@@ -153,6 +176,44 @@ def view(reply: pb.StatusReply, rates: Rates, apps: int) -> str:
     )
     columns = ("WORKER", "STATE", "IN", "OUT", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "FREE")
     rows = [(app.app, app.name, app.shuffles, size_shown(app.bytes)) for app in largest]
-    return "\n\n".join(
-        [head, table(columns, [*workers, *lost]), table(("APPLICATION", "NAME", "SHUFFLES", "BYTES"), rows)]
+    tables = [table(columns, [*workers, *lost]), table(("APPLICATION", "NAME", "SHUFFLES", "BYTES"), rows)]
+    return "\n\n".join([head, *tables, *_relays(reply, rates)])
+
+
+def _relays(reply: pb.StatusReply, rates: Rates) -> list[str]:
+    """What passes through workers' memory between running tasks; nothing where none of them does that."""
+    states = [state for state in reply.states if state.HasField("relay")]
+    if not states:
+        return []
+    channels = [
+        (
+            state.worker,
+            state.relay.tasks,
+            state.relay.channels,
+            f"{size_shown(rates.relayed.get(state.worker, 0.0))}/s",
+            size_shown(state.relay.held_bytes),
+        )
+        for state in states
+    ]
+    streams = [
+        (
+            f"{each.shuffle.app}/{each.shuffle.shuffle}",
+            state.worker,
+            each.writers,
+            each.readers,
+            f"{each.totals.records:,}",
+            size_shown(each.totals.bytes),
+            f"{each.queued_records:,}",
+            size_shown(each.queued_bytes),
+            time_shown(each.lag_seconds),
+        )
+        for state in states
+        for each in state.relay.streams
+    ]
+    streams.sort(key=lambda row: str(row[0]))
+    head = (
+        *("STREAMING SHUFFLE", "WORKER", "WRITERS", "READERS", "RECORDS IN", "BYTES IN"),
+        *("LAG", "LAG BYTES", "LAG TIME"),
     )
+    relayed = table(("WORKER", "RELAYED TASKS", "CHANNELS", "RATE", "IN HAND"), channels)
+    return [relayed, table(head, streams)] if streams else [relayed]

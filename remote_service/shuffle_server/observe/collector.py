@@ -163,7 +163,7 @@ def _store(store: StoreStatistics) -> Iterator[Metric]:
 
 
 def _relay(relay: RelayStatistics) -> Iterator[Metric]:
-    yield _metric(f.RELAYED_SHUFFLES, relay.shuffles)
+    yield _metric(f.RELAYED_SHUFFLES, len(relay.streams))
     yield _metric(f.RELAY_STREAMS, {("push",): relay.writers, ("pull",): relay.readers})
     yield _metric(f.RELAY_QUEUED_BLOCKS, relay.queued_blocks)
     yield _metric(f.RELAY_QUEUED_BYTES, relay.queued_bytes)

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from shuffle_server.observe.traffic import TrafficTotals
 from shuffle_server.store.compaction_model import COMPACTED, FAILED, LARGE
 from shuffle_server.store.statistics import StoreStatistics
+from shuffle_server.worker.relay.channel_relay import ChannelRelayStatistics
+from shuffle_server.worker.relay.values import RelayStatistics
 from shuffle_transport import messages
 from shuffle_transport.pool import PoolStatistics
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
+Relayed: TypeAlias = Callable[[], pb.RelayStatus | None]
 
-def worker_status(worker: str, pool: PoolStatistics, store: StoreStatistics, traffic: TrafficTotals) -> pb.WorkerStatus:
+MOST_STREAMS = 64
+"""Streaming shuffles that a status names."""
+
+
+def relay_status(relay: RelayStatistics, channels: ChannelRelayStatistics) -> pb.RelayStatus | None:
+    """What a worker passes on between running tasks; None: nothing."""
+    if not (relay.streams or channels.tasks or channels.channels):
+        return None
+    largest = sorted(relay.streams, key=lambda each: (-each.queued_bytes, str(each.shuffle)))[:MOST_STREAMS]
+    return pb.RelayStatus(
+        tasks=channels.tasks,
+        channels=channels.channels,
+        held_bytes=channels.held_bytes,
+        messages=channels.messages,
+        bytes=channels.bytes,
+        streams=(
+            pb.StreamStatus(
+                shuffle=messages.key_of(each.shuffle),
+                writers=each.writers,
+                readers=each.readers,
+                totals=messages.totals_message(each.totals),
+                queued_records=each.queued_records,
+                queued_bytes=each.queued_bytes,
+                lag_seconds=each.lag_seconds,
+            )
+            for each in largest
+        ),
+    )
+
+
+def worker_status(
+    worker: str, pool: PoolStatistics, store: StoreStatistics, traffic: TrafficTotals, relay: pb.RelayStatus | None
+) -> pb.WorkerStatus:
     """What worker `worker` holds and does at this moment."""
     return pb.WorkerStatus(
         worker=worker,
@@ -36,6 +74,7 @@ def worker_status(worker: str, pool: PoolStatistics, store: StoreStatistics, tra
             )
             for disk in store.disks
         ),
+        relay=relay,
         disk_bound=store.compaction.disk_bound,
         compactions=(
             pb.ShuffleCompaction(

@@ -19,6 +19,7 @@ from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
+from shuffle_server.observe.worker_state import relay_status
 from shuffle_server.options import ServerOptions, data_listen
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
@@ -92,6 +93,7 @@ class WorkerRuntime:
         self._copier = Copier(self.store, security.for_worker(self.id))
         self.replication = Replication(lambda: self.worker.info, registry_view, place, self._copier)
         self.worker = Worker(info, self.store, registry_view, self.pool, self._instruments, self.replication)
+        self.worker.relayed = lambda: relay_status(self.relay.statistics(), self.channels.statistics())
         put = PutOptions(options.window, options.overload_timeout)
         try:
             local_files = LocalFileHandler(self.worker, self.store, self._nonce_file)

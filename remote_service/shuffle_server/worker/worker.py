@@ -25,7 +25,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId, name_of
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
-from shuffle_server.observe.worker_state import worker_status
+from shuffle_server.observe.worker_state import Relayed, worker_status
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.failures import in_doubt
 from shuffle_server.store.format import Description
@@ -78,6 +78,7 @@ class Worker:
         """`replication`: for shuffles with several replicas; None: there are none."""
         self.info, self.pool, self.instruments = info, pool, instruments
         self._store, self._registry, self._replication = store, registry_view, replication
+        self.relayed: Relayed = lambda: None
         self.stopping = False
         self.draining = False  # what is being written is taken to its end, nothing new is begun
 
@@ -335,8 +336,8 @@ class Worker:
 
     def status(self) -> pb.WorkerStatus:
         """What it holds and does at this moment."""
-        traffic = self.instruments.traffic.totals()
-        return worker_status(self.info.id, self.pool.statistics(), self._store.statistics(), traffic)
+        traffic, relay = self.instruments.traffic.totals(), self.relayed()
+        return worker_status(self.info.id, self.pool.statistics(), self._store.statistics(), traffic, relay)
 
     def partition_sizes(self, shuffle: ShuffleId, outputs: Sequence[MapAttempt], partitions: int) -> PartitionSizes:
         return partition_sizes(self._store, shuffle, outputs, partitions)

@@ -14,16 +14,19 @@ from shuffle_api.streaming.state import ReaderState
 class Barrier:
     """Checkpoint `checkpoint` cuts the stream here (Chandy and Lamport's snapshots, as in Flink's checkpoints).
 
-    `unaligned` says that it has overtaken data, which its sender has captured.
+    `unaligned` says that it has overtaken data, which its sender has captured. `parallelism` is the number of tasks of
+    the consumer group from here on; 0: it stays.
 
-    :raises InvalidArgument: the number is negative.
+    :raises InvalidArgument: a number is negative.
     """
 
     checkpoint: int
     unaligned: bool = False
+    parallelism: int = 0
 
     def __post_init__(self) -> None:
         check_number("checkpoint", self.checkpoint)
+        check_number("parallelism", self.parallelism)
 
 
 @dataclass(frozen=True, slots=True)

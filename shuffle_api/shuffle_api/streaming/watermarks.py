@@ -29,6 +29,11 @@ class Watermarks:
         self._times[source] = max(self._times[source], time)
         return self._risen()
 
+    def of(self, source: Hashable) -> int | None:
+        """The watermark of one input; None: there was none."""
+        time = self._times[source]
+        return None if time == _NONE else time
+
     def idle(self, source: Hashable) -> int | None:
         """`source` has nothing to say for now. The operator's new watermark, if it rose."""
         self._idle.add(source)

@@ -92,7 +92,7 @@ def test_writer_waits_for_its_reader_and_says_so(scene: Open) -> None:
         waiting = writer.statistics()
         assert waiting.queued_bytes <= 4 << 10
         assert waiting.records < 3000
-        assert waiting.queued_by_partition == (waiting.queued_bytes,)
+        assert [each.queued_bytes for each in waiting.subpartitions] == [waiting.queued_bytes]
         count = 0
         with there.reader() as reader:
             while count < 3000:

@@ -23,7 +23,7 @@ START_S, STOP_S = 240.0, 60.0
 class Database:
     """A server that is reached through a socket in its own directory. It refuses to run as root: then as `nobody`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *arguments: str) -> None:
         self._root = root
         self._as: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if not os.getuid() else {}
         programs = _copy(root)  # to where nobody can get at it
@@ -32,9 +32,10 @@ class Database:
                 shutil.chown(path, "nobody", "nogroup")
         made = [programs / "bin" / "initdb", "-D", root / "data", "-U", USER, "-A", "trust", "--no-sync", "--no-locale"]
         self._run([*made, "-E", "UTF8"])
+        settings = ("-c", "fsync=off", *arguments)
         with (root / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [programs / "bin" / "postgres", "-D", root / "data", "-k", root, "-h", "", "-c", "fsync=off"],
+                [programs / "bin" / "postgres", "-D", root / "data", "-k", root, "-h", "", *settings],
                 stdout=log,
                 stderr=log,
                 cwd=root,
@@ -93,9 +94,10 @@ def _copy(root: Path) -> Path:
 
 
 @contextmanager
-def running_database() -> Iterator[Database]:
+def running_database(*arguments: str) -> Iterator[Database]:
+    """With these arguments of the server."""
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as root:
-        database = Database(Path(root))
+        database = Database(Path(root), *arguments)
         try:
             yield database
         finally:

@@ -791,7 +791,7 @@ class LostWorker(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions")
+    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions", "relay")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
@@ -806,6 +806,7 @@ class WorkerStatus(_message.Message):
     BYTES_PULLED_FIELD_NUMBER: _ClassVar[int]
     DISK_BOUND_FIELD_NUMBER: _ClassVar[int]
     COMPACTIONS_FIELD_NUMBER: _ClassVar[int]
+    RELAY_FIELD_NUMBER: _ClassVar[int]
     worker: str
     memory_budget: int
     memory_used: int
@@ -820,7 +821,42 @@ class WorkerStatus(_message.Message):
     bytes_pulled: int
     disk_bound: bool
     compactions: _containers.RepeatedCompositeFieldContainer[ShuffleCompaction]
-    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ...) -> None: ...
+    relay: RelayStatus
+    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ..., relay: _Optional[_Union[RelayStatus, _Mapping]] = ...) -> None: ...
+
+class RelayStatus(_message.Message):
+    __slots__ = ("tasks", "channels", "held_bytes", "messages", "bytes", "streams")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    tasks: int
+    channels: int
+    held_bytes: int
+    messages: int
+    bytes: int
+    streams: _containers.RepeatedCompositeFieldContainer[StreamStatus]
+    def __init__(self, tasks: _Optional[int] = ..., channels: _Optional[int] = ..., held_bytes: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., streams: _Optional[_Iterable[_Union[StreamStatus, _Mapping]]] = ...) -> None: ...
+
+class StreamStatus(_message.Message):
+    __slots__ = ("shuffle", "writers", "readers", "totals", "queued_records", "queued_bytes", "lag_seconds")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    WRITERS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleKey
+    writers: int
+    readers: int
+    totals: Totals
+    queued_records: int
+    queued_bytes: int
+    lag_seconds: float
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., writers: _Optional[int] = ..., readers: _Optional[int] = ..., totals: _Optional[_Union[Totals, _Mapping]] = ..., queued_records: _Optional[int] = ..., queued_bytes: _Optional[int] = ..., lag_seconds: _Optional[float] = ...) -> None: ...
 
 class ShuffleCompaction(_message.Message):
     __slots__ = ("shuffle", "compacted", "large_blocks", "failed", "pending_bytes")

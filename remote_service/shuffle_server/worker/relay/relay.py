@@ -65,7 +65,7 @@ class Relay:
     def statistics(self) -> RelayStatistics:
         with self._lock:
             shuffles = list(self._shuffles.values())
-        return sum((shuffle.statistics() for shuffle in shuffles), RelayStatistics())
+        return RelayStatistics(tuple(shuffle.statistics(shuffle.clock()) for shuffle in shuffles))
 
 
 class RelayStreams:

@@ -29,9 +29,9 @@ from shuffle_server.worker.relay.values import (
     RelayBatch,
     RelayChunk,
     RelayReader,
-    RelayStatistics,
     RelayWriter,
     Sender,
+    StreamStatistics,
     Taken,
     chunks_of,
 )
@@ -104,7 +104,7 @@ class StreamingShuffle:
         :raises InvalidArgument: a partition that does not exist.
         :raises ShuffleError: the failure of the shuffle, or AttemptSuperseded.
         """
-        chunks = chunks_of(batch, writer)
+        chunks = chunks_of(batch, writer, now)
         for chunk in chunks:
             self.spec.check_partition(int(chunk.rows["partition"][0]))
         with self._lock:
@@ -307,15 +307,18 @@ class StreamingShuffle:
             said = f"{overdue} for {self._timeout:g} s"
             self.fail(DeadlineExceeded(said, remedy=AGAIN, shuffle=self.spec.id))
 
-    def statistics(self) -> RelayStatistics:
+    def statistics(self, now: float) -> StreamStatistics:
         with self._lock:
             queued = [chunk for queue in self._queues.values() for chunk in queue.chunks]
-            return RelayStatistics(
-                shuffles=1,
+            return StreamStatistics(
+                self.spec.id,
                 writers=sum(not writer.ended or writer.unread > 0 for writer in self._writers.values()),
                 readers=sum(queue.reader is not None and not queue.reader.finished for queue in self._queues.values()),
+                totals=_sums([writer.totals for writer in self._writers.values()]),
                 queued_blocks=sum(len(chunk.rows) for chunk in queued),
+                queued_records=sum(int(chunk.rows["records"].sum()) for chunk in queued),
                 queued_bytes=sum(chunk.payload.nbytes for chunk in queued),
+                lag_seconds=max((now - chunk.batch.came for chunk in queued), default=0.0),
             )
 
     # The rest is called with the lock held.
@@ -358,3 +361,12 @@ class StreamingShuffle:
 
     def _superseded(self, output: MapAttempt, why: str) -> AttemptSuperseded:
         return AttemptSuperseded(f"{output} is refused: {why}", shuffle=self.spec.id, output=output)
+
+
+def _sums(totals: Sequence[Totals]) -> Totals:
+    return Totals(
+        sum(each.blocks for each in totals),
+        sum(each.bytes for each in totals),
+        sum(each.raw_bytes for each in totals),
+        sum(each.records for each in totals),
+    )

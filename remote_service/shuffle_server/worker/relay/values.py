@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
-from shuffle_api.ids import MapAttempt
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_transport.blocks import BlockBatch
 
@@ -66,6 +66,7 @@ class RelayBatch:
     writer: RelayWriter
     size: int
     chunks: int
+    came: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +100,45 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """A relayed shuffle at one moment. Sizes in payload bytes."""
+
+    shuffle: ShuffleId
+    writers: int  # that have not been read to the end
+    readers: int
+    totals: Totals  # what these and the writers that have ended sent
+    queued_blocks: int  # that no reader has taken yet
+    queued_records: int
+    queued_bytes: int
+    lag_seconds: float  # since the oldest of them came
+
+
+@dataclass(frozen=True, slots=True)
 class RelayStatistics:
-    """Relayed shuffles at one moment. Sizes in payload bytes."""
+    """The relayed shuffles of a worker at one moment, with their sums."""
 
-    shuffles: int = 0
-    writers: int = 0
-    readers: int = 0
-    queued_blocks: int = 0
-    queued_bytes: int = 0
+    streams: tuple[StreamStatistics, ...] = ()
 
-    def __add__(self, other: RelayStatistics) -> RelayStatistics:
-        return RelayStatistics(
-            self.shuffles + other.shuffles,
-            self.writers + other.writers,
-            self.readers + other.readers,
-            self.queued_blocks + other.queued_blocks,
-            self.queued_bytes + other.queued_bytes,
-        )
+    @property
+    def writers(self) -> int:
+        return sum(each.writers for each in self.streams)
+
+    @property
+    def readers(self) -> int:
+        return sum(each.readers for each in self.streams)
+
+    @property
+    def queued_blocks(self) -> int:
+        return sum(each.queued_blocks for each in self.streams)
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(each.queued_bytes for each in self.streams)
 
 
-def chunks_of(batch: BlockBatch, writer: RelayWriter) -> list[RelayChunk]:
+def chunks_of(batch: BlockBatch, writer: RelayWriter, now: float) -> list[RelayChunk]:
     """The batch cut where the partition changes."""
-    rows, whole = batch.rows, RelayBatch(writer, batch.payload.nbytes, 0)
+    rows, whole = batch.rows, RelayBatch(writer, batch.payload.nbytes, 0, now)
     if not len(rows):
         raise InvalidArgument("a batch without blocks", remedy="send a message without a batch")
     cuts = (np.flatnonzero(np.diff(rows["partition"])) + 1).tolist()

@@ -1,0 +1,180 @@
+"""Progress and lag of streams, by subpartition: as values, as JSON, and as tables. The words are Flink's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, TypeAlias
+
+from shuffle_api.tables import size_shown, table, time_shown
+from shuffle_plugins.pipelined.entries import SequencedBlock
+
+MOST_ROWS = 20
+"""Subpartitions in a table, those with the largest lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubpartitionStatistics:
+    """A partition of one writer. Sizes in bytes of payload."""
+
+    partition: int
+    records_out: int  # written so far
+    bytes_out: int
+    queued_records: int  # wait for the reader
+    queued_bytes: int
+    unacknowledged_records: int  # sent, not acknowledged
+    unacknowledged_bytes: int
+    lag_seconds: float  # the age of the oldest record in either
+
+    @property
+    def lag_records(self) -> int:
+        """Records written that the reader has not acknowledged."""
+        return self.queued_records + self.unacknowledged_records
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "lag_records": self.lag_records}
+
+
+@dataclass(frozen=True, slots=True)
+class InputStatistics:
+    """A partition of one map, at its reader. Sizes in bytes of payload."""
+
+    map: int
+    partition: int
+    records_in: int  # handed to the task so far
+    bytes_in: int
+    held_records: int  # received, not handed out
+    held_bytes: int
+    watermark: int | None = None  # of the map: the last that the task has reached
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Counts: TypeAlias = defaultdict[int, list[int]]
+"""Records and bytes by partition."""
+
+
+def new_counts() -> Counts:
+    return defaultdict(lambda: [0, 0])
+
+
+def progress_of(
+    map: int, partitions: Iterable[int], read: Counts, waiting: Iterable[SequencedBlock], watermark: int | None = None
+) -> list[InputStatistics]:
+    """By partition of one map: what the task got, and what waits for it. `partitions` have a row in any case."""
+    held = new_counts()
+    for block in waiting:
+        held[block.partition][0] += block.records
+        held[block.partition][1] += block.size
+    found = [(p, read.get(p, [0, 0]), held.get(p, [0, 0])) for p in sorted({*partitions, *read, *held})]
+    return [InputStatistics(map, p, got[0], got[1], has[0], has[1], watermark) for p, got, has in found]
+
+
+class _AsDict(Protocol):
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+def plain(statistics: Any, rows: str, **more: Any) -> dict[str, Any]:
+    """A dataclass of statistics as JSON values; `rows` names the field with a value per subpartition."""
+    found: Sequence[_AsDict] = getattr(statistics, rows)
+    return {**asdict(statistics), **more, rows: [each.as_dict() for each in found]}
+
+
+class WriterProgress:
+    """What the statistics of writers share."""
+
+    __slots__ = ()
+    subpartitions: tuple[SubpartitionStatistics, ...]
+
+    @property
+    def records_out(self) -> int:
+        return sum(each.records_out for each in self.subpartitions)
+
+    @property
+    def bytes_out(self) -> int:
+        return sum(each.bytes_out for each in self.subpartitions)
+
+    @property
+    def lag_records(self) -> int:
+        """Records written that readers have not acknowledged."""
+        return sum(each.lag_records for each in self.subpartitions)
+
+    @property
+    def lag_seconds(self) -> float:
+        """The age of the oldest of them."""
+        return max((each.lag_seconds for each in self.subpartitions), default=0.0)
+
+
+def share(seconds: float, of: float) -> float:
+    """A part of a time, between 0 and 1."""
+    return min(1.0, max(0.0, seconds / of)) if of > 0 else 0.0
+
+
+def seconds_between(now: float, earlier: object, name: str) -> float:
+    """How much a time has grown since `earlier`."""
+    return now - (getattr(earlier, name) if earlier is not None else 0.0)
+
+
+def rate_shown(records: int, seconds: float) -> str:
+    """`1,200 records/s`."""
+    return f"{records / seconds:,.0f} records/s" if seconds > 0 else "-"
+
+
+def writer_table(rows: Iterable[SubpartitionStatistics]) -> str:
+    """A line per subpartition, those with the largest lag if there are many."""
+    found = list(rows)
+    shown = sorted(found, key=lambda each: (-each.lag_records, -each.lag_seconds, each.partition))[:MOST_ROWS]
+    text = table(
+        (
+            *("PARTITION", "RECORDS OUT", "BYTES OUT", "QUEUED", "QUEUED BYTES", "UNACKNOWLEDGED"),
+            *("UNACKNOWLEDGED BYTES", "LAG", "LAG TIME"),
+        ),
+        [
+            (
+                each.partition,
+                f"{each.records_out:,}",
+                size_shown(each.bytes_out),
+                f"{each.queued_records:,}",
+                size_shown(each.queued_bytes),
+                f"{each.unacknowledged_records:,}",
+                size_shown(each.unacknowledged_bytes),
+                f"{each.lag_records:,}",
+                time_shown(each.lag_seconds),
+            )
+            for each in shown
+        ],
+    )
+    return text + _left_out(len(shown), len(found))
+
+
+def reader_table(rows: Iterable[InputStatistics], now: int | None = None) -> str:
+    """A line per subpartition, those with most records held if there are many.
+
+    :param now: the time in the unit of the watermarks; adds how far each is behind it.
+    """
+    found = list(rows)
+    shown = sorted(found, key=lambda each: (-each.held_records, each.map, each.partition))[:MOST_ROWS]
+    head = ("MAP", "PARTITION", "RECORDS IN", "BYTES IN", "HELD", "HELD BYTES", "WATERMARK")
+    text = table(
+        head if now is None else (*head, "WATERMARK LAG"),
+        [
+            (
+                each.map,
+                each.partition,
+                f"{each.records_in:,}",
+                size_shown(each.bytes_in),
+                f"{each.held_records:,}",
+                size_shown(each.held_bytes),
+                "-" if each.watermark is None else each.watermark,
+                *(() if now is None else ("-" if each.watermark is None else f"{now - each.watermark:,}",)),
+            )
+            for each in shown
+        ],
+    )
+    return text + _left_out(len(shown), len(found))
+
+
+def _left_out(shown: int, there: int) -> str:
+    return f"\n({shown} of {there} subpartitions, the largest lags)" if shown < there else ""
