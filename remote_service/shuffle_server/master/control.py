@@ -23,6 +23,7 @@ from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
 from shuffle_server.master.placement import Placed, Wish
 from shuffle_server.master.quota import NO_QUOTAS, Quotas
+from shuffle_server.master.registries import ALONE, Registries
 from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import MAX_WATCHES, Watchers
 from shuffle_transport import messages
@@ -86,9 +87,11 @@ class ControlService:
         max_watches: int = MAX_WATCHES,
         history: History | None = None,
         copies_apart: str = HOST,
+        registries: Registries = ALONE,
     ) -> None:
         """`states`: memory, disks and streams of the workers, for Status; `max_watches`: per application;
         `copies_apart`: the label in which the workers of two copies are to differ."""
+        self.registries = registries
         self._apart = tuple(dict.fromkeys((copies_apart, HOST)))
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._quotas = states, quotas
@@ -105,6 +108,7 @@ class ControlService:
             server=f"flight-shuffle/{self._version}",
             epoch=self.master.epoch,
             unix_seconds=time.time(),
+            registry=self.registries.own,
             **self._listed(request),
         )
 
@@ -277,6 +281,8 @@ class ControlService:
             lost=self._history.lost(),
             workers_lost=self._history.workers_lost,
             outputs_lost=self._history.outputs_lost,
+            registry=self.registries.own,
+            registries=self.registries.messages(),
         )
 
     def Events(self, request: pb.EventsRequest) -> pb.EventsReply:

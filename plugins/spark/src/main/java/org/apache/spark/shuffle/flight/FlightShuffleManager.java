@@ -52,7 +52,10 @@ public final class FlightShuffleManager extends SortShuffleManager {
               + ": the driver registers the application there");
     }
     FlightConf parsed = FlightConf.parse(conf);
-    this.executor = new FlightExecutor(parsed, build.client(), () -> parsed.security().ofExecutor(conf));
+    this.executor =
+        new FlightExecutor(
+            parsed, build.client(), () -> SecurityConf.serversOfExecutor(conf, parsed.servers()),
+            () -> parsed.security().ofExecutor(conf));
     this.conf = conf;
     this.selfTest = SelfTest.of(build, BuildInfo.runningSpark());
   }

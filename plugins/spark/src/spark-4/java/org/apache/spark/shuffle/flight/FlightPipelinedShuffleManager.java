@@ -108,7 +108,8 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     if (connections == null) {
       connections =
           new Connections(
-              options.servers(), options.connectTimeout(), client, options.security().ofExecutor(conf));
+              SecurityConf.serversOfExecutor(conf, options.servers()), options.connectTimeout(), client,
+              options.security().ofExecutor(conf));
     }
     return connections;
   }
