@@ -19,7 +19,7 @@ from shuffle_api.errors import InvalidArgument, UnknownApp, WrongMaster
 from shuffle_api.ids import name_of, registry_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.master.registries import Registries
-from shuffle_server.options import ServerOptions
+from shuffle_server.options import ServerOptions, check_addresses
 from shuffle_server.registry_names import home
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_transport.control_client import ControlClient
@@ -229,18 +229,24 @@ def test_a_master_does_not_take_the_journal_of_another_registry(shared: Shared, 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("master", "--registry", "a", "--masters", "b=h:1"), "does not have registry 'a', which is this master's"),
-        (("master", "--masters", "a=h:1,b=h:2"), "does not have the registry without a name"),
-        (("master", "--registry", "a", "--masters", "a=h:1", "--masters", "a=h:2"), "has registry 'a' twice"),
-        (("master", "--registry", "a~"), "'a~' is no name of a registry"),
-        (("worker", "--master", "a=h:1", "--master", "b=h:1"), "gives h:1 to registry 'a' and to 'b'"),
+        ({"registry": "a", "masters": "b=h:1"}, "does not have registry 'a', which is this master's"),
+        ({"masters": "a=h:1,b=h:2"}, "does not have the registry without a name"),
+        ({"registry": "a", "masters": "a=h:1,a=h:2"}, "has registry 'a' twice"),
+        ({"registry": "a~"}, "'a~' is no name of a registry"),
+        ({"master": "a=h:1,b=h:1"}, "gives h:1 to registry 'a' and to 'b'"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(tmp_path: Path, options: tuple[str, ...], why: str) -> None:
-    command = [sys.executable, "-m", "shuffle_server", *options, "--data-dir", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        check_addresses(ServerOptions(data_dir="d", **options))  # type: ignore[arg-type]
+    assert why in str(refused.value)
+
+
+def test_masters_may_be_given_one_by_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shuffle_server", "worker", "--master", "a=h:1", "--master", "a=h:2"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
-    assert why in done.stderr
+    assert "--master 'a=h:1,a=h:2' has registry 'a' twice" in done.stderr
 
 
 def test_a_registry_may_have_a_name_and_be_alone() -> None:
