@@ -2,7 +2,7 @@
 
     python -m bench.shared_workers
 
-runs jobs at two registries with four workers, ends one master with `kill -9`, starts it again five seconds later as a
+runs jobs at two registries with four workers, ends one master with `kill -9`, starts it again a second later as a
 supervisor does, and prints the longest round of the jobs of each. In a round a job registers a shuffle, writes its
 maps, reads them back and compares.
 """
@@ -146,7 +146,7 @@ def listed(masters: Mapping[str, str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--down", type=float, default=5.0, help="seconds until the master is started again")
+    parser.add_argument("--down", type=float, default=1.0, help="seconds until the master is started again")
     down = parser.parse_args().down
     with tempfile.TemporaryDirectory() as directory, SharedWorkers(Path(directory), 4) as cluster:
         victim, survivor = cluster.masters["b"], cluster.masters["a"]
@@ -160,9 +160,11 @@ def main() -> None:
         print("before:", {name: f"{max(job.longest for job in each):.2f} s" for name, each in jobs.items()})
         for job in every:
             job.watch()
+        killed = time.monotonic()
         victim.kill()
         time.sleep(down)
         victim.restart()
+        print(f"the master of b was away for {time.monotonic() - killed:.2f} s")
         for job in every:
             job.await_rounds(10)
         print("killed:", {name: f"{max(job.longest for job in each):.2f} s" for name, each in jobs.items()})
