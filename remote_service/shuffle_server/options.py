@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from shuffle_api.address import Address, parse_address, parse_addresses
+from shuffle_api.address import Address, parse_address
+from shuffle_api.errors import InvalidArgument
+from shuffle_api.ids import check_registry
 from shuffle_api.options import OptionRow, amount_text, option, option_spelling, options_table
 from shuffle_api.values import parse_labels
+from shuffle_server.registry_names import parse_registries, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,16 @@ class ServerOptions:
     )
     master: str = option(
         "",
-        help="HOST:PORT of the master that a worker joins; several masters are separated by commas",
+        help="HOST:PORT of the master that a worker joins; several masters are separated by commas; of several"
+        " registries: a=HOST:PORT,b=HOST:PORT; may be given several times",
+    )
+    registry: str = option(
+        "", help="name of this master's registry, where several share the workers; it stays the same"
+    )
+    masters: str = option(
+        "",
+        help="the masters of all registries that share the workers: a=HOST:PORT,b=HOST:PORT; may be given several"
+        " times; the same for all masters",
     )
     metadata: str = option(
         "",
@@ -261,6 +273,8 @@ FOR_WORKERS = frozenset(
 FOR_MASTERS = frozenset(
     (
         "listen",
+        "registry",
+        "masters",
         "metadata",
         "metadata_file",
         "app_max_runs",
@@ -289,7 +303,8 @@ def options_of(role: str) -> list[OptionRow]:
             for row in rows
             if row.name not in FOR_MASTERS
         ]
-    return [row for row in rows if row.name not in ("master", "token_file", "metadata", "metadata_file")]
+    alone = ("master", "registry", "masters", "token_file", "metadata", "metadata_file")
+    return [row for row in rows if row.name not in alone]
 
 
 def control_listen(options: ServerOptions) -> Address:
@@ -318,7 +333,14 @@ def check_addresses(options: ServerOptions) -> None:
     if options.http_listen:
         http_listen(options.http_listen)
     if options.master:
-        parse_addresses(options.master, "--master")
+        parse_registries(options.master, "--master")
+    if options.registry:
+        check_registry(options.registry)
+    if options.masters and options.registry not in (found := parse_registries(options.masters, "--masters")):
+        raise InvalidArgument(
+            f"--masters {options.masters!r} does not have {shown(options.registry)}, which is this master's",
+            remedy=f"give --registry one of these names: {', '.join(map(repr, found))}; or add it to --masters",
+        )
 
 
 def not_default(options: ServerOptions) -> str:

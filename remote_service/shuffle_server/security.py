@@ -10,6 +10,7 @@ from functools import partial
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.options import ServerOptions
+from shuffle_server.registry_names import parse_registries
 from shuffle_server.token_counts import TokenStatistics
 from shuffle_server.tokens import AskedTokens, SecretTokens, ServerTokens
 from shuffle_transport.credential_files import client_tls, read_certificates, read_pair
@@ -112,7 +113,8 @@ def _tokens(options: ServerOptions, peers: TlsFiles | None) -> ServerTokens | No
             remedy="only a worker does without the secret: give secret_file",
         )
     if options.token_file:
-        return AskedTokens(options.token_file, options.master, peers)
+        masters = parse_registries(options.master, "--master").values()  # each checks the tokens of all applications
+        return AskedTokens(options.token_file, ",".join(masters), peers)
     return SecretTokens(options.secret_file, options.revoked_file) if options.secret_file else None
 
 

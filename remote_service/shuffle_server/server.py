@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Protocol
 
-from shuffle_api.errors import ShuffleError
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
 from shuffle_server.announced import announced_host
@@ -19,14 +18,12 @@ from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, control_listen, data_listen
+from shuffle_server.registry_names import parse_registries
 from shuffle_server.security import load_security, warn_of_strangers
 from shuffle_server.store.directories import lock_directories, split_directories
-from shuffle_server.worker.draining import Drain
-from shuffle_server.worker.master_session import MasterSession
-from shuffle_server.worker.output_maintenance import OutputMaintenance
-from shuffle_server.worker.recovery import recover_local, recover_remote
+from shuffle_server.worker.joined_registries import JoinedRegistries
+from shuffle_server.worker.recovery import recover_local
 from shuffle_server.worker.registry_view import LocalRegistryView
-from shuffle_server.worker.remote_registry_view import RemoteRegistryView
 from shuffle_server.worker.runtime import MaintenanceTasks, WorkerRuntime
 
 log = logging.getLogger(__name__)
@@ -156,7 +153,7 @@ class MasterServer:
 
 
 class WorkerServer:
-    """A worker of a master elsewhere. Raises as `Server` does, and ServerUnreachable when the master stays away."""
+    """A worker of masters elsewhere. Raises as `Server` does, and ServerUnreachable when the masters stay away."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._security = security = load_security(options)
@@ -174,32 +171,19 @@ class WorkerServer:
             self._data = WorkerRuntime(options, self._observation.instruments)
             store, credentials = self._data.store, security.for_worker(self._data.id)
             found = list(store.recover())
-            self._session = MasterSession(
-                options.master,
-                root / "incarnation",
-                lambda: self.worker.info,
-                lambda: self.worker.status(),
-                store.free_bytes,
-                self._data,
-                credentials,
-            )
-            undo.callback(self._session.close)
-            self._registry = RemoteRegistryView(options.master, self._session, store.catalog, credentials)
-            undo.callback(self._registry.close)
-            self.worker = self._data.serve(self._registry, security, self._registry.place)
-            undo.callback(self._data.stop)
             self._when_left: Callable[[], object] = lambda: None
-            self._drain = Drain(self.worker, store, self._data.replication, self._session, lambda: self._when_left())
-            undo.callback(self._drain.close)
-            self._output_maintenance = OutputMaintenance(self.worker, self._data.replication, self._session)
-            undo.callback(self._output_maintenance.close)
-            self._session.when_drained(self._drain.begin)
-            self._session.join(JOIN_SECONDS)
-            recover_remote(store, self._session, self._registry, found)
-            self._session.start()
-            self._output_maintenance.start()
+            masters = parse_registries(options.master, "--master")
+            self._registries = JoinedRegistries(
+                masters, self._data, root / "incarnation", credentials, lambda: self._when_left()
+            )
+            undo.callback(self._registries.close)
+            self.worker = self._data.serve(self._registries, security, self._registries.place)
+            undo.callback(self._data.stop)
+            self._registries.serve()
+            undo.callback(self._registries.end)
+            self._registries.join(found, JOIN_SECONDS)
             self._maintenance = MaintenanceTasks(self._data.look_seconds, self._data)
-            sources = self._data.sources(self._session.absent)
+            sources = self._data.sources(self._registries.absent, self._registries.counted_on)
             self._observation.attach(Sources(None, sources, security.token_statistics), options.window)
             undo.pop_all()
 
@@ -210,30 +194,24 @@ class WorkerServer:
     def when_left(self, call: Callable[[], object]) -> None:
         """Have `call` called when this worker was drained and has left its master: it is of no use any more."""
         self._when_left = call
-        if self._drain.done:
+        if self._registries.drained:
             call()
 
     def begin_drain(self) -> None:
         """Migrate what is held, then leave."""
-        try:
-            self._session.drain()
-        except ShuffleError as error:
-            log.warning("the master was not told that this worker leaves: %s", error)
-        self._drain.begin()
+        self._registries.begin_drain()
 
     def stop(self) -> bool:
         self._observation.stopping()
         self.worker.stopping = True
-        self._output_maintenance.close()
-        self._drain.close()
+        self._registries.end()
         ended = self._data.stop()
         self._maintenance.stop()
         self._observation.close()
-        if self._drain.done:
+        if self._registries.drained:
             for shuffle in self._data.held_shuffles():
                 self._data.remove_shuffle(shuffle)
-        self._session.close()
-        self._registry.close()
+        self._registries.close()
         self._data.close()
         self._security.close()
         _unlock(self._locks)

@@ -44,6 +44,7 @@ class ErrorCode(IntEnum):
     DEADLINE = 19
     STALE_EPOCH = 20
     QUOTA_EXCEEDED = 21
+    WRONG_MASTER = 22
 
 
 class ShuffleError(Exception):
@@ -245,6 +246,17 @@ class StaleEpoch(ShuffleError):
 
     code = ErrorCode.STALE_EPOCH
     default_remedy = "join the master again, report the outputs held, then repeat the request"
+
+
+class WrongMaster(ShuffleError):
+    """The application belongs to another registry than this master's. Clients repeat the request at `masters`.
+
+    :ivar masters: the addresses of its masters, HOST:PORT, separated by commas.
+    """
+
+    code = ErrorCode.WRONG_MASTER
+    default_remedy = "send the request to a master of the application's registry"
+    masters: str = ""
 
 
 _WIRE_ERRORS: dict[int, type[ShuffleError]] = {cls.code: cls for cls in ShuffleError.__subclasses__()}

@@ -16,7 +16,8 @@ MAX_ID = 2**63 - 1
 """Largest shuffle, map and attempt number: they travel as int64."""
 
 _APP = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-_RUN = re.compile(rf"{_APP.pattern}(~[A-Za-z0-9_-]{{1,64}})?")
+_REGISTRY = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_RUN = re.compile(rf"{_APP.pattern}(~[A-Za-z0-9_-]{{1,64}}(~{_REGISTRY.pattern})?)?")
 
 
 def check_app(app: str) -> str:
@@ -34,13 +35,25 @@ def check_app(app: str) -> str:
     return app
 
 
+def check_registry(name: str) -> str:
+    """Return `name` if it is a valid name of a registry: 1-32 characters of [A-Za-z0-9_-].
+
+    :raises InvalidArgument: it is not.
+    """
+    if not _REGISTRY.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} is no name of a registry", remedy="use 1 to 32 characters of A-Z a-z 0-9 _ -, such as a"
+        )
+    return name
+
+
 def is_run(run: str) -> bool:
-    """Whether this is a valid run of an application: a name, or `NAME~INSTANCE`."""
+    """Whether this is a valid run of an application: a name, `NAME~INSTANCE` or `NAME~INSTANCE~REGISTRY`."""
     return _RUN.fullmatch(run) is not None
 
 
 def check_run(run: str) -> str:
-    """Return `run` if it is a valid run of an application: a name, or `NAME~INSTANCE`.
+    """Return `run` if it is a valid run of an application: a name, `NAME~INSTANCE` or `NAME~INSTANCE~REGISTRY`.
 
     :raises InvalidArgument: it is not.
     """
@@ -48,7 +61,8 @@ def check_run(run: str) -> str:
         raise InvalidArgument(
             f"application id {run!r} is not valid",
             remedy="use 1 to 128 characters of A-Z a-z 0-9 . _ - and do not begin with a dot;"
-            " for one run of it add ~ and 1 to 64 characters of A-Z a-z 0-9 _ -",
+            " for one run of it add ~ and 1 to 64 characters of A-Z a-z 0-9 _ -, and for one in a registry that has a"
+            " name ~ and that",
         )
     return run
 
@@ -67,6 +81,21 @@ def new_run(app: str) -> str:
 def name_of(run: str) -> str:
     """The application of which `run` is a run."""
     return run.partition("~")[0]
+
+
+def registry_of(run: str) -> str:
+    """The name of the registry that a run belongs to, empty for the one without a name.
+
+    The run carries it, so a party that has the run needs no rule, and a new registry moves no run.
+    """
+    parts = run.split("~", 2)
+    return parts[2] if len(parts) == 3 else ""
+
+
+def run_at(run: str, registry: str) -> str:
+    """The run `run`, which no registry has yet, as the registry of this name is to have it."""
+    name, instance, *_ = [*run.split("~"), ""]
+    return f"{name}~{instance}~{registry}" if registry else run
 
 
 def check_number(what: str, value: int) -> int:

@@ -28,7 +28,7 @@ def test_runs_of_one_application_are_names_of_their_own() -> None:
         new_run(first)
 
 
-@pytest.mark.parametrize("run", ["~a", "a~", "a~b~c", "a~b.c", "a~../b", "a~" + "b" * 65])
+@pytest.mark.parametrize("run", ["~a", "a~", "a~b~", "a~b~c~d", "a~b.c", "a~../b", "a~" + "b" * 65])
 def test_run_that_could_be_a_path_or_is_no_name_is_refused(run: str) -> None:
     with pytest.raises(InvalidArgument, match="for one run of it add ~"):
         ShuffleId(run, 0)

@@ -48,8 +48,9 @@ def database() -> Iterator[Database]:
 class MasterProcess:
     """`flight-shuffle master`, which may lead at once or later. A context manager, ended with SIGKILL."""
 
-    def __init__(self, directory: Path, metadata: str, options: Sequence[str] = ()) -> None:
-        self.control, self.metrics = lasting_addresses(2)
+    def __init__(self, directory: Path, metadata: str, options: Sequence[str] = (), control: str = "") -> None:
+        free, self.metrics = lasting_addresses(2)
+        self.control = control or free
         self._url = f"{'https' if '--tls-cert' in options else 'http'}://{self.metrics}"
         self.log = directory.with_suffix(".log")
         command = [sys.executable, "-m", "shuffle_server", "master", "--data-dir", str(directory)]

@@ -12,7 +12,7 @@ import pytest
 from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.proto import registry_pb2 as pb
-from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE, MasterSession
+from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE, Incarnations, MasterSession
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
 from shuffle_transport.security import NO_CREDENTIALS
@@ -20,8 +20,18 @@ from shuffle_transport.security import NO_CREDENTIALS
 
 class Holdings:
     def __init__(self) -> None:
+        self.state = control_pb.WorkerStatus(worker="w", open_pushes=1)
         self.held = [ShuffleId("app", number, 1) for number in range(2 * SHUFFLES_AT_ONCE + 1)]
         self.removed: list[ShuffleId] = []
+
+    def info(self) -> WorkerInfo:
+        return WorkerInfo("w", "h", 1)
+
+    def status(self) -> control_pb.WorkerStatus:
+        return control_pb.WorkerStatus.FromString(self.state.SerializeToString())
+
+    def free_bytes(self) -> int:
+        return 1
 
     def held_shuffles(self) -> list[ShuffleId]:
         return [id for id in self.held if id not in self.removed]
@@ -51,13 +61,10 @@ class Master:
 class Scene:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.master, self.holdings = Master(), Holdings()
-        self.status = control_pb.WorkerStatus(worker="w", open_pushes=1)
+        self.status = self.holdings.state
         self.session = MasterSession(
             "127.0.0.1:1",
-            directory / "incarnation",
-            lambda: WorkerInfo("w", "h", 1),
-            lambda: control_pb.WorkerStatus.FromString(self.status.SerializeToString()),
-            lambda: 1,
+            Incarnations(directory / "incarnation"),
             self.holdings,
             NO_CREDENTIALS,
         )

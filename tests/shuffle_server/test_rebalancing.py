@@ -83,7 +83,7 @@ def test_outputs_are_moved_off_a_disk_that_is_nearly_full_and_readers_follow(
         handle = job.register_shuffle(PARTITIONS, 4)
         for map_id, mib in enumerate((2, 6, 4, 1)):
             push(small, handle, map_id, mib)
-        assert small._output_maintenance.rebalancing.look() == 0  # 11 MiB of room are enough
+        assert small._registries.all[0].maintenance.rebalancing.look() == 0  # 11 MiB of room are enough
         expected = contents(plugin, handle)
         full = job.register_shuffle(PARTITIONS, 1)
         push(small, full, 0, 6)
@@ -91,12 +91,12 @@ def test_outputs_are_moved_off_a_disk_that_is_nearly_full_and_readers_follow(
             reading = iter(plugin.reader(handle, range(PARTITIONS)).read_blocks())
             first = next(reading)
             # the largest two, until there is twice as much as is needed
-            assert small._output_maintenance.rebalancing.look() == 2
+            assert small._registries.all[0].maintenance.rebalancing.look() == 2
             read = [(o.map, p, bytes(memoryview(data)[:2])) for p, o, data, _ in [first, *reading]]
             assert sorted(read) == expected
             # A file goes when the last pull has closed it.
             wait_until(lambda: small.worker.free_bytes() >= 2 * rebalancing.LOW_BYTES, "there is room again")
-            assert small._output_maintenance.rebalancing.look() == 0
+            assert small._registries.all[0].maintenance.rebalancing.look() == 0
             with pytest.raises(ShuffleError, match="no map output"):
                 watch.next(0.2)
         there = {o.output: o.workers for each in (handle, full) for o in job.map_outputs(each)}
@@ -113,11 +113,11 @@ def test_what_no_other_worker_takes_stays_until_one_does(
     with plugin.master("job") as job:
         handle = job.register_shuffle(PARTITIONS, 1)
         push(small, handle, 0, 18)
-        assert small._output_maintenance.rebalancing.look() == 0  # nobody is there
-        assert not small._session.release(handle.spec.id, MapAttempt(0, 0))
+        assert small._registries.all[0].maintenance.rebalancing.look() == 0  # nobody is there
+        assert not small._registries.all[0].session.release(handle.spec.id, MapAttempt(0, 0))
         large = start(master, tmp_path / "large")
         try:
-            assert small._output_maintenance.rebalancing.look() == 1
+            assert small._registries.all[0].maintenance.rebalancing.look() == 1
             [moved] = job.map_outputs(handle)
             assert moved.workers == (large.worker.info.id,)
         finally:

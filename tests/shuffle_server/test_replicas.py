@@ -204,8 +204,9 @@ def test_a_lost_workers_copies_are_made_again(
         assert whole(job, handle)
         master._control.membership.leave(w.worker.info.id, "given up")  # it drops what it had, and comes back empty
         assert not whole(job, handle)
-        wait_until(lambda: v._output_maintenance.repair() >= 0 and whole(job, handle), "the copies are made again")
-        assert v._output_maintenance.repair() == 0
+        maintenance = v._registries.all[0].maintenance
+        wait_until(lambda: maintenance.repair() >= 0 and whole(job, handle), "the copies are made again")
+        assert maintenance.repair() == 0
         assert read_all(plugin, handle) == expected
         assert pulled(v.worker.info.address, handle) == pulled(w.worker.info.address, handle)
 

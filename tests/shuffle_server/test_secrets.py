@@ -225,7 +225,7 @@ def test_the_calls_of_workers_are_all_the_calls_there_are() -> None:
 def test_nobody_else_commits_as_a_worker(cluster: Cluster, whose: str) -> None:
     own = Credentials("", worker_token(OLD.encode(), "w-1"))
     credentials = WHOSE.get(whose, own)
-    identity = Identity(0, "w-1", cluster.worker._session.identity.incarnation)
+    identity = Identity(0, "w-1", cluster.worker._registries.all[0].session.identity.incarnation)
     where = cluster.master.control_address
     for who in (identity, Identity()):
         registry = RegistryClient(where, identity=partial(replace, who), timeout=30, credentials=credentials)
@@ -324,10 +324,10 @@ def test_the_secret_is_changed_while_a_job_runs(cluster: Cluster) -> None:
         assert read_all(running, handle) == sorted(written)
     put(cluster.secret, NEW)
     wait_until(lambda: len(master._admission.secrets) == 1, "the old secret is gone")
-    cluster.worker._session._task.wake()
+    cluster.worker._registries.all[0].session._task.wake()
     with cluster.registry(cluster.worker._security.for_worker("w-1")) as client:
         client.call("Held", pb.HeldRequest(worker="w-1"))
-    assert cluster.worker._session.absent() == ""
+    assert cluster.worker._registries.all[0].session.absent() == ""
     with cluster.plugin(app_token(OLD.encode(), "late")) as late, pytest.raises(Unauthenticated):
         late.master("late")
     with cluster.plugin(app_token(NEW.encode(), "late")) as late, late.master("late") as job:

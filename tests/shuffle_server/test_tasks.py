@@ -99,11 +99,11 @@ def test_a_worker_that_hands_over_survives_it_as_well(
     servers: tuple[MasterServer, WorkerServer, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, worker, health = servers
-    fail_once(worker._drain._task, monkeypatch)
-    worker._drain.begin()
+    fail_once(worker._registries.all[0].drain._task, monkeypatch)
+    worker._registries.all[0].drain.begin()
     await_tasks_check(health, "drain", ok=False)
     deadline = time.monotonic() + DEADLINE
-    while not worker._drain.done:
+    while not worker._registries.all[0].drain.done:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     await_tasks_check(health, "drain", ok=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import shuffle_server.server
 from bench.harness.cluster import wait_until
 from bench.harness.files import files_below
 from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
@@ -18,6 +17,7 @@ from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_server.store.format import Description
 from shuffle_server.store.store import Store
+from shuffle_server.worker import joined_registry
 from shuffle_server.worker.master_session import MasterSession
 from shuffle_server.worker.recovery import recover_remote
 from shuffle_server.worker.remote_registry_view import RemoteRegistryView
@@ -63,7 +63,7 @@ def test_a_worker_that_starts_takes_nothing_until_it_has_announced_what_it_holds
                     refused.append(error)
             recover_remote(store, member, registry_view, found)
 
-        monkeypatch.setattr(shuffle_server.server, "recover_remote", announce_late)
+        monkeypatch.setattr(joined_registry, "recover_remote", announce_late)
         worker = start_worker(master, tmp_path / "w", worker.worker.info.address)
         try:
             assert len(refused) == 1
@@ -77,7 +77,7 @@ def test_a_worker_that_was_given_up_takes_nothing_until_it_has_dropped_what_it_h
     master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[Exception] = []
-    member, holdings = worker._session, worker._session._holdings
+    member, holdings = worker._registries.all[0].session, worker._registries.all[0].session._holdings
     drop = holdings.drop_outputs
     with plugin.master("job") as job:
         handle = job.register_shuffle(4, 2)
@@ -111,7 +111,7 @@ def test_what_is_being_written_goes_on_at_a_worker_that_was_given_up(
         with plugin.writer(handle, MapAttempt(1, 0)) as writer:
             writer.write(0, before := b"before" * 500_000)  # more than waits for company in the writer
             master._control.membership.leave(worker.worker.info.id, "a test")
-            worker._session._task.wake()
+            worker._registries.all[0].session._task.wake()
             wait_until(
                 lambda: not any(path.suffix == ".out" for path in files_below(tmp_path / "w")), "what it held is gone"
             )
@@ -128,7 +128,7 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    member, joins = worker._session, 0
+    member, joins = worker._registries.all[0].session, 0
     call = member._client.call
 
     def call_and_lose(method: str, request: Any, **options: Any) -> Any:
@@ -155,7 +155,7 @@ def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_
 def test_a_failure_of_any_kind_does_not_end_the_signs_of_life(
     worker: WorkerServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member, status = worker._session, worker.worker.status
+    member, status = worker._registries.all[0].session, worker.worker.status
     asked: list[int] = []
 
     def broken_once() -> Any:
@@ -178,7 +178,7 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
         write_map(plugin, handle, 0)
         other = start_worker(master, tmp_path / "other")
         try:
-            worker._session._task.close()  # the worker gets no more replies to heartbeats
+            worker._registries.all[0].session._task.close()  # the worker gets no more replies to heartbeats
             master._control.membership.drain(worker.worker.info.id)
             job.unregister_shuffle(handle)
             again = job.register_shuffle(4, 1, shuffle=0)
@@ -197,7 +197,7 @@ def test_a_worker_that_has_not_heard_of_the_end_of_a_shuffle_serves_nothing_of_i
 def test_a_late_answer_of_the_master_costs_no_output_of_the_shuffle_that_has_the_id_now(
     master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry_view = worker._registry
+    registry_view = worker._registries.all[0].view
     ask = registry_view._page
     written: list[list[tuple[int, bytes]]] = []
     with plugin.master("job") as job:

@@ -157,7 +157,7 @@ def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] 
     )
 
 
-_REPEATED = frozenset(("label",))
+_REPEATED = frozenset(("label", "master", "masters"))
 """Options that may be given several times: their values are joined with commas."""
 
 
@@ -181,6 +181,7 @@ _METAVARS = {
     "operations": "COUNT",
     "listen": "HOST:PORT",
     "master": "HOST:PORT",
+    "masters": "NAME=HOST:PORT",
 }
 
 

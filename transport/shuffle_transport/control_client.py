@@ -2,7 +2,8 @@
 
 Of several masters one leads, the others are standbys and do not listen. A master that cannot be reached, stops, does
 not lead or lets a call run into its deadline is left for the next one, by all clients of this process that have the
-same addresses.
+same addresses. A master of another registry than the application's names those of its own; a client that is refused so
+goes there, with this request and all that follow.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from google.protobuf.message import Message
 
 from shuffle_api.address import Address, parse_addresses
 from shuffle_api.backoff import Backoff
-from shuffle_api.errors import DeadlineExceeded, ProtocolMismatch, ServerUnreachable, ShuffleError, ShuttingDown
+from shuffle_api.errors import (
+    DeadlineExceeded,
+    ProtocolMismatch,
+    ServerUnreachable,
+    ShuffleError,
+    ShuttingDown,
+    WrongMaster,
+)
 from shuffle_transport import messages
 from shuffle_transport.connect import grpc_channel, not_connected
 from shuffle_transport.forked import use_grpc
@@ -30,6 +38,7 @@ from shuffle_transport.security import NO_CREDENTIALS, Credentials
 Answer = TypeVar("Answer")
 
 _AWAY = (ServerUnreachable, ShuttingDown)
+MOST_MOVES = 3  # of one call, from one registry's masters to another's
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,33 @@ class _Choice:
 
 _CHOICES: WeakValueDictionary[tuple[Address, ...], _Choice] = WeakValueDictionary()
 _CHOOSING = threading.Lock()
+
+
+class _Masters:
+    """The masters of one registry, of which one leads."""
+
+    def __init__(self, addresses: tuple[Address, ...], connect: Callable[[Address], _Master]) -> None:
+        self.address = ",".join(map(str, addresses))
+        self._all = [connect(each) for each in addresses]
+        with _CHOOSING:
+            self._choice = _CHOICES.setdefault(addresses, _Choice())
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def chosen(self) -> _Master:
+        return self._all[self._choice.index]
+
+    def leave(self, master: _Master) -> None:
+        """Let calls go to the next master, unless another caller has seen to that."""
+        with _CHOOSING:
+            if self.chosen is master:
+                self._choice.index = (self._choice.index + 1) % len(self._all)
+
+    def close(self) -> None:
+        for master in self._all:
+            master.channel.close()
 
 
 class ControlClient:
@@ -76,37 +112,47 @@ class ControlClient:
         addresses = parse_addresses(
             address, "server address", remedy="use the address after `control=` in the server's ready line"
         )
-        self.address = ",".join(map(str, addresses))
         self._client, self._timeout, self._retry = client, timeout, retry
-        self._tls, self._credentials = credentials.tls, credentials
-        channels = [grpc_channel(str(each), credentials.tls) for each in addresses]
-        self._masters = [
-            _Master(each, channel, stub(channel)) for each, channel in zip(addresses, channels, strict=True)
-        ]
-        with _CHOOSING:
-            self._choice = _CHOICES.setdefault(addresses, _Choice())
+        self._tls, self._credentials, self._stub = credentials.tls, credentials, stub
+        self._masters = _Masters(addresses, self._connect)
+        self._left: list[_Masters] = []  # of other registries, of which calls may be under way
+        self._moving = threading.Lock()
         self._closed = threading.Event()
 
-    def hello(self, known: pb.WorkersKnown | None = None) -> pb.HelloReply:
+    @property
+    def address(self) -> str:
+        """HOST:PORT, of several masters separated by commas: of those that were given, or of the registry to which a
+        master has sent this client since."""
+        return self._masters.address
+
+    def _connect(self, address: Address) -> _Master:
+        channel = grpc_channel(str(address), self._tls)
+        return _Master(address, channel, self._stub(channel))
+
+    def hello(self, known: pb.WorkersKnown | None = None, app: str = "") -> pb.HelloReply:
         """Greet the server; its reply has the protocol version to use.
 
         :param known: the state of the list of workers that the caller has: the reply has changes; None: all workers.
+        :param app: the run that this client is for, or the name of an application that is to be registered: a master of
+            its registry answers. Empty: any master does.
 
         Raises ServerUnreachable, ProtocolMismatch (also when something else listens there).
         """
-        reply = self._greet(messages.PROTOCOL, known)
+        reply = self._greet(messages.PROTOCOL, known, app)
         messages.check_protocol(reply.protocol, f"the server at {self.address}")
         return reply
 
-    def _greet(self, version: int, known: pb.WorkersKnown | None) -> pb.HelloReply:
+    def _greet(self, version: int, known: pb.WorkersKnown | None, app: str) -> pb.HelloReply:
         """A server of version 1 takes no range: it refuses every version but its own."""
-        request = pb.HelloRequest(protocol=version, client=self._client, oldest=messages.OLDEST_PROTOCOL, known=known)
+        request = pb.HelloRequest(
+            protocol=version, client=self._client, oldest=messages.OLDEST_PROTOCOL, known=known, app=app
+        )
         try:
             reply: pb.HelloReply = self.call("Hello", request)
         except ProtocolMismatch:
             if version == messages.OLDEST_PROTOCOL:
                 raise
-            return self._greet(version - 1, known)
+            return self._greet(version - 1, known, app)
         return reply
 
     def call(self, method: str, request: Message, credentials: Credentials | None = None) -> Any:
@@ -118,7 +164,8 @@ class ControlClient:
         """
         headers = (credentials or self._credentials).headers()
         return self.attempt(
-            method, lambda: getattr(self._master.stub, method)(request, timeout=self._timeout, metadata=headers)
+            method,
+            lambda: getattr(self._masters.chosen.stub, method)(request, timeout=self._timeout, metadata=headers),
         )
 
     def open(self, method: str, requests: Iterator[Message]) -> Any:
@@ -126,18 +173,19 @@ class ControlClient:
         grpc.RpcError where it fails (see `attempt`).
         """
         use_grpc()
-        return getattr(self._master.stub, method)(requests, metadata=self._credentials.headers())
+        return getattr(self._masters.chosen.stub, method)(requests, metadata=self._credentials.headers())
 
     def attempt(self, method: str, ask: Callable[[], Answer]) -> Answer:
         """What `ask` returns. Where it raises grpc.RpcError this raises what `call` raises. For as long as no master
-        can be reached, or `ask` raises ServerUnreachable, it is repeated.
+        can be reached, or `ask` raises ServerUnreachable, it is repeated; likewise at the masters of another registry.
 
         :raises ShuttingDown: this client was closed meanwhile.
         """
         use_grpc()
-        backoff, untried = Backoff(self._retry), len(self._masters)
+        backoff, untried, moves = Backoff(self._retry), len(self._masters), 0
         while not self._closed.is_set():
-            master = self._master
+            masters = self._masters
+            master = masters.chosen
             try:
                 return ask()
             except grpc.RpcError as caught:
@@ -150,8 +198,13 @@ class ControlClient:
                 break
             if self._closed.is_set():
                 break
+            if isinstance(error, WrongMaster) and moves < MOST_MOVES:
+                moves += 1
+                self._move(masters, error)
+                untried = len(self._masters)
+                continue
             if isinstance(error, (*_AWAY, DeadlineExceeded)):
-                self._leave(master)
+                masters.leave(master)
             if not isinstance(error, _AWAY):
                 raise error
             untried -= 1
@@ -164,30 +217,36 @@ class ControlClient:
     def stream(self, method: str, request: Message) -> ControlStream:
         """A call with one request and any number of replies, which ends after `timeout` seconds at the latest."""
         use_grpc()
-        master = self._master
+        masters = self._masters
+        master = masters.chosen
         call = getattr(master.stub, method)(request, timeout=self._timeout, metadata=self._credentials.headers())
-        return ControlStream(call, functools.partial(self._stream_failed, method=method, master=master))
+        return ControlStream(
+            call, functools.partial(self._stream_failed, method=method, masters=masters, master=master)
+        )
 
     def close(self) -> None:
         """Close the connections; idempotent."""
-        self._closed.set()
-        for master in self._masters:
-            master.channel.close()
+        with self._moving:
+            self._closed.set()
+            for masters in (self._masters, *self._left):
+                masters.close()
 
-    @property
-    def _master(self) -> _Master:
-        return self._masters[self._choice.index]
+    def _move(self, refused: _Masters, error: WrongMaster) -> None:
+        """Let calls go to the masters that the refusal names, unless another caller has seen to that."""
+        addresses = parse_addresses(error.masters, f"the masters that {refused.address} names")
+        with self._moving:
+            if self._masters is not refused or self._closed.is_set():
+                return
+            known = [each for each in self._left if each.address == ",".join(map(str, addresses))]
+            self._left = [each for each in (*self._left, refused) if each not in known]
+            self._masters = known[0] if known else _Masters(addresses, self._connect)
 
-    def _leave(self, master: _Master) -> None:
-        """Let calls go to the next master, unless another caller has seen to that."""
-        with _CHOOSING:
-            if self._master is master:
-                self._choice.index = (self._choice.index + 1) % len(self._masters)
-
-    def _stream_failed(self, error: grpc.RpcError, method: str, master: _Master) -> ShuffleError:
+    def _stream_failed(self, error: grpc.RpcError, method: str, masters: _Masters, master: _Master) -> ShuffleError:
         failure = self._translate(error, method, master)
         if isinstance(failure, _AWAY):  # a stream that lasts for as long as it may has not failed
-            self._leave(master)
+            masters.leave(master)
+        elif isinstance(failure, WrongMaster):
+            self._move(masters, failure)
         return failure
 
     def _translate(self, error: grpc.RpcError, method: str, master: _Master) -> ShuffleError:

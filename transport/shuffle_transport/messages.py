@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shuffle_api.errors import ErrorCode, InvalidArgument, ProtocolMismatch, ShuffleError, error_class
+from shuffle_api.errors import ErrorCode, InvalidArgument, ProtocolMismatch, ShuffleError, WrongMaster, error_class
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -192,16 +192,21 @@ def error_message(error: ShuffleError) -> pb.Error:
         message.shuffle.CopyFrom(key_of(error.shuffle))
     if error.output is not None:
         message.output.CopyFrom(attempt_of(error.output))
+    if isinstance(error, WrongMaster):
+        message.masters = error.masters
     return message
 
 
 def typed_error(message: pb.Error) -> ShuffleError:
     """The typed error that a peer sent; a code this side does not know reads as INTERNAL."""
     known = ErrorCode(message.code) if message.code in ErrorCode._value2member_map_ else ErrorCode.INTERNAL
-    return error_class(known)(
+    error = error_class(known)(
         message.message,
         remedy=message.remedy,
         worker=message.worker or None,
         shuffle=shuffle_id(message.shuffle) if message.HasField("shuffle") else None,
         output=map_attempt(message.output) if message.HasField("output") else None,
     )
+    if isinstance(error, WrongMaster):
+        error.masters = message.masters
+    return error

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import ShuffleId, name_of, run_at
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.placements import Placements
 from shuffle_plugins.remote.read_metrics import ReadMetrics
@@ -59,7 +59,7 @@ class Connection:
         self.control = ControlClient(
             address, client=CLIENT, timeout=options.timeout, retry=options.retry, credentials=credentials
         )
-        self._options, self._credentials = options, credentials
+        self._app, self._options, self._credentials = app, options, credentials
         self._host = options.host or socket.gethostname()
         self._lock = threading.Lock()
         self.events = ShuffleEvents(self.control, options.retry)
@@ -70,14 +70,24 @@ class Connection:
         self._clients: dict[str, FlightClient] = {}
         self._closed = False
 
-    def refresh(self) -> int:
-        """Greet the server and learn what has changed of the workers; the version of the protocol that it speaks.
+    def refresh(self) -> None:
+        """Greet the master of the application's run and learn what has changed of the workers.
 
         Raises what `ControlClient.hello` raises.
         """
-        reply = self.control.hello(self.workers.known())
+        self.workers.learn(self.control.hello(self.workers.known(), self._app))
+
+    def begin(self, run: str) -> str:
+        """Greet the master of the registry where a new run of this application is to be registered; the run as that
+        one is to have it.
+
+        Raises what `ControlClient.hello` raises.
+        """
+        reply = self.control.hello(self.workers.known(), name_of(run))
         self.workers.learn(reply)
-        return reply.protocol
+        # A server of version 1 takes no runs: there one of a name ends before the next one begins.
+        self._app = run_at(run, reply.registry) if reply.protocol > 1 else name_of(run)
+        return self._app
 
     def place(self, shuffle: ShuffleId, avoid: Collection[str] = ()) -> str:
         """The id of the worker to write a map output to; one of those to `avoid` only when there is no other.

@@ -33,8 +33,7 @@ class RemoteMaster(ShuffleMaster):
         self._connection, self._options = connection, options
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
-        # A server of version 1 takes no runs: there one of a name ends before the next one begins.
-        self.run = run if connection.refresh() > 1 else name_of(run)
+        self.run = connection.begin(run)
         self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run), only=options.only)
         self._registering = threading.Lock()
         reply = self._register()

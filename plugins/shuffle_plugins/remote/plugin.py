@@ -51,7 +51,12 @@ class RemoteShuffle(ShufflePlugin):
         if not self._options.server:
             raise InvalidArgument("option 'server' is not set", remedy='RemoteShuffle({"server": "HOST:PORT"})')
         run = new_run(app)
-        return self._track(RemoteMaster(run, self._connection(self._options.server, run), self._options))
+        connection = self._connection(self._options.server, run)
+        master = RemoteMaster(run, connection, self._options)
+        with self._lock:  # for the tasks of the run in this process
+            if (key := (connection.control.address, master.run)) not in self._connections:
+                self._connections[key] = self._connections.pop((self._options.server, run))
+        return self._track(master)
 
     def writer(self, handle: ShuffleHandle, attempt: MapAttempt, *, on_block: OnBlock | None = None) -> RemoteWriter:
         """See `ShufflePlugin.writer`; `on_block` receives each block."""

@@ -13,6 +13,7 @@ from shuffle_api.errors import (
     ServerUnreachable,
     ShuffleError,
     ShuttingDown,
+    WrongMaster,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import StreamThread
@@ -21,8 +22,9 @@ from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient, ControlStream
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-# Each call has a deadline, so that a master that stands still is not believed in for ever.
-PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded)
+# Each call has a deadline, so that a master that stands still is not believed in for ever. After a refusal by a master
+# of another registry the next call goes to one of its own.
+PASSING = (ServerUnreachable, ShuttingDown, Overloaded, DeadlineExceeded, WrongMaster)
 
 
 class EventListener(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from shuffle_api.tables import size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain
 from shuffle_server.compaction_shown import CompactionShown
+from shuffle_server.registry_names import shown
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.command_line import (
     Addresses,
@@ -162,7 +163,17 @@ def render(reply: pb.StatusReply, apps: int | None = None, all_shuffles: Any = N
 
 def _head(reply: pb.StatusReply) -> str:
     traffic = f"{size_shown(reply.bytes_pushed)} in, {size_shown(reply.bytes_pulled)} out"
-    return f"{reply.server}, epoch {reply.epoch}, up {reply.uptime_seconds:.0f} s, {traffic}"
+    head = f"{reply.server}, epoch {reply.epoch}, up {reply.uptime_seconds:.0f} s, {traffic}"
+    return "\n".join([head, *_registries(reply)])
+
+
+def _registries(reply: pb.StatusReply) -> Iterator[str]:
+    """Whose applications are shown, and where the others' are."""
+    if reply.registry or reply.registries:
+        yield f"the applications of {shown(reply.registry)}"
+    for each in reply.registries:
+        if each.name != reply.registry:
+            yield f"those of {shown(each.name)}: --server {each.masters}"
 
 
 def _sums(reply: pb.StatusReply, shuffles: Any) -> str:

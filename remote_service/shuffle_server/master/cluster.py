@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
+from zlib import crc32
 
 import numpy as np
 
@@ -45,13 +46,19 @@ class Cluster:
     """The workers as `ControlService` sees them.
 
     :param credentials: the cluster's, for what is asked of workers in other processes.
+    :param registry: the name of the master's: two registries have no list of workers with the same epoch.
     """
 
     def __init__(
-        self, membership: Membership, local: LocalWorker | None, credentials: Credentials = NO_CREDENTIALS
+        self,
+        membership: Membership,
+        local: LocalWorker | None,
+        credentials: Credentials = NO_CREDENTIALS,
+        registry: str = "",
     ) -> None:
         self._membership, self._local, self._credentials = membership, local, credentials
-        self._epoch = membership.epoch
+        self._salt = crc32(registry.encode()) << 32
+        self._epoch = membership.epoch ^ self._salt
         self._asked = -ASK_SECONDS
 
     def workers(self) -> list[pb.Worker]:
@@ -66,7 +73,7 @@ class Cluster:
 
     def changes(self, known: pb.WorkersKnown) -> pb.WorkerChanges:
         """What a client lacks that has this state of the list."""
-        version, whole, records, gone = self._membership.changes(known.epoch, known.version)
+        version, whole, records, gone = self._membership.changes(known.epoch ^ self._salt, known.version)
         workers = [_message(record, record.tier is Tier.SILENT) for record in records]
         return pb.WorkerChanges(epoch=self._epoch, version=version, all=whole, workers=workers, gone=gone)
 

@@ -14,6 +14,7 @@ from shuffle_server.master.auth import check
 from shuffle_server.master.committing import Asked
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
+from shuffle_server.master.registries import ALONE, Registries
 from shuffle_server.master.summary import held_page, unregistered
 from shuffle_server.master.worker_checks import check_held_elsewhere, check_present
 from shuffle_server.proto import registry_pb2 as pb
@@ -28,19 +29,27 @@ RELEASED = "it was moved to another worker"
 class CommitService:
     """`flight_shuffle.registry.v1.ShuffleRegistry`. Every method returns its reply or raises a ShuffleError."""
 
-    def __init__(self, master: Master, membership: Membership, sure: Callable[[], None] = lambda: None) -> None:
-        self._master, self._membership, self._sure = master, membership, sure
+    def __init__(
+        self,
+        master: Master,
+        membership: Membership,
+        sure: Callable[[], None] = lambda: None,
+        registries: Registries = ALONE,
+    ) -> None:
+        self._master, self._membership, self._sure, self._registries = master, membership, sure, registries
 
     def Join(self, request: pb.JoinRequest) -> pb.JoinReply:
         worker = request.worker
         # Workers of version 1 write files without a generation.
         messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
+        self._registries.check_join(request.registry)
         labels = parse_labels(",".join(worker.labels))
         info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation, labels)
         return pb.JoinReply(
             known=self._membership.join(info, draining=worker.draining),
             epoch=self._master.epoch,
             beat_seconds=self._membership.beat_seconds,
+            registries=self._registries.masters,
         )
 
     def Beat(self, request: pb.BeatRequest) -> pb.BeatReply:

@@ -23,6 +23,7 @@ from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
 from shuffle_server.master.placement import Placed, Wish
 from shuffle_server.master.quota import NO_QUOTAS, Quotas
+from shuffle_server.master.registries import ALONE, Registries
 from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import MAX_WATCHES, Watchers
 from shuffle_transport import messages
@@ -79,12 +80,14 @@ class ControlOptions:
     :param states: memory, disks and streams of the workers, for Status.
     :param max_watches: of one application.
     :param copies_apart: the label in which the workers of two copies are to differ.
+    :param registries: those that share the workers.
     """
 
     states: Callable[[], Iterable[pb.WorkerStatus]] = tuple
     quotas: Quotas = NO_QUOTAS
     max_watches: int = MAX_WATCHES
     copies_apart: str = HOST
+    registries: Registries = ALONE
 
 
 DEFAULTS = ControlOptions()
@@ -102,6 +105,7 @@ class ControlService:
         options: ControlOptions = DEFAULTS,
         history: History | None = None,
     ) -> None:
+        self.registries = options.registries
         self._apart = tuple(dict.fromkeys((options.copies_apart, HOST)))
         self.master, self._workers, self._version, self._heartbeat = master, workers, version, heartbeat_seconds
         self._states, self._quotas = options.states, options.quotas
@@ -118,6 +122,7 @@ class ControlService:
             server=f"flight-shuffle/{self._version}",
             epoch=self.master.epoch,
             unix_seconds=time.time(),
+            registry=self.registries.own,
             **self._listed(request),
         )
 
@@ -290,6 +295,8 @@ class ControlService:
             lost=self._history.lost(),
             workers_lost=self._history.workers_lost,
             outputs_lost=self._history.outputs_lost,
+            registry=self.registries.own,
+            registries=self.registries.messages(),
         )
 
     def Events(self, request: pb.EventsRequest) -> pb.EventsReply:

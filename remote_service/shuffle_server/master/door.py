@@ -106,9 +106,10 @@ class Method(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is asked of each request. `sure` raises unless this master leads."""
+    """What is asked of each request. `sure` raises unless this master leads, `own` unless it is one of its registry."""
 
     sure: Callable[[], None] = lambda: None
+    own: Callable[[str, Any], None] = lambda name, request: None
 
     def request(self, name: str, kind: type[Message], data: bytes, principal: Principal) -> Any:
         """The request that `data` is, if the caller may make it and this master may answer."""
@@ -121,6 +122,7 @@ class Checks:
             ) from None
         auth.check(name, request, principal)
         self.sure()
+        self.own(name, request)
         return request
 
 

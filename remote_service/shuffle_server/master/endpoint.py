@@ -186,7 +186,8 @@ def start_control(
         shows the state of a master that led after the request was sent, however late the answer leaves.
     :param served: notes for how long heartbeats are received.
     """
-    commits = CommitService(service.master, membership, sure)
+    registries = service.registries
+    commits = CommitService(service.master, membership, sure, registries)
     served = served or ServedTime()
     pools = CallPools(limits.threads, Committer(commits.commits), served)
     streams = CommitStreams(pools.committer)
@@ -194,7 +195,7 @@ def start_control(
     guard = ConnectionGuard(bounds, "control")
     authenticate = None if security.tokens is None else security.tokens.authenticate
     door = Door(
-        methods(service, commits, pools, streams, Checks(sure)),
+        methods(service, commits, pools, streams, Checks(sure, registries.check)),
         pools.all,
         Admission(authenticate, guard, served.miss),
         limits.calls,

@@ -26,6 +26,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.placement import Wish
 from shuffle_server.master.quota import Quotas
+from shuffle_server.master.registries import Registries
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.skew import Skews
 from shuffle_server.master.storage import StandingBy, open_storage
@@ -34,6 +35,7 @@ from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.figures import MasterSources, Skew, Writable
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions, control_listen
+from shuffle_server.registry_names import parse_registries
 from shuffle_server.security import ServerSecurity
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -65,6 +67,9 @@ class MasterRuntime:
     ) -> None:
         self._options, self._instruments = options, instruments
         self._served = ServedTime()
+        self._registries = Registries(
+            options.registry, parse_registries(options.masters, "--masters") if options.masters else {}
+        )
         self._storage = open_storage(options, stopping, standing_by)
         try:
             self.master = Master(
@@ -78,6 +83,7 @@ class MasterRuntime:
         except BaseException:
             self._storage.close()
             raise
+        self._check_registry()
         self.history = History()
         self.master.subscribe(instruments.happened)
         self.master.subscribe(self.history.happened)
@@ -88,6 +94,15 @@ class MasterRuntime:
         self.service: ControlService | None = None
         self._skews: Skews | None = None
 
+    def _check_registry(self) -> None:
+        options, apps = self._options, [record.app for record in self.master.registry.apps()]
+        where = "the database" if options.metadata else f"the journal in {options.data_dir}"
+        try:
+            self._registries.check_apps(apps, where)
+        except InvalidArgument:
+            self.close()
+            raise
+
     def serve(self, security: ServerSecurity, local: LocalWorker | None = None) -> str:
         """Listen; the address. Raises InvalidArgument when it cannot.
 
@@ -96,7 +111,7 @@ class MasterRuntime:
         options, self._local = self._options, local
         address = control_listen(options)
         host = announced_host(options.advertise, address)
-        cluster = Cluster(self.membership, local, security.for_cluster())
+        cluster = Cluster(self.membership, local, security.for_cluster(), options.registry)
         self._skews = Skews(self.master, cluster)
         heartbeat = max(1, int(options.app_timeout / 4))
         quotas = Quotas(options.app_max_runs, options.app_max_shuffles, options.shuffle_max_blocks)
@@ -105,7 +120,7 @@ class MasterRuntime:
             cluster,
             __version__,
             heartbeat,
-            ControlOptions(cluster.states, quotas, options.app_max_watches, options.copies_apart),
+            ControlOptions(cluster.states, quotas, options.app_max_watches, options.copies_apart, self._registries),
             self.history,
         )
         self.service = service

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 
-from shuffle_api.errors import ShuffleError
+from shuffle_api.errors import ShuffleError, WrongMaster
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import fields_of_error, log_context
 from shuffle_transport import messages
@@ -73,7 +73,9 @@ class LineLimit:
             return
         if omitted:
             log.warning("%d more calls %s were refused", omitted, whose)
-        log.warning("call refused: %s", messages.status_text(error))
+        # A client that is sent to another master goes there.
+        level = logging.INFO if isinstance(error, WrongMaster) else logging.WARNING
+        log.log(level, "call refused: %s", messages.status_text(error))
 
     def omitted(self, host: str) -> int | None:
         """How many lines of this host were left out before the one that it may have now; None: it may have none."""

@@ -82,6 +82,7 @@ class ServerCollector(Collector):
             yield _metric(f.EXPANSION_BOUNDED, is_bounded())
             yield _metric(f.CALLS, figures.worker.calls)
             yield _metric(f.MOST_CALLS, figures.worker.most_calls)
+            yield _metric(f.JOINED, {(name,): joins for name, joins in figures.worker.joined.items()})
             yield _metric(f.CONNECTIONS_UNREAD, figures.worker.connections.unread)
             yield from _connections(figures.worker.connections, f.CONNECTIONS, f.CONNECTIONS_CUT)
         if figures is not None and figures.master is not None:

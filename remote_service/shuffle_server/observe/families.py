@@ -211,6 +211,8 @@ DISK_SEEK = _gauge(
 DISK_OUT = _gauge("data_dir_out", "1 while a data directory fails and takes nothing new.", path=())
 DISK_FREE = _gauge("data_dir_free_bytes", "Part of it that this server may use.", path=())
 
+JOINED = _gauge("registry_joined", "1 while the master of a registry counts on this worker.", registry=())
+
 RELAYED_SHUFFLES = _gauge("relayed_shuffles", "Streaming shuffles through this worker's memory.")
 RELAY_STREAMS = _gauge(
     "relay_streams", "Their writers that are not read to the end, and their readers.", direction=DIRECTIONS

@@ -67,8 +67,8 @@ class MasterSources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSources:
-    """The parts of a worker that are asked. `absent` says why its master does not count on it, empty when it does, and
-    may raise DeadlineExceeded.
+    """The parts of a worker that are asked. `absent` says why no master counts on it, empty when one does, and may
+    raise DeadlineExceeded; `joined` of each registry, by its name, whether its master does.
     """
 
     pool: BufferPool
@@ -78,6 +78,7 @@ class WorkerSources:
     absent: Callable[[], str]
     guard: ConnectionGuard
     calls: Bound[str]
+    joined: Callable[[], Mapping[str, bool]] = lambda: {"": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class WorkerFigures:
     connections: ConnectionStatistics
     calls: int
     most_calls: int  # of one application
+    joined: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _of_worker(sources: WorkerSources) -> WorkerFigures:
         sources.guard.statistics(),
         sources.calls.count,
         sources.calls.largest,
+        sources.joined(),
     )
 
 

@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError
+from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_server.registry_names import task_name
 from shuffle_server.store.store import Store
 from shuffle_server.worker.replication import Replication
 from shuffle_server.worker.worker import Worker
@@ -27,32 +29,43 @@ PULLS_SECONDS = 10.0  # for which those that read here are waited for in the end
 
 
 class Leaving(Protocol):
-    """What is asked of the membership."""
+    """What is asked of the session with one registry's master."""
 
+    def held_shuffles(self) -> list[ShuffleId]: ...
+    def drain(self) -> None: ...
     def leave(self) -> None: ...
 
 
 class Drain:
-    """Hands over what a worker holds, in a thread of its own. `begin` it once; `close` ends it wherever it is.
+    """Hands over what a worker holds for one registry, in a thread of its own. `begin` it once; `close` ends it
+    wherever it is.
 
-    :param left: called when the worker has left.
+    :param left: called when the worker has left that registry.
     """
 
     def __init__(
-        self, worker: Worker, store: Store, replication: Replication, session: Leaving, left: Callable[[], object]
+        self,
+        worker: Worker,
+        store: Store,
+        replication: Replication,
+        session: Leaving,
+        left: Callable[[], object],
+        registry: str = "",
     ) -> None:
         self._worker, self._store, self._replication, self._session = worker, store, replication, session
         self._left = left
-        self._task = PeriodicTask("drain", self._run, LOOK_SECONDS, at_once=True)
+        self._task = PeriodicTask(task_name("drain", registry), self._run, LOOK_SECONDS, at_once=True)
         self._closing = self._task.closing
+        self._told = False
         self.done = False
 
     def begin(self) -> None:
         """Take nothing new from now on, and migrate what is here; idempotent."""
-        if self._closing.is_set() or self._worker.draining:
+        if self._closing.is_set():
             return
+        if not self._worker.draining:
+            log.info("this worker migrates what it holds, and leaves")
         self._worker.draining = True
-        log.info("this worker migrates what it holds, and leaves")
         self._task.start()
 
     def close(self) -> None:
@@ -61,12 +74,19 @@ class Drain:
 
     def _run(self) -> None:
         try:
+            self._tell()
             if self.done or (self._migrate() and self._leave()):
                 self._await_pulls()
                 self._left()
                 self._task.close()
         except ShuffleError as error:  # the master may be away, and no other worker there
             log.warning("the migration goes on in a moment: %s", error)
+
+    def _tell(self) -> None:
+        """Have the master send nobody here; it may have been another one that wants the worker to leave."""
+        if not self._told:
+            self._session.drain()
+            self._told = True
 
     def _leave(self) -> bool:
         try:
@@ -75,7 +95,7 @@ class Drain:
             log.info("%s", error)
             return False
         self.done = True
-        log.info("this worker has left; all that it held lies at other workers")
+        log.info("this worker has left its master; all that it held lies at other workers")
         return True
 
     def _await_pulls(self) -> None:
@@ -89,7 +109,7 @@ class Drain:
         """One round over all that is here; whether nothing is left to migrate, and nothing is being written."""
         wanting = [
             (spec, output)
-            for shuffle in self._store.catalog.shuffles()
+            for shuffle in self._session.held_shuffles()
             for spec, output in self._worker.held(shuffle)
             if len(output.workers) - 1 < spec.replicas and not self._closing.is_set()
         ]

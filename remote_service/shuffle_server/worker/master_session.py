@@ -23,6 +23,7 @@ from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
+from shuffle_server.registry_names import task_name
 from shuffle_server.worker.small_file import replace_text
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
@@ -37,7 +38,17 @@ SHUFFLES_AT_ONCE = 25  # in a heartbeat
 
 
 class Holdings(Protocol):
-    """The files of a worker."""
+    """A worker as it joins a registry, with its files as far as they are of applications of that one."""
+
+    def info(self) -> WorkerInfo:
+        """Asked for with every join: the address may change."""
+        ...
+
+    def status(self) -> control_pb.WorkerStatus:
+        """Sent with every heartbeat."""
+        ...
+
+    def free_bytes(self) -> int: ...
 
     def held_shuffles(self) -> list[ShuffleId]:
         """The shuffles of which there may be files."""
@@ -52,23 +63,46 @@ class Holdings(Protocol):
         ...
 
 
+class Incarnations:
+    """How often a worker has begun anew, in a file; each number is given once, to whichever session. Thread-safe."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock = file, threading.Lock()
+
+    def next(self) -> int:
+        """One more than the last time, durable before it is used.
+
+        :raises StorageFailed: it cannot be read or written.
+        """
+        path = self._file
+        with self._lock:
+            try:
+                number = (int(path.read_text()) if path.exists() else 0) + 1
+                replace_text(path, str(number), sync=True)
+            except ValueError as error:
+                remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
+                message = f"{path} holds no number: how often this worker has started"
+                raise StorageFailed(message, remedy=remedy) from error
+            except OSError as error:
+                raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk") from error
+        return number
+
+
 class MasterSession:
     """One worker at the master at `address`. `join`, then `start`, and `close` at the end. Thread-safe.
 
-    :param info: asked for with every join: the address may change.
-    :param status: sent with every heartbeat.
+    :param registry: the name of the master's.
     """
 
     def __init__(
         self,
         address: str,
-        incarnation_file: Path,
-        info: Callable[[], WorkerInfo],
-        status: Callable[[], control_pb.WorkerStatus],
-        free_bytes: Callable[[], int],
+        incarnations: Incarnations,
         holdings: Holdings,
         credentials: Credentials,
+        registry: str = "",
     ) -> None:
+        self._name = registry
         self._client = ControlClient(
             address,
             client="flight-shuffle-worker",
@@ -76,9 +110,9 @@ class MasterSession:
             credentials=credentials,
             stub=rpc.ShuffleRegistryStub,
         )
-        self._info, self._status, self._free_bytes, self._holdings = info, status, free_bytes, holdings
-        self._file = incarnation_file
-        self._incarnation = _next_incarnation(incarnation_file)
+        self._holdings = holdings
+        self._incarnations, self._incarnation = incarnations, incarnations.next()
+        self.registries: frozenset[str] = frozenset()  # the names of all that share the workers, as the master says
         self._identity = Identity()
         self._taking = self._doubt = False
         self._draining = False
@@ -90,7 +124,7 @@ class MasterSession:
         self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
         self._reported = control_pb.WorkerStatus()  # as the master has it
         self._asked = 0  # of the shuffles held, those up to here were named in earlier heartbeats
-        self._task = PeriodicTask("membership", self._heartbeat, 1.0)
+        self._task = PeriodicTask(task_name("membership", registry), self._heartbeat, 1.0)
         self._closing = self._task.closing
 
     @property
@@ -135,7 +169,7 @@ class MasterSession:
                 log.error("this worker had been given up by the master; it drops what it held and begins anew")
                 self._taking = False
                 self._holdings.drop_outputs()
-                self._incarnation = _next_incarnation(self._file)
+                self._incarnation = self._incarnations.next()
                 identity, _ = self._join()
             if not self._taking:  # commits of the last life that were under way have been recorded after all
                 for shuffle, output in self.held():
@@ -149,14 +183,19 @@ class MasterSession:
 
     def _join(self) -> tuple[Identity, bool]:
         """Who this worker is now, and whether the master counted on it until now."""
-        worker = messages.worker_message(self._info())
-        worker.free_bytes, worker.draining = self._free_bytes(), self._draining
+        worker = messages.worker_message(self._holdings.info())
+        worker.free_bytes, worker.draining = self._holdings.free_bytes(), self._draining
         request = pb.JoinRequest(
-            worker=worker, incarnation=self._incarnation, protocol=messages.PROTOCOL, oldest=messages.PROTOCOL
+            worker=worker,
+            incarnation=self._incarnation,
+            protocol=messages.PROTOCOL,
+            oldest=messages.PROTOCOL,
+            registry=self._name,
         )
         reply: pb.JoinReply = self._client.call("Join", request)
         self._task.period = reply.beat_seconds
         self._reported = control_pb.WorkerStatus()
+        self.registries = frozenset(reply.registries)
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
         return Identity(reply.epoch, worker.id, self._incarnation), reply.known
 
@@ -205,6 +244,7 @@ class MasterSession:
     def drain(self) -> None:
         """Ask the master to want that: it sends nobody here any more. Raises what a call raises."""
         self._client.call("Drain", pb.DrainRequest(worker=self._identity.worker))
+        self._draining = True
 
     def release(self, shuffle: ShuffleId, output: MapAttempt) -> bool:
         """Have the master send nobody here for an output; whether it does: another worker holds it, too.
@@ -230,6 +270,10 @@ class MasterSession:
             finally:
                 self._taking = taking and not self._closing.is_set()
         self._task.wake()
+
+    def held_shuffles(self) -> list[ShuffleId]:
+        """The shuffles of applications of this registry of which there may be files."""
+        return self._holdings.held_shuffles()
 
     def start(self) -> None:
         """Take outputs, and send heartbeats in a thread of its own, from now on. Its outputs have been announced."""
@@ -269,10 +313,10 @@ class MasterSession:
             self.rejoin(identity)
             identity = self._identity
         self.report_losses()
-        status = self._status()
+        status = self._holdings.status()
         request = pb.BeatRequest(
             identity=identity.message(),
-            free_bytes=self._free_bytes(),
+            free_bytes=self._holdings.free_bytes(),
             status=None if status == self._reported else status,
             shuffles=map(messages.key_of, self._some_held()),
         )
@@ -290,7 +334,7 @@ class MasterSession:
 
         Of shuffles with outputs committed here the master says so by itself.
         """
-        held = self._holdings.held_shuffles()
+        held = self.held_shuffles()
         first = self._asked if self._asked < len(held) else 0
         self._asked = first + SHUFFLES_AT_ONCE
         return held[first : self._asked]
@@ -299,19 +343,3 @@ class MasterSession:
         """Stop; idempotent."""
         self._task.close()
         self._client.close()
-
-
-def _next_incarnation(path: Path) -> int:
-    """One more than the last time, durable before it is used.
-
-    :raises StorageFailed: it cannot be read or written.
-    """
-    try:
-        number = (int(path.read_text()) if path.exists() else 0) + 1
-        replace_text(path, str(number), sync=True)
-    except ValueError as error:
-        remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
-        raise StorageFailed(f"{path} holds no number: how often this worker has started", remedy=remedy) from error
-    except OSError as error:
-        raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk") from error
-    return number

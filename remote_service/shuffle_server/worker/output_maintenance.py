@@ -1,4 +1,4 @@
-"""What a worker does for what it holds while nobody asks: copies that are lacking are made, full disks get room."""
+"""What a worker does for what it holds of a registry while nobody asks: it makes lacking copies, and room on disks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from shuffle_api.errors import AppExpired, MapOutputLost, ShuffleError, UnknownApp, UnknownShuffle
 from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import PeriodicTask
+from shuffle_server.registry_names import task_name
 from shuffle_server.worker.rebalancing import Rebalancing, Releasing
 from shuffle_server.worker.replication import Replication
 from shuffle_server.worker.worker import Worker
@@ -19,9 +20,9 @@ LOOK_SECONDS = 10.0
 class OutputMaintenance:
     """Looks now and then, in a thread of its own from `start` to `close`."""
 
-    def __init__(self, worker: Worker, replication: Replication, session: Releasing) -> None:
-        self._worker, self._replication = worker, replication
-        self._task = PeriodicTask("upkeep", self._look, LOOK_SECONDS)
+    def __init__(self, worker: Worker, replication: Replication, session: Releasing, registry: str = "") -> None:
+        self._worker, self._replication, self._session = worker, replication, session
+        self._task = PeriodicTask(task_name("upkeep", registry), self._look, LOOK_SECONDS)
         self._closing = self._task.closing
         self.rebalancing = Rebalancing(worker, replication, session, self._closing)
 
@@ -47,7 +48,7 @@ class OutputMaintenance:
         How many have them now. Raises ServerUnreachable, DeadlineExceeded.
         """
         copied = 0
-        for shuffle in self._worker.held_shuffles():
+        for shuffle in self._session.held_shuffles():
             try:
                 copied += self._repair(shuffle)
             except (UnknownShuffle, UnknownApp, AppExpired):

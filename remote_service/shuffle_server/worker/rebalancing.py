@@ -23,13 +23,14 @@ ROOM_FACTOR = 4  # so many times as much has who takes them: two that are short 
 
 
 class Releasing(Protocol):
-    """What is asked of the membership."""
+    """What is asked of the session with one registry's master."""
 
+    def held_shuffles(self) -> list[ShuffleId]: ...
     def release(self, shuffle: ShuffleId, output: MapAttempt) -> bool: ...
 
 
 class Rebalancing:
-    """Looks after the room of one worker.
+    """Looks after the room of one worker, by what it holds for one registry.
 
     :param closing: set when the worker stops.
     """
@@ -53,7 +54,7 @@ class Rebalancing:
 
     def _largest(self) -> list[tuple[ShuffleSpec, MapOutput]]:
         """What may be moved, the largest first: the least to do for the room."""
-        found = [held for shuffle in self._worker.held_shuffles() for held in self._worker.held(shuffle)]
+        found = [held for shuffle in self._session.held_shuffles() for held in self._worker.held(shuffle)]
         return sorted(found, key=lambda each: -each[1].totals.bytes)
 
     def _move(self, spec: ShuffleSpec, output: MapOutput) -> bool:

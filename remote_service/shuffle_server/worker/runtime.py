@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
@@ -140,9 +140,9 @@ class WorkerRuntime:
         self.relay.remove(shuffle)
         self.store.remove_shuffle(shuffle)
 
-    def drop_outputs(self) -> None:
-        """All map outputs go, and no shuffle is over."""
-        for shuffle in self.store.catalog.shuffles():
+    def drop_outputs(self, shuffles: Iterable[ShuffleId]) -> None:
+        """All map outputs of these shuffles go, and none of them is over."""
+        for shuffle in shuffles:
             for held in self.store.catalog.outputs(shuffle):
                 self.store.remove_output(shuffle, held.output)
 
@@ -157,9 +157,11 @@ class WorkerRuntime:
         compaction.merge(self._merger.closing.is_set)
         return 0.0
 
-    def sources(self, absent: Callable[[], str]) -> WorkerSources:
-        """What monitoring asks; the argument is that of WorkerSources."""
-        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard, self.calls)
+    def sources(
+        self, absent: Callable[[], str], joined: Callable[[], Mapping[str, bool]] = lambda: {"": True}
+    ) -> WorkerSources:
+        """What monitoring asks; the arguments are those of WorkerSources."""
+        return WorkerSources(self.pool, self.store, self.relay, self.channels, absent, self.guard, self.calls, joined)
 
     @property
     def look_seconds(self) -> float:

@@ -365,10 +365,6 @@ class Worker:
         """Delete an output that the registry knows to be at other workers only."""
         self._store.remove_output(shuffle, output)
 
-    def held_shuffles(self) -> list[ShuffleId]:
-        """The shuffles of which something is on the disks here."""
-        return self._store.catalog.shuffles()
-
     def held(self, shuffle: ShuffleId) -> list[tuple[ShuffleSpec, MapOutput]]:
         """The outputs of a shuffle that are here; none when it is over, whose files go by themselves."""
         try:

@@ -31,6 +31,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEADLINE: _ClassVar[ErrorCode]
     STALE_EPOCH: _ClassVar[ErrorCode]
     QUOTA_EXCEEDED: _ClassVar[ErrorCode]
+    WRONG_MASTER: _ClassVar[ErrorCode]
 INTERNAL: ErrorCode
 INVALID_ARGUMENT: ErrorCode
 PROTOCOL_MISMATCH: ErrorCode
@@ -53,6 +54,7 @@ PERMISSION_DENIED: ErrorCode
 DEADLINE: ErrorCode
 STALE_EPOCH: ErrorCode
 QUOTA_EXCEEDED: ErrorCode
+WRONG_MASTER: ErrorCode
 
 class ShuffleKey(_message.Message):
     __slots__ = ("app", "shuffle", "generation")
@@ -73,20 +75,22 @@ class MapAttempt(_message.Message):
     def __init__(self, map: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Error(_message.Message):
-    __slots__ = ("code", "message", "remedy", "worker", "shuffle", "output")
+    __slots__ = ("code", "message", "remedy", "worker", "shuffle", "output", "masters")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    MASTERS_FIELD_NUMBER: _ClassVar[int]
     code: ErrorCode
     message: str
     remedy: str
     worker: str
     shuffle: ShuffleKey
     output: MapAttempt
-    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ..., worker: _Optional[str] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ...) -> None: ...
+    masters: str
+    def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., remedy: _Optional[str] = ..., worker: _Optional[str] = ..., shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., output: _Optional[_Union[MapAttempt, _Mapping]] = ..., masters: _Optional[str] = ...) -> None: ...
 
 class Totals(_message.Message):
     __slots__ = ("blocks", "bytes", "raw_bytes", "records", "digest")
@@ -455,32 +459,36 @@ class FileReads(_message.Message):
     def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class HelloRequest(_message.Message):
-    __slots__ = ("protocol", "client", "oldest", "known")
+    __slots__ = ("protocol", "client", "oldest", "known", "app")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     client: str
     oldest: int
     known: WorkersKnown
-    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ...) -> None: ...
+    app: str
+    def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., oldest: _Optional[int] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ..., app: _Optional[str] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("protocol", "server", "epoch", "workers", "unix_seconds", "changes")
+    __slots__ = ("protocol", "server", "epoch", "workers", "unix_seconds", "changes", "registry")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     server: str
     epoch: int
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     unix_seconds: float
     changes: WorkerChanges
-    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., unix_seconds: _Optional[float] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
+    registry: str
+    def __init__(self, protocol: _Optional[int] = ..., server: _Optional[str] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., unix_seconds: _Optional[float] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ..., registry: _Optional[str] = ...) -> None: ...
 
 class WorkersKnown(_message.Message):
     __slots__ = ("epoch", "version")
@@ -749,7 +757,7 @@ class StatusRequest(_message.Message):
     def __init__(self, app: _Optional[str] = ..., first: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states", "next", "lost", "workers_lost", "outputs_lost")
+    __slots__ = ("server", "epoch", "uptime_seconds", "workers", "shuffles", "apps", "bytes_pushed", "bytes_pulled", "states", "next", "lost", "workers_lost", "outputs_lost", "registry", "registries")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -763,6 +771,8 @@ class StatusReply(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     WORKERS_LOST_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_LOST_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_FIELD_NUMBER: _ClassVar[int]
+    REGISTRIES_FIELD_NUMBER: _ClassVar[int]
     server: str
     epoch: int
     uptime_seconds: float
@@ -776,7 +786,17 @@ class StatusReply(_message.Message):
     lost: _containers.RepeatedCompositeFieldContainer[LostWorker]
     workers_lost: int
     outputs_lost: int
-    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., next: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostWorker, _Mapping]]] = ..., workers_lost: _Optional[int] = ..., outputs_lost: _Optional[int] = ...) -> None: ...
+    registry: str
+    registries: _containers.RepeatedCompositeFieldContainer[RegistryAddress]
+    def __init__(self, server: _Optional[str] = ..., epoch: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., shuffles: _Optional[_Iterable[_Union[ShuffleStatus, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., states: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., next: _Optional[int] = ..., lost: _Optional[_Iterable[_Union[LostWorker, _Mapping]]] = ..., workers_lost: _Optional[int] = ..., outputs_lost: _Optional[int] = ..., registry: _Optional[str] = ..., registries: _Optional[_Iterable[_Union[RegistryAddress, _Mapping]]] = ...) -> None: ...
+
+class RegistryAddress(_message.Message):
+    __slots__ = ("name", "masters")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MASTERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    masters: str
+    def __init__(self, name: _Optional[str] = ..., masters: _Optional[str] = ...) -> None: ...
 
 class LostWorker(_message.Message):
     __slots__ = ("worker", "address", "seconds", "reason")

@@ -16,6 +16,7 @@ import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
 import org.apache.spark.shuffle.flight.blocks.FollowingBlocks;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.client.Credentials;
+import org.apache.spark.shuffle.flight.client.HostPort;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.fetch.BlockFetcher;
 import org.apache.spark.shuffle.flight.fetch.Prefetcher;
@@ -40,6 +41,7 @@ final class FlightExecutor implements AutoCloseable {
   private final String name = UUID.randomUUID().toString();
   private final FlightConf conf;
   private final String client;
+  private final Supplier<List<HostPort>> servers;
   private final Supplier<Credentials> credentials;
   private final ConcurrentMap<Long, DataPusher> pushes = new ConcurrentHashMap<>(); // by task attempt
   private final ConcurrentMap<ShuffleKey, Prefetcher> ahead = new ConcurrentHashMap<>();
@@ -47,10 +49,15 @@ final class FlightExecutor implements AutoCloseable {
   private TransportConf transport;
   private boolean closed;
 
-  /** @param credentials asked for with the first task: on the driver this is made before the application has any */
-  FlightExecutor(FlightConf conf, String client, Supplier<Credentials> credentials) {
+  /**
+   * @param servers asked for with the first task: on the driver this is made before the application is registered
+   * @param credentials likewise
+   */
+  FlightExecutor(
+      FlightConf conf, String client, Supplier<List<HostPort>> servers, Supplier<Credentials> credentials) {
     this.conf = conf;
     this.client = client;
+    this.servers = servers;
     this.credentials = credentials;
     BY_NAME.put(name, this);
   }
@@ -152,7 +159,7 @@ final class FlightExecutor implements AutoCloseable {
     }
     if (localFiles == null) {
       Connections connections =
-          new Connections(conf.servers(), conf.connectTimeout(), client, credentials.get());
+          new Connections(servers.get(), conf.connectTimeout(), client, credentials.get());
       localFiles = new LocalFileAccess(connections, conf.handOver(), conf.connectTimeout());
     }
     return localFiles;

@@ -16,6 +16,7 @@ import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.flight.blocks.BlocksByWorker;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.conf.SecurityConf;
 import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
 import org.apache.spark.shuffle.flight.metrics.TrafficCounter;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -62,7 +63,10 @@ public final class FlightShuffleManager extends SortShuffleManager {
               + ": the driver registers the application there");
     }
     FlightConf parsed = FlightConf.parse(conf);
-    this.executor = new FlightExecutor(parsed, build.client(), () -> parsed.security().ofExecutor(conf));
+    this.executor =
+        new FlightExecutor(
+            parsed, build.client(), () -> SecurityConf.serversOfExecutor(conf, parsed.servers()),
+            () -> parsed.security().ofExecutor(conf));
     this.conf = conf;
     this.selfTest = SelfTest.of(build, BuildInfo.runningSpark());
   }

@@ -11,6 +11,7 @@ import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.conf.SecurityConf;
 import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
 import org.apache.spark.shuffle.flight.driver.ShuffleRegistration;
 import org.apache.spark.shuffle.flight.realtime.FlightRelayReader;
@@ -116,7 +117,8 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
     if (connections == null) {
       connections =
           new Connections(
-              options.servers(), options.connectTimeout(), client, options.security().ofExecutor(conf));
+              SecurityConf.serversOfExecutor(conf, options.servers()), options.connectTimeout(), client,
+              options.security().ofExecutor(conf));
     }
     return connections;
   }

@@ -62,6 +62,8 @@ final class FakeMaster implements AutoCloseable {
   private final Map<String, Queue<byte[]>> requests = new ConcurrentHashMap<>();
   private final Map<Long, Long> generations = new ConcurrentHashMap<>(); // of the shuffles that are registered
   private long generation = 1000;
+  private volatile String registry = "";
+  private volatile String elsewhere = "";
 
   FakeMaster() throws IOException {
     this(Protocol.NEWEST);
@@ -91,7 +93,7 @@ final class FakeMaster implements AutoCloseable {
 
   private synchronized MessageLite reply(String name, byte[] request) throws IOException {
     return switch (name) {
-      case "Hello" -> HelloReply.newBuilder().setProtocol(protocol).addWorkers(WORKER).build();
+      case "Hello" -> HelloReply.newBuilder().setProtocol(protocol).setRegistry(registry).addWorkers(WORKER).build();
       case "RegisterApp" -> RegisterAppReply.newBuilder().setHeartbeatSeconds(1).build();
       case "Heartbeat" -> HeartbeatReply.getDefaultInstance();
       case "RegisterShuffle" -> {
@@ -106,6 +108,18 @@ final class FakeMaster implements AutoCloseable {
       }
       default -> UnregisterAppReply.getDefaultInstance();
     };
+  }
+
+  /** It leads the registry of this name. */
+  FakeMaster of(String name) {
+    registry = name;
+    return this;
+  }
+
+  /** All applications belong to another registry, whose masters are these. */
+  FakeMaster refuseTo(String masters) {
+    elsewhere = masters;
+    return this;
   }
 
   /** The application and its shuffles are gone. */
@@ -149,7 +163,7 @@ final class FakeMaster implements AutoCloseable {
             ErrorCode refusal = refusal(name, message, fault);
             if (refusal != null) {
               Metadata trailers = new Metadata();
-              trailers.put(ERROR, Error.newBuilder().setCode(refusal).build().toByteArray());
+              trailers.put(ERROR, Error.newBuilder().setCode(refusal).setMasters(elsewhere).build().toByteArray());
               call.close(Status.NOT_FOUND, trailers);
               return;
             }
@@ -172,6 +186,9 @@ final class FakeMaster implements AutoCloseable {
   }
 
   private ErrorCode refusal(String name, byte[] request, Fault fault) throws IOException {
+    if (!elsewhere.isEmpty()) {
+      return ErrorCode.WRONG_MASTER;
+    }
     if (fault != null && fault != Fault.NO_WORKER) {
       return ErrorCode.valueOf(fault.name());
     }

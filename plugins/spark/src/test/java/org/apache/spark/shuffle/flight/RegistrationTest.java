@@ -29,6 +29,7 @@ import org.apache.spark.shuffle.flight.FakeMaster.Fault;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
 import org.apache.spark.shuffle.flight.driver.ShuffleRegistration;
+import org.apache.spark.shuffle.flight.proto.HelloRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -77,6 +78,31 @@ class RegistrationTest {
             .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
     driver = new FlightDriverComponents(FlightConf.parse(conf), "test", "test client", shuffle -> null);
     driver.initializeApplication();
+  }
+
+  @Test
+  void applicationGoesToTheMastersThatAnotherRegistrysMasterNames() throws Exception {
+    try (FakeMaster other = new FakeMaster().refuseTo(master.address())) {
+      master.of("b");
+      start("never", "60s", "10s", other.address());
+      RegisterAppRequest request = RegisterAppRequest.parseFrom(master.requests("RegisterApp").remove());
+      assertTrue(request.getApp().matches("daily~\\w+~b"), request.getApp());
+      assertEquals("daily", HelloRequest.parseFrom(master.requests("Hello").remove()).getApp());
+      assertEquals(List.of("Hello"), List.copyOf(other.calls()));
+      assertEquals(request.getApp(), driver.register(7, 1, 1, false).orElseThrow().key().getApp());
+      assertEquals(List.of("Hello"), List.copyOf(other.calls()));
+    }
+  }
+
+  @Test
+  void mastersThatNameOneAnotherAreNotAskedForEver() throws Exception {
+    try (FakeMaster other = new FakeMaster().refuseTo(master.address())) {
+      master.refuseTo(other.address());
+      UncheckedIOException refused =
+          assertThrows(UncheckedIOException.class, () -> start("never", "60s", "10s", other.address()));
+      assertTrue(refused.getMessage().contains("WRONG_MASTER"), refused.getMessage());
+      assertEquals(4, master.calls().size() + other.calls().size());
+    }
   }
 
   private static ShuffleHandle sent(Supplier<Optional<ShuffleKey>> registered) throws Exception {

@@ -203,7 +203,15 @@ public final class Connections implements AutoCloseable {
    * @return the ids of those it counts on
    */
   public Set<String> refresh() throws IOException {
-    HelloReply reply = control.hello(client, workers.known());
+    return refresh("");
+  }
+
+  /**
+   * As {@link #refresh()}, at a master of the registry of {@code app}: a run, or the name of an application that is to be
+   * registered.
+   */
+  public Set<String> refresh(String app) throws IOException {
+    HelloReply reply = control.hello(client, workers.known(), app);
     if (reply.hasChanges()) {
       workers.learn(reply.getChanges());
     } else {

@@ -17,6 +17,7 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CancellationException;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -49,6 +50,7 @@ import org.apache.spark.shuffle.flight.proto.WorkersKnown;
  * Calls of the control service; they block, but for {@link #registerShuffle}. Each retries while the server cannot be reached
  * and gives up after the connect timeout; whatever goes wrong is a {@link FlightException} that names the address. Of several
  * masters one leads: a call goes to the one that answered last, and to the next when that cannot be reached or does not lead.
+ * A master of another registry than the application's names those of its own: this call and all that follow go there.
  */
 public final class ControlClient {
   private static final String SERVICE = "flight_shuffle.v1.ShuffleControl";
@@ -78,19 +80,72 @@ public final class ControlClient {
   private static final MethodDescriptor<ReportLostRequest, ReportLostReply> REPORT_LOST =
       unary("ReportLost", ReportLostRequest.parser(), ReportLostReply.parser());
 
+  private static final int MOST_MOVES = 3; // of one call, from one registry's masters to another's
+
   private record Master(String name, ManagedChannel channel) {}
 
-  private final List<Master> masters;
+  /**
+   * The masters of one registry.
+   *
+   * @param asked modulo their number: the master that answered last
+   */
+  private record Masters(List<HostPort> addresses, List<Master> all, AtomicInteger asked) {
+    Master at(int number) {
+      return all.get(Math.floorMod(number, all.size()));
+    }
+
+    int size() {
+      return all.size();
+    }
+  }
+
+  private final Function<HostPort, ManagedChannel> connect;
   private final Duration timeout;
-  private final AtomicInteger asked = new AtomicInteger(); // modulo their number: the master that answered last
+  private final List<Masters> met = new CopyOnWriteArrayList<>();
+  private volatile Masters masters;
   private volatile int protocol = Protocol.NEWEST;
+  private volatile String registry = "";
 
   ControlClient(List<HostPort> addresses, Function<HostPort, ManagedChannel> connect, Duration timeout) {
-    this.masters =
+    this.connect = connect;
+    this.timeout = timeout;
+    this.masters = meet(addresses);
+  }
+
+  private Masters meet(List<HostPort> addresses) {
+    List<Master> all =
         addresses.stream()
             .map(address -> new Master("Flight Shuffle server " + address, connect.apply(address)))
             .toList();
-    this.timeout = timeout;
+    Masters made = new Masters(addresses, all, new AtomicInteger());
+    met.add(made);
+    return made;
+  }
+
+  /** Has calls go to the masters that a refusal names, unless another call has seen to that. */
+  private synchronized void move(Masters refused, FlightException refusal) throws FlightException {
+    List<HostPort> addresses;
+    try {
+      addresses = HostPort.list(refusal.masters());
+    } catch (IllegalArgumentException e) {
+      throw refusal;
+    }
+    if (masters == refused) {
+      masters = met.stream().filter(each -> each.addresses().equals(addresses)).findAny().orElseGet(() -> meet(addresses));
+    }
+  }
+
+  /**
+   * The masters that are called, with commas between them: those that were given, or those of the registry to which a master
+   * has sent this side since.
+   */
+  public String address() {
+    return String.join(",", masters.addresses().stream().map(HostPort::toString).toList());
+  }
+
+  /** The name of the registry that greeted last, which the runs that are registered there end with; or empty. */
+  public String registry() {
+    return registry;
   }
 
   /** The version to speak, as the server has chosen it; until it has been greeted the newest one. */
@@ -102,13 +157,15 @@ public final class ControlClient {
    * Introduces this side, agrees on a version of the protocol, and returns what has changed of the workers.
    *
    * @param known the state of the list of workers that this side has
+   * @param app a run, or the name of an application that is to be registered: a master of its registry answers; or empty
    */
-  public HelloReply hello(String client, WorkersKnown known) throws IOException {
+  public HelloReply hello(String client, WorkersKnown known, String app) throws IOException {
     HelloRequest.Builder request =
         HelloRequest.newBuilder()
             .setProtocol(Protocol.NEWEST)
             .setOldest(Protocol.OLDEST)
             .setClient(client)
+            .setApp(app)
             .setKnown(known);
     HelloReply reply;
     try {
@@ -126,11 +183,13 @@ public final class ControlClient {
               + Protocol.NEWEST + "; install the same flight-shuffle release on both sides");
     }
     protocol = reply.getProtocol();
+    registry = reply.getRegistry();
     return reply;
   }
 
   private Master master() {
-    return masters.get(Math.floorMod(asked.get(), masters.size()));
+    Masters now = masters;
+    return now.at(now.asked().get());
   }
 
   /**
@@ -208,6 +267,8 @@ public final class ControlClient {
     private final MethodDescriptor<A, B> method;
     private final A request;
     private final long begun = System.nanoTime();
+    private int moves;
+    private Masters of;
     private int to;
     private volatile Future<B> sent;
 
@@ -219,14 +280,15 @@ public final class ControlClient {
 
     /** A master that stands still has a share of the time: one of the others may lead. */
     private void send(long left) {
-      long share = Math.min(left, Math.max(LONGEST_PAUSE.toNanos(), timeout.toNanos() / masters.size()));
+      of = masters;
+      long share = Math.min(left, Math.max(LONGEST_PAUSE.toNanos(), timeout.toNanos() / of.size()));
       CallOptions options = Connections.AT_ONCE.withDeadlineAfter(share, TimeUnit.NANOSECONDS);
-      to = asked.get();
+      to = of.asked().get();
       sent = ClientCalls.futureUnaryCall(to().channel().newCall(method, options), request);
     }
 
     private Master to() {
-      return masters.get(Math.floorMod(to, masters.size()));
+      return of.at(to);
     }
 
     @Override
@@ -245,7 +307,7 @@ public final class ControlClient {
         } catch (ExecutionException e) {
           goOnAfter(Status.fromThrowable(e.getCause()), Status.trailersFromThrowable(e.getCause()), backoff);
         }
-        if (tries % masters.size() == 0) {
+        if (of == masters && tries % of.size() == 0) {
           backoff.pause("waiting for " + to().name());
         }
         to().channel().resetConnectBackoff();
@@ -256,13 +318,17 @@ public final class ControlClient {
     /** Returns if the request is to be sent again, from now on to the next master. */
     private void goOnAfter(Status status, Metadata trailers, Backoff backoff) throws FlightException {
       FlightException failure = FlightException.ended(to().name(), status, trailers);
+      if (failure.code() == ErrorCode.WRONG_MASTER && moves++ < MOST_MOVES) {
+        move(of, failure);
+        return;
+      }
       boolean away = failure.code() == null && failure.passing() && status.getCode() == Status.Code.UNAVAILABLE;
       boolean standsStill = failure.code() == null && status.getCode() == Status.Code.DEADLINE_EXCEEDED;
       boolean notLeading = failure.code() != null && NOT_LEADING.contains(failure.code());
       boolean closed = to().channel().isShutdown(); // by this process, which is stopping
-      boolean again = !closed && (away || masters.size() > 1 && (standsStill || notLeading));
+      boolean again = !closed && (away || of.size() > 1 && (standsStill || notLeading));
       if (again || standsStill) {
-        asked.compareAndSet(to, to + 1); // unless another call has found out
+        of.asked().compareAndSet(to, to + 1); // unless another call has found out
       }
       if (!again || !backoff.mayGoOn()) {
         throw failure;
@@ -283,13 +349,15 @@ public final class ControlClient {
   }
 
   void shutdown() {
-    masters.forEach(master -> master.channel().shutdownNow());
+    met.forEach(each -> each.all().forEach(master -> master.channel().shutdownNow()));
   }
 
   /** @param deadline as {@code System.nanoTime()} */
   void awaitTermination(long deadline) throws InterruptedException {
-    for (Master master : masters) {
-      master.channel().awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+    for (Masters each : met) {
+      for (Master master : each.all()) {
+        master.channel().awaitTermination(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+      }
     }
   }
 

@@ -42,11 +42,17 @@ public final class FlightException extends IOException {
 
   private final ErrorCode code;
   private final boolean passing;
+  private final String masters;
 
   private FlightException(String message, ErrorCode code, boolean passing, Throwable cause) {
+    this(message, code, passing, cause, "");
+  }
+
+  private FlightException(String message, ErrorCode code, boolean passing, Throwable cause, String masters) {
     super(message, cause);
     this.code = code;
     this.passing = passing;
+    this.masters = masters;
   }
 
   /** The error a peer reported. */
@@ -55,7 +61,8 @@ public final class FlightException extends IOException {
     ErrorCode code = error.getCode();
     boolean passing =
         code == ErrorCode.OVERLOADED || code == ErrorCode.SHUTTING_DOWN || code == ErrorCode.DEADLINE;
-    return new FlightException(peer + ": " + code + ": " + error.getMessage() + remedy, code, passing, null);
+    return new FlightException(
+        peer + ": " + code + ": " + error.getMessage() + remedy, code, passing, null, error.getMasters());
   }
 
   /** The error behind the gRPC status a call ended with. */
@@ -130,6 +137,11 @@ public final class FlightException extends IOException {
 
   public ErrorCode code() {
     return code;
+  }
+
+  /** With {@code WRONG_MASTER}, the addresses of the masters that answer, with commas between them. */
+  String masters() {
+    return masters;
   }
 
   /** Whether the server has no such application, which may register again. */

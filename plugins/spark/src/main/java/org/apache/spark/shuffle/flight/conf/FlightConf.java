@@ -40,7 +40,8 @@ public record FlightConf(
   public static final Option SERVER =
       new Option(
           PREFIX + "server", null,
-          "HOST:PORT of the control endpoint of `flight-shuffle server`; those of several masters with commas between them");
+          "HOST:PORT of the control endpoint of `flight-shuffle server`; those of several masters with commas between them; "
+              + "where several registries share the workers, of any of them");
   public static final Option FALLBACK =
       new Option(PREFIX + "fallback", "auto", "auto, never or always: when a shuffle goes to Spark's sort shuffle");
   public static final Option FALLBACK_RULE =

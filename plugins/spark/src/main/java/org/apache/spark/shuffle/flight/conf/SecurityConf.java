@@ -7,6 +7,7 @@ import java.util.Map;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.ShuffleDataIOUtils;
 import org.apache.spark.shuffle.flight.client.Credentials;
+import org.apache.spark.shuffle.flight.client.HostPort;
 
 /**
  * The options that say who this application is at the server, and how its connections are encrypted.
@@ -21,6 +22,7 @@ import org.apache.spark.shuffle.flight.client.Credentials;
 public record SecurityConf(
     Path tlsCa, Path tlsCert, Path tlsKey, Path secretFile, Path tokenFile, String token, String app) {
   private static final String APP_FOR_EXECUTORS = "flight.app";
+  private static final String SERVERS_FOR_EXECUTORS = "flight.servers";
   private static final String TOKEN_FOR_EXECUTORS = "flight.token";
   private static final String CA_FOR_EXECUTORS = "flight.tls.ca";
   private static final String CERT_FOR_EXECUTORS = "flight.tls.cert";
@@ -92,10 +94,12 @@ public record SecurityConf(
    * What the driver adds to the configuration, for {@link #ofExecutor}. Spark prefixes the names.
    *
    * @param run the application's key at the server, which Spark's environment page shows
+   * @param servers the masters of its registry
    */
-  public static Map<String, String> forExecutors(String run, Credentials credentials, ClientTls tls) {
+  public static Map<String, String> forExecutors(String run, String servers, Credentials credentials, ClientTls tls) {
     Map<String, String> added = new HashMap<>();
     added.put(APP_FOR_EXECUTORS, run);
+    added.put(SERVERS_FOR_EXECUTORS, servers);
     if (credentials.token() != null) {
       added.put(TOKEN_FOR_EXECUTORS, credentials.token());
     }
@@ -120,6 +124,12 @@ public record SecurityConf(
             passed(conf, KEY_FOR_EXECUTORS, FlightConf.TLS_KEY, tlsKey));
     return new Credentials(
         Credentials.nameOf(added(conf, APP_FOR_EXECUTORS, "")), added(conf, TOKEN_FOR_EXECUTORS, null), tls.context());
+  }
+
+  /** The masters that the process which runs tasks calls: of the application's registry, if the driver has found it. */
+  public static List<HostPort> serversOfExecutor(SparkConf conf, List<HostPort> configured) {
+    String servers = added(conf, SERVERS_FOR_EXECUTORS, null);
+    return servers == null ? configured : HostPort.list(servers);
   }
 
   private static ClientTls.Pem passed(SparkConf conf, String name, FlightConf.Option option, Path path) {

@@ -104,14 +104,17 @@ final class AppRegistration implements AutoCloseable {
    * version 1 of the protocol has one run of a name at a time.
    */
   String run() {
-    return connections.control().protocol() == Protocol.OLDEST
-        ? credentials.app()
-        : credentials.app() + Credentials.RUN_SEPARATOR + instance;
+    if (connections.control().protocol() == Protocol.OLDEST) {
+      return credentials.app();
+    }
+    String registry = connections.control().registry();
+    String run = credentials.app() + Credentials.RUN_SEPARATOR + instance;
+    return registry.isEmpty() ? run : run + Credentials.RUN_SEPARATOR + registry;
   }
 
   /** What executors need beside the options. */
   Map<String, String> forExecutors() {
-    return SecurityConf.forExecutors(run(), credentials, tls);
+    return SecurityConf.forExecutors(run(), connections.control().address(), credentials, tls);
   }
 
   LostOutputs lostOutputs() {
@@ -124,7 +127,7 @@ final class AppRegistration implements AutoCloseable {
    * @throws IOException when the server does not take it; the heartbeats have not started then
    */
   void start() throws IOException {
-    connections.refresh();
+    connections.refresh(credentials.app());
     int seconds = register();
     beatEvery(seconds);
   }
@@ -146,7 +149,7 @@ final class AppRegistration implements AutoCloseable {
       return;
     }
     try {
-      Set<String> now = connections.refresh();
+      Set<String> now = connections.refresh(run());
       workers.stream().filter(worker -> !now.contains(worker)).forEach(lostOutputs::workerGone);
       workers = now;
     } catch (IOException e) {
@@ -162,7 +165,7 @@ final class AppRegistration implements AutoCloseable {
       registered = true;
     }
     usable();
-    LOG.info("application {} is registered at Flight Shuffle server {}", run(), conf.address());
+    LOG.info("application {} is registered at Flight Shuffle server {}", run(), connections.control().address());
     return reply.getHeartbeatSeconds() > 0 ? reply.getHeartbeatSeconds() : DEFAULT_HEARTBEAT_SECONDS;
   }
 
@@ -190,7 +193,7 @@ final class AppRegistration implements AutoCloseable {
           dropped(e);
         }
       }
-      connections.refresh();
+      connections.refresh(credentials.app());
       register();
     }
   }

@@ -13,6 +13,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Map;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.flight.client.Credentials;
+import org.apache.spark.shuffle.flight.client.HostPort;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -64,9 +65,11 @@ class SecurityConfTest {
     SparkConf conf = conf("token.secretFile", file("secret", SECRET + "\r\n", "rw-------").toString());
     Credentials driver = ofDriver(conf);
     assertEquals(Tokens.ofApp(SECRET.getBytes(), "app-a"), driver.token());
-    Map<String, String> added = SecurityConf.forExecutors(driver.app() + "~run", driver, NO_TLS);
+    Map<String, String> added = SecurityConf.forExecutors(driver.app() + "~run", "h:9110", driver, NO_TLS);
     added.forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     assertEquals(driver, SecurityConf.parse(conf).ofExecutor(conf));
+    assertEquals(HostPort.list("h:9110"), SecurityConf.serversOfExecutor(conf, HostPort.list("any:1")));
+    assertEquals(HostPort.list("any:1"), SecurityConf.serversOfExecutor(conf(), HostPort.list("any:1")));
     assertFalse(added.containsValue(SECRET));
   }
 
@@ -95,7 +98,7 @@ class SecurityConfTest {
     ClientTls.Pem cert = new ClientTls.Pem(FlightConf.TLS_CERT, Path.of("cert"), "the-certificate");
     ClientTls tls =
         new ClientTls(ca, cert, new ClientTls.Pem(FlightConf.TLS_KEY, Path.of("key"), "the-private-part"));
-    SecurityConf.forExecutors("app-a~run", new Credentials("app-a", "the-token", null), tls)
+    SecurityConf.forExecutors("app-a~run", "h:9110", new Credentials("app-a", "the-token", null), tls)
         .forEach((key, value) -> conf.set("spark.shuffle.plugin.__config__." + key, value));
     String shown = conf.toDebugString();
     assertTrue(shown.contains("app-a"));
