@@ -15,8 +15,8 @@ class RemoteOptions:
 
     server: str = option(
         "",
-        help="HOST:PORT of the server's control endpoint, several masters separated by commas, of any registry; needed to"
-        " open a master",
+        help="HOST:PORT of the server's control endpoint, several masters separated by commas, of any registry; needed"
+        " to open a master",
     )
     codec: str = option(
         "lz4", help="compression of blocks: none, lz4, zstd or zstd:LEVEL; chosen where the shuffle is registered"
