@@ -29,9 +29,7 @@ class ServerOptions:
         help="HOST:PORT of the master that a worker joins; several masters are separated by commas; of several"
         " registries: a=HOST:PORT,b=HOST:PORT; may be given several times",
     )
-    registry: str = option(
-        "", help="name of this master's registry, where several share the workers; it stays the same"
-    )
+    registry: str = option("", help="name of this master's registry, of several that share the workers; it stays")
     masters: str = option(
         "",
         help="the masters of all registries that share the workers: a=HOST:PORT,b=HOST:PORT; may be given several"
