@@ -44,7 +44,7 @@ class InputGate:
     def __init__(self, shuffle: ShuffleId, maps: range, config: StreamConfig, restore: ReaderState | None) -> None:
         self.changed = threading.Condition()
         self.inputs = {map: InputChannel(map, restore) for map in maps}
-        self.starved = 0.0
+        self.starved, self.restored = 0.0, restore
         self._shuffle, self._config = shuffle, config
         self._barriers = CheckpointBarrierHandler(
             self.inputs, config, restore.checkpoint if restore is not None else -1

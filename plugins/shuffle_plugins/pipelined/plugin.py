@@ -167,7 +167,7 @@ class PipelinedShuffle(ShufflePlugin):
         window = BufferDebloater(
             chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(receivers)), chosen.window * len(receivers)
         )
-        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave, restore)
+        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave)
         self._track(reader)
         for receiver in receivers.values():
             receiver.start()

@@ -13,7 +13,7 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShuffleReader
 from shuffle_api.records import unpack_records
-from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, ReaderState, Watermark
+from shuffle_api.streaming import Barrier, Captured, EndOfPartition, Position, Watermark
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.async_iteration import AsyncIteration
 from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
@@ -66,7 +66,6 @@ class PipelinedReader(ShuffleReader):
         window: BufferDebloater,
         timeout: float,
         leave: Callable[[], None],
-        restore: ReaderState | None = None,
     ) -> None:
         self._spec, self._gate, self._receivers = spec, gate, receivers
         self._window, self._timeout, self._leave = window, timeout, leave
@@ -76,7 +75,7 @@ class PipelinedReader(ShuffleReader):
         self._blocks = self._bytes = self._records = 0
         self._unacknowledged: dict[int, int] = {}
         self._captured: dict[int, Mapping[int, Position]] = {}
-        if restore is not None and restore.checkpoint >= 0:  # it may be acknowledged
+        if (restore := gate.restored) is not None and restore.checkpoint >= 0:  # it may be acknowledged
             self._captured[restore.checkpoint] = restore.positions
         self._divided = False  # an iterator has handed out a part of a block
         self._asynchronous_ones: list[AsyncIteration[Any]] = []
