@@ -28,6 +28,7 @@ from shuffle_plugins.pipelined.master import NAME, PipelinedMaster
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.output_flusher import OutputFlusher
 from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered
+from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.reader import PipelinedReader
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import Source
@@ -94,10 +95,7 @@ class PipelinedShuffle(ShufflePlugin):
             spec,
             attempt,
             config,
-            pool=self._endpoint.pool,
-            timeout=chosen.timeout,
-            limit=chosen.queue_bytes,
-            log_limit=chosen.log_bytes,
+            QueueMemory(self._endpoint.pool, chosen.timeout, chosen.queue_bytes, chosen.log_bytes),
             restore=restore,
             disk=disk,
         )

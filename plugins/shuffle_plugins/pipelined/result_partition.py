@@ -17,11 +17,11 @@ from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Po
 from shuffle_api.values import ShuffleSpec, Totals
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.in_flight_log import InFlightLog, NoInFlightLog
+from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
 from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.subpartition import Subpartition, Written, first_blocks, split
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
-from shuffle_transport.pool import BufferPool
 
 FIRST_RESERVATION = 1 << 20
 MIN_LIMIT = 64 << 10
@@ -31,8 +31,6 @@ MIN_LIMIT = 64 << 10
 class ResultPartition:
     """A writer's queues. Methods whose names begin with `locked_` want `changed` held.
 
-    :param limit: bytes unsent from which on writes wait; a block above it passes when nothing else is unsent.
-    :param log_limit: bytes sent and not acknowledged that are kept in memory.
     :param restore: go on from here.
     :param disk: the log on disk; not started.
     :ivar changed: the lock, notified when there is room, or data, or an error.
@@ -43,19 +41,16 @@ class ResultPartition:
         spec: ShuffleSpec,
         attempt: MapAttempt,
         config: StreamConfig,
+        memory: QueueMemory,
         *,
-        pool: BufferPool,
-        timeout: float,
-        limit: int,
-        log_limit: int,
         restore: WriterState | None = None,
         disk: InFlightLog | None = None,
     ) -> None:
         self.spec, self.attempt, self.config = spec, attempt, config
         self.changed = threading.Condition()
-        self.limit = self._most = limit
-        self._log_limit = log_limit
-        self._reservation = pool.reserve(min(FIRST_RESERVATION, limit), timeout)
+        self.limit = self._most = memory.limit
+        self._log_limit = memory.log_limit
+        self._reservation = memory.pool.reserve(min(FIRST_RESERVATION, memory.limit), memory.timeout)
         restored = restore or WriterState(-1, attempt.map, (0,) * spec.partitions, 0)
         self.numbers = list(restored.numbers)
         self._markers, self._order = restored.markers, 0

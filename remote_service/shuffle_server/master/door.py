@@ -195,7 +195,7 @@ class Unary:
                 visit.door.observer.answered(self.name, time.monotonic() - visit.since)
 
 
-class Admission:
+class CallAdmission:
     """Says whom a call comes from. Used by the wire's thread alone.
 
     :param authenticate: checks a token; None: no tokens are wanted.
@@ -237,7 +237,7 @@ class Door:
         self,
         methods: Mapping[str, Method],
         pools: tuple[CallPool, ...],
-        admission: Admission,
+        admission: CallAdmission,
         calls: int,
         observer: CallObserver,
         ticks: tuple[Callable[[], object], ...] = (),

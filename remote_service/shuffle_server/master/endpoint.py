@@ -19,7 +19,7 @@ from shuffle_server.master.commit_streams import NAME as COMMITS
 from shuffle_server.master.commit_streams import CommitStreams
 from shuffle_server.master.committing import Committer
 from shuffle_server.master.control import ControlService
-from shuffle_server.master.door import Admission, Checks, Door, Method, ServerStream, Unary
+from shuffle_server.master.door import CallAdmission, Checks, Door, Method, ServerStream, Unary
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.watching import Watchers
@@ -197,7 +197,7 @@ def start_control(
     door = Door(
         methods(service, commits, pools, streams, Checks(sure, registries.check)),
         pools.all,
-        Admission(authenticate, guard, served.miss),
+        CallAdmission(authenticate, guard, served.miss),
         limits.calls,
         observer or CallObserver(),
         (pools.probe,),

@@ -33,7 +33,7 @@ class Node:
         self.refusals: list[str] = []  # why it did not start
         self.when_serving: Callable[[Node], None] = lambda node: None
         self.when_ended: Callable[[Node], None] = lambda node: None
-        self.damage: list[tuple[Disk, str, int, int]] = []  # bits that were flipped: file, offset, mask
+        self.damage: list[tuple[Disk, str, int, int, int]] = []  # bits that were flipped: file, offset, mask, inode
 
     def start(self) -> None:
         """Begin a life."""
@@ -66,9 +66,9 @@ class Node:
         raise Crash
 
     def mend(self) -> None:
-        """The operator puts back undamaged copies of the files."""
-        for disk, path, offset, mask in self.damage:
-            disk.flip(path, offset, mask)
+        """The operator puts back undamaged copies of the files, unless the server has begun them anew."""
+        for disk, path, offset, mask, inode in self.damage:
+            disk.flip(path, offset, mask, inode)
         self.damage.clear()
 
     def _ended(self, process: Process) -> None:

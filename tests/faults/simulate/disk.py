@@ -88,22 +88,28 @@ class Disk:
         for name, inode in self.changes.pop(directory, ()):
             _set(names, name, inode)
 
-    def flip(self, path: str, offset: int, mask: int) -> None:
-        """Flip bits of one byte of a file, on the disk and in memory."""
+    def flip(self, path: str, offset: int, mask: int, only: int = 0) -> int:
+        """Flip bits of one byte of a file, on the disk and in memory; its inode, 0 if there is no such file.
+
+        :param only: nothing is done unless the file has this inode.
+        """
         try:
             with open(path, "r+b", buffering=0) as file:
                 inode = os.fstat(file.fileno()).st_ino
+                if only and inode != only:
+                    return 0
                 file.seek(offset)
                 byte = file.read(1)
                 if byte:
                     file.seek(offset)
                     file.write(bytes((byte[0] ^ mask,)))
         except FileNotFoundError:
-            return
+            return 0
         synced = bytearray(self.synced.get(inode, b""))
         if offset < len(synced):
             synced[offset] ^= mask
             self.synced[inode] = bytes(synced)
+        return inode
 
     def cut_power(self, rng: random.Random) -> None:
         """Leave what survives. No process uses this disk now."""

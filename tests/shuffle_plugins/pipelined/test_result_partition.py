@@ -18,6 +18,7 @@ from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Guarantee,
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.pump import pump
+from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import LocalSource
 from shuffle_plugins.pipelined.stream_config import StreamConfig
@@ -40,9 +41,7 @@ def make() -> Iterator[Make]:
         ) -> ResultPartition:
             spec = ShuffleSpec(ShuffleId("output", 0), maps=1, partitions=partitions)
             pool = BufferPool(memory)
-            output = ResultPartition(
-                spec, MapAttempt(0, 0), config, pool=pool, timeout=1.0, limit=limit, log_limit=4 << 20
-            )
+            output = ResultPartition(spec, MapAttempt(0, 0), config, QueueMemory(pool, 1.0, limit, 4 << 20))
             stack.callback(output.fail, StreamBroken("the test is over"))
             return output
 
