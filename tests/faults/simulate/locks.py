@@ -32,10 +32,11 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = Here.scheduler
-        if scheduler.current is None:  # between schedules: nobody else is there
+        task = scheduler.current
+        if task is None:  # between schedules: nobody else is there
             self._held = True
             return True
-        if scheduler.dead():
+        if scheduler.ending or not task.stack[-1].alive:
             if blocking:
                 raise Crash
             return False  # as if it were held, by the thread that asks
@@ -44,7 +45,6 @@ class Lock:
             return True
         if not blocking:
             return False
-        task = scheduler.me()
         self._waiting.append(task)
         if not scheduler.block(None if timeout < 0 else timeout):
             with suppress(ValueError):  # it was passed over
@@ -53,17 +53,16 @@ class Lock:
         return True  # handed over
 
     def release(self) -> None:
-        if Here.scheduler.current is None:
-            self._held = False
+        scheduler = Here.scheduler
+        task = scheduler.current
+        if task is not None and (scheduler.ending or not task.stack[-1].alive):
             return
-        if Here.scheduler.dead():
-            return
-        if not self._held:
+        if task is not None and not self._held:
             raise RuntimeError("release unlocked lock")
-        while self._waiting:
+        while task is not None and self._waiting:
             task = self._waiting.popleft()
             if task.waiting and task.process.alive:
-                Here.scheduler.wake(task)
+                scheduler.wake(task)
                 return
         self._held = False
 
@@ -72,8 +71,7 @@ class Lock:
     def locked(self) -> bool:
         return self._held
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -21,6 +21,9 @@ from tests.faults.simulate.scheduler import Crash, Scheduler
 
 real_seconds = time.monotonic
 
+MEMORY = 4 << 30
+"""Bytes that the page cache of a simulated machine may take."""
+
 
 def install() -> None:
     """Patch this process; once, and for good, and before anything of the product is imported: its defaults are bound
@@ -46,6 +49,7 @@ def install() -> None:
     network.install()
     _set(sys.modules["shuffle_api.periodic"], _TASKS=_Tasks())
     _set(sys.modules["shuffle_server.observe.instruments"], Counter=_Silent, Histogram=_Silent)
+    _set(sys.modules["shuffle_server.store.page_cache"], available=lambda: MEMORY)
     sys.unraisablehook = _ignore
     gc.collect()
     gc.freeze()  # a collection after each schedule then takes a millisecond

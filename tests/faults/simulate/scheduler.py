@@ -158,9 +158,10 @@ class Scheduler:
     def check(self, task: Task) -> None:
         """Raises Crash when the process of a thread is dead; returns when it is not stopped."""
         while True:
-            if self.ending or not task.process.alive:
+            process = task.stack[-1]
+            if self.ending or not process.alive:
                 raise Crash
-            if not task.process.paused:
+            if not process.paused:
                 return
             self._ready.append(task)
             self._switch(task)
@@ -220,7 +221,7 @@ class Scheduler:
     def dead(self) -> bool:
         """Whether the current thread is of a process that has ended, and only unwinds."""
         task = self.current
-        return task is None or self.ending or not task.process.alive
+        return task is None or self.ending or not task.stack[-1].alive
 
     # ------------------------------------------------------------------ processes and time
 
@@ -264,7 +265,7 @@ class Scheduler:
         while True:
             if self.ending:
                 return self._ready.pop() if self._ready else None
-            runnable = [at for at, task in enumerate(self._ready) if not task.process.paused or not task.process.alive]
+            runnable = [at for at, task in enumerate(self._ready) if not (task.stack[-1].paused and task.stack[-1].alive)]
             if runnable:
                 return self._ready.pop(runnable[self.random.randrange(len(runnable))])
             if not self._timers or self._timers[0][0] > self.limit:
