@@ -59,9 +59,9 @@ def test_record_of_another_partition_or_shuffle_is_found() -> None:
     assert "foreign" in kinds([*written(Source(1, 2, 0, 0), SIZE), *whole()[20:]])
 
 
-def ledger() -> Ledger:
+def ledger(*, may_lose: bool = False) -> Ledger:
     spec = ShuffleSpec(ShuffleId("app", 1), 3, 2)
-    return Ledger(1, 1, ShuffleHandle("remote", spec, "127.0.0.1:1"), SIZE, 2)
+    return Ledger(1, 1, ShuffleHandle("remote", spec, "127.0.0.1:1"), SIZE, 2, lambda: may_lose)
 
 
 def output(map: int, attempt: int) -> MapOutput:
@@ -93,3 +93,16 @@ def test_ledger_lets_another_attempt_win_after_a_loss() -> None:
     book.asked(second)
     assert found(book.acknowledged(second, output(0, 1))) == []
     assert found(book.located([output(0, 1)])) == []
+
+
+def test_ledger_takes_another_winner_where_a_fault_may_have_lost_the_first_unseen() -> None:
+    book = ledger(may_lose=True)
+    first, second = book.attempt(0), book.attempt(0)
+    book.asked(first)
+    book.asked(second)
+    book.acknowledged(first, output(0, 0))
+    assert found(book.acknowledged(second, output(0, 1))) == []
+    assert found(book.located([output(0, 1)])) == []
+    assert book.lost == {(0, 0)}
+    book.refused(first)
+    assert found(book.located([output(0, 0)])) == ["refused"]

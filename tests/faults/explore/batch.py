@@ -123,7 +123,7 @@ class BatchJob:
         size = self.schedule.partitions, self.schedule.maps
         handle = self._ask("register", *size, number)
         self._shuffles += 1
-        ledger = Ledger(self._runs, self._shuffles, handle, self.size, self.schedule.maps)
+        ledger = Ledger(self._runs, self._shuffles, handle, self.size, self.schedule.maps, lambda: self.scene.may_lose)
         self._ledgers.append(ledger)
         self._reached("register", self.driver)
         return ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from shuffle_api.values import MapOutput, ShuffleHandle
@@ -24,13 +24,18 @@ class Finding:
 
 @dataclass(slots=True)
 class Ledger:
-    """Of one shuffle of one run. `number` counts the job's shuffles; the ids of the handle may come again."""
+    """Of one shuffle of one run. `number` counts the job's shuffles; the ids of the handle may come again.
+
+    :param may_lose: whether a winner may have been lost without any call's having met that: then another attempt whose
+        commit was asked for may win.
+    """
 
     run: int
     number: int
     handle: ShuffleHandle
     size: Size
     maps: int
+    may_lose: Callable[[], bool]
     allowed: dict[int, set[int]] = field(default_factory=dict)
     """The attempts of each map whose commit was asked for and not refused."""
     told: dict[int, int] = field(default_factory=dict)
@@ -94,6 +99,9 @@ class Ledger:
             asked = sorted(self.allowed.get(map, ()))
             return [Finding("refused", f"{who}: map {map} was won by attempt {winner}, of {asked} it was asked")]
         told = self.told.get(map)
-        if told is not None and told != winner:
+        if told is not None and told != winner and self.may_lose():
+            self.give_up(map)
+            self.told[map] = winner
+        elif told is not None and told != winner:
             return [Finding("winner", f"{who}: map {map} was won by attempt {winner}; acknowledged was {told}")]
         return []
