@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from shuffle_api.address import Address
 from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError
 from shuffle_server.worker.actions import act
+from shuffle_server.worker.endpoint import DataServices
 from shuffle_server.worker.incoming import PushMessage
-from shuffle_server.worker.push_handler import PushHandler, PutOptions
+from shuffle_server.worker.push_handler import PushHandler
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
 from shuffle_transport.blocks import BlockBatch, table_rows
@@ -260,10 +262,10 @@ class _Stream:
 class Endpoint:
     """A worker's data endpoint: the product's handlers, without Flight around them."""
 
-    def __init__(self, host: str, port: int, worker: Worker, options: PutOptions, *rest: Any) -> None:
+    def __init__(self, listen: Address, worker: Worker, services: DataServices, *rest: Any) -> None:
         self.worker = worker
-        self._pushes = PushHandler(worker, options, None)
-        self._address = Here.network.listen(f"{host}:{port}", self)
+        self._pushes = PushHandler(worker, services.put, None)
+        self._address = Here.network.listen(str(listen), self)
         self.port = int(self._address.rpartition(":")[2])
 
     def shutdown(self) -> None:

@@ -265,7 +265,7 @@ class Scheduler:
         while True:
             if self.ending:
                 return self._ready.pop() if self._ready else None
-            runnable = [at for at, task in enumerate(self._ready) if not (task.stack[-1].paused and task.stack[-1].alive)]
+            runnable = [at for at, task in enumerate(self._ready) if _may_run(task.stack[-1])]
             if runnable:
                 return self._ready.pop(runnable[self.random.randrange(len(runnable))])
             if not self._timers or self._timers[0][0] > self.limit:
@@ -293,3 +293,8 @@ class Scheduler:
         else:
             assert task.baton is not None
             task.baton.release()
+
+
+def _may_run(process: Process) -> bool:
+    """Threads of a process that has ended run to unwind."""
+    return not (process.paused and process.alive)
