@@ -12,11 +12,19 @@ import pytest
 
 from bench.harness.server import ServerProcess
 from shuffle_api import MapAttempt
-from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFull
+from shuffle_api.errors import (
+    InvalidArgument,
+    ServerUnreachable,
+    ShuffleError,
+    StorageFailed,
+    StorageFull,
+    StreamBroken,
+)
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_transport.flight_client import FlightClient
+from shuffle_transport.local_files import LocalFileWriter
 from shuffle_transport.own_address import is_own_address
 
 SECONDS = 300.0
@@ -125,6 +133,35 @@ def test_what_a_push_has_met_is_raised_by_every_later_call(
             with pytest.raises(StorageFull):
                 writer.commit()
         assert not master.map_outputs(handle)
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_refusal_after_an_unanswered_commit_does_not_say_that_the_attempt_has_not_won(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, by_file: bool
+) -> None:
+    asked: list[str] = []
+
+    def answer_lost(commit: Push) -> Push:
+        """The first commit takes effect, its answer is lost; later ones are refused."""
+
+        def call(*given: Any, **named: Any) -> Any:
+            if asked:
+                raise StorageFailed("the disk of the other worker fails")
+            asked.append("commit")
+            commit(*given, **named)
+            raise ServerUnreachable("127.0.0.1:1", "the connection is reset")
+
+        return call
+
+    monkeypatch.setattr(FlightClient, "push", answer_lost(FlightClient.push))
+    monkeypatch.setattr(LocalFileWriter, "commit", answer_lost(LocalFileWriter.commit))
+    with opened(server, hand_over="auto" if by_file else "off", hand_over_from=0) as (plugin, master, handle):
+        with plugin.writer(handle, MapAttempt(0, 0)) as writer:
+            writer.write(0, RECORD)
+            with pytest.raises(StreamBroken, match=r"did not answer the commit, .* the other worker fails"):
+                writer.commit()
+        [output] = master.map_outputs(handle)
+        assert output.output == MapAttempt(0, 0)
 
 
 def test_an_attempt_that_is_aborted_while_it_is_sent_is_not_sent_again(

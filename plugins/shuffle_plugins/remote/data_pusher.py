@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 from shuffle_api.errors import (
     AppExpired,
+    CommitMismatch,
     DeadlineExceeded,
     InvalidArgument,
     QuotaExceeded,
     ServerUnreachable,
     ShuffleError,
     ShuttingDown,
+    StorageFailed,
     StorageFull,
     StreamBroken,
     UnknownApp,
@@ -38,6 +40,12 @@ UNDER_WAY = 2  # pushes that share the memory of finished blocks: one is sent wh
 # The wire would be told the same.
 _FINAL = (StorageFull, QuotaExceeded, UnknownShuffle, UnknownApp, AppExpired)
 
+_REFUSED = (StorageFull, StorageFailed, QuotaExceeded, CommitMismatch)
+"""Of a commit: it has not taken effect, and will not."""
+
+_UNANSWERED = (ServerUnreachable, ShuttingDown, StreamBroken, DeadlineExceeded)
+"""Of a commit: it may have taken effect, or may do so yet."""
+
 
 class DataPusher:
     """Blocks of one attempt, in the order in which they are sent. For one thread.
@@ -59,6 +67,7 @@ class DataPusher:
         self._failure: ShuffleError | None = None  # of a push: blocks are missing
         self._aborted = False
         self._same_host = False
+        self._unanswered = ""  # the worker that was asked first to commit, and did not answer
 
     @property
     def by_file(self) -> bool:
@@ -102,18 +111,38 @@ class DataPusher:
                 self._ahead.start()
 
     def commit(self, blocks: Sequence[Block]) -> MapOutput:
-        """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`."""
-        with self._noting_full():
-            if self._append(blocks):
-                winner = self._finalized()
-                if winner is not None:
-                    return winner
-                blocks = ()  # they were pushed with the others
-            self._wait()
-            winner = self._push(blocks, commit=True)
+        """Send the last blocks and say that it is complete; the winner of the map. Raises as `ShuffleWriter.commit`.
+
+        What a worker refuses counts as refused only if no other one may have committed the attempt.
+        """
+        try:
+            with self._noting_full():
+                winner = self._commit(blocks)
+        except _REFUSED as error:
+            if not self._unanswered:
+                raise
+            raise StreamBroken(
+                f"worker {self._unanswered} did not answer the commit, and another try was refused: {error.message}",
+                remedy="write the map again as a new attempt: its commit says which one has won",
+                shuffle=self._target.shuffle,
+                output=self._target.output,
+            ) from error
         if winner is None:
             raise StreamBroken(f"worker {self._worker} did not answer the commit")
         return winner
+
+    def _commit(self, blocks: Sequence[Block]) -> MapOutput | None:
+        if self._append(blocks):
+            winner = self._finalized()
+            if winner is not None:
+                return winner
+            blocks = ()  # they were pushed with the others
+        self._wait()
+        return self._push(blocks, commit=True)
+
+    def _note_unanswered(self, error: ShuffleError) -> None:
+        if isinstance(error, _UNANSWERED):
+            self._unanswered = self._unanswered or self._worker or ""
 
     @contextmanager
     def _noting_full(self) -> Iterator[None]:
@@ -168,6 +197,7 @@ class DataPusher:
                 self._drop_file()
                 raise
             except ShuffleError as error:
+                self._note_unanswered(error)
                 if not again or not isinstance(error, StreamBroken):
                     self._push_file(error)
                     return None
@@ -221,8 +251,10 @@ class DataPusher:
             try:
                 client = self._connection.data(self._worker)
                 reply = client.push(self._target, blocks, first_block=self._held.blocks, end=end, commit=commit)
-            except (ServerUnreachable, ShuttingDown):
-                if not self._held.blocks:
+            except _UNANSWERED as error:
+                if commit:
+                    self._note_unanswered(error)
+                if isinstance(error, ServerUnreachable | ShuttingDown) and not self._held.blocks:
                     # Nothing that could not be sent elsewhere. Should it have committed there, this is a copy of it.
                     self._avoid.append(self._worker)
                     self._worker = None
