@@ -34,7 +34,7 @@ class SharedWorkers:
 
     :param options: of the masters.
     :ivar masters: of each registry, by its name.
-    :ivar listed: what all of them are given: `a=HOST:PORT,b=HOST:PORT`.
+    :ivar listed: the option of all of them: `a=HOST:PORT,b=HOST:PORT`.
     """
 
     def __init__(self, root: Path, workers: int, names: Sequence[str] = NAMES, *options: str) -> None:

@@ -75,7 +75,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
-    """What a control service is told at its start.
+    """The choices of a control service.
 
     :param states: memory, disks and streams of the workers, for Status.
     :param max_watches: of one application.

@@ -71,7 +71,7 @@ class Registries:
             )
 
     def check_apps(self, apps: Collection[str], where: str) -> None:
-        """:raises InvalidArgument: what was recovered is the journal of another registry."""
+        """:raises InvalidArgument: the journal is of another registry."""
         other = next((app for app in apps if registry_of(app) != self.own), None)
         if other is not None:
             raise InvalidArgument(

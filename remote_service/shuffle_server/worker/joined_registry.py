@@ -61,7 +61,7 @@ class JoinedRegistry:
     """The registry `name`, with the masters at `address`. `serve`, then `begin`; `end` and `close` at the end.
 
     :param changed: called when it was joined, or could not be, and when the worker has left it.
-    :ivar joined: this worker has joined, and what it held of the registry is announced.
+    :ivar joined: this worker has joined, and has announced its outputs of the registry.
     :ivar failure: why it has not been joined, None until that was tried.
     """
 
