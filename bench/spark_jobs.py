@@ -196,14 +196,15 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def stages_of(context: SparkContext, group: str) -> tuple[Stage, ...]:
-    """Of the jobs of a group, in the order of their numbers."""
+    """Of the jobs of a group, in the order of their numbers; without those skipped since an earlier job ran them."""
     scala: Any = context._jsc.sc()
     scala.listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()
     ids = sorted(
         stage for job in tracker.getJobIdsForGroup(group) for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
     )
-    return tuple(_stage(scala.statusStore().lastStageAttempt(stage)) for stage in ids)
+    found = [_stage(scala.statusStore().lastStageAttempt(stage)) for stage in ids]
+    return tuple(stage for stage in found if stage.tasks)
 
 
 def _stage(data: Any) -> Stage:
