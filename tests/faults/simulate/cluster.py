@@ -33,7 +33,9 @@ class Node:
         self.refusals: list[str] = []  # why it did not start
         self.when_serving: Callable[[Node], None] = lambda node: None
         self.when_ended: Callable[[Node], None] = lambda node: None
-        self.damage: list[tuple[Disk, str, int, int, int]] = []  # bits that were flipped: file, offset, mask, inode
+        self.damage: list[
+            tuple[Disk, str, int, int, int]
+        ] = []  # flipped: file, offset, mask, byte then
 
     def start(self) -> None:
         """Begin a life."""
@@ -67,8 +69,8 @@ class Node:
 
     def mend(self) -> None:
         """The operator puts back undamaged copies of the files, unless the server has begun them anew."""
-        for disk, path, offset, mask, inode in self.damage:
-            disk.flip(path, offset, mask, inode)
+        for disk, path, offset, mask, damaged in self.damage:
+            disk.flip(path, offset, mask, damaged)
         self.damage.clear()
 
     def _ended(self, process: Process) -> None:

@@ -88,28 +88,27 @@ class Disk:
         for name, inode in self.changes.pop(directory, ()):
             _set(names, name, inode)
 
-    def flip(self, path: str, offset: int, mask: int, only: int = 0) -> int:
-        """Flip bits of one byte of a file, on the disk and in memory; its inode, 0 if there is no such file.
+    def flip(self, path: str, offset: int, mask: int, only: int | None = None) -> int:
+        """Flip bits of one byte of a file, on the disk and in memory; what it is then, -1 if there is no such byte.
 
-        :param only: nothing is done unless the file has this inode.
+        :param only: nothing is done unless the byte is this.
         """
         try:
             with open(path, "r+b", buffering=0) as file:
                 inode = os.fstat(file.fileno()).st_ino
-                if only and inode != only:
-                    return 0
                 file.seek(offset)
                 byte = file.read(1)
-                if byte:
-                    file.seek(offset)
-                    file.write(bytes((byte[0] ^ mask,)))
+                if not byte or (only is not None and byte[0] != only):
+                    return -1
+                file.seek(offset)
+                file.write(bytes((byte[0] ^ mask,)))
         except FileNotFoundError:
-            return 0
+            return -1
         synced = bytearray(self.synced.get(inode, b""))
         if offset < len(synced):
             synced[offset] ^= mask
             self.synced[inode] = bytes(synced)
-        return inode
+        return byte[0] ^ mask
 
     def cut_power(self, rng: random.Random) -> None:
         """Leave what survives. No process uses this disk now."""

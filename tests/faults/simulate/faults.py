@@ -152,10 +152,10 @@ class Faults:
             return
         offset, mask = self._random.randrange(size), 1 << self._random.randrange(8)
         self._trace(f"a bit of {path} flips at {offset} of {size}")
-        inode = node.disks[at].flip(path, offset, mask)
+        damaged = node.disks[at].flip(path, offset, mask)
         self._oracle.excuse(node, "a bit flipped")
         if not path.endswith(OUTPUTS):
-            node.damage.append((node.disks[at], path, offset, mask, inode))
+            node.damage.append((node.disks[at], path, offset, mask, damaged))
 
 
 def _stop(server: Any, process: Process) -> None:
