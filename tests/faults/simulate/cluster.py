@@ -33,9 +33,7 @@ class Node:
         self.refusals: list[str] = []  # why it did not start
         self.when_serving: Callable[[Node], None] = lambda node: None
         self.when_ended: Callable[[Node], None] = lambda node: None
-        self.damage: list[
-            tuple[Disk, str, int, int, int]
-        ] = []  # flipped: file, offset, mask, byte then
+        self.damage: list[tuple[Disk, str, int, int, int]] = []  # flipped: file, offset, mask, byte then
 
     def start(self) -> None:
         """Begin a life."""
