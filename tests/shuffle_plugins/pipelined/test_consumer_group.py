@@ -202,6 +202,7 @@ def options(alignment: Alignment) -> dict[str, object]:
 @pytest.mark.parametrize("alignment", [Alignment.ALIGNED, Alignment.UNALIGNED])
 def test_group_grows_and_shrinks_in_the_middle_of_a_stream(scene: Open, tmp_path: Path, alignment: Alignment) -> None:
     job = Job(scene(GROUPS, MAPS, **options(alignment)), tmp_path, 2)
+    job.until(lambda: all(job.counts[subtask, 0] for subtask in range(2)))
     job.take_checkpoint()
     job.rescale(3, now=2)
     job.take_checkpoint()
