@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shuffle_api.tables import size_shown
 from shuffle_plugins.pipelined.progress import (
     InputStatistics,
+    ReaderProgress,
     SubpartitionStatistics,
     WriterProgress,
-    plain,
-    rate_shown,
     reader_table,
-    seconds_between,
-    share,
     writer_table,
 )
 
@@ -35,16 +31,9 @@ class HybridWriterStatistics(WriterProgress):
     readers: int  # connected now
     subpartitions: tuple[SubpartitionStatistics, ...]  # their lag is what waits for a live reader
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return plain(self, "subpartitions", lag_records=self.lag_records, lag_seconds=self.lag_seconds)
-
     def table(self, since: HybridWriterStatistics | None = None) -> str:
         """As text: sums, and a line per partition. The rate is of the time since `since`, or since it was opened."""
-        rate = rate_shown(
-            self.records_out - (since.records_out if since is not None else 0),
-            seconds_between(self.open_seconds, since, "open_seconds"),
-        )
+        rate = self._rate(self.records_out, since.records_out if since is not None else 0, since)
         head = (
             f"{self.records_out:,} records ({size_shown(self.bytes_out)}) out, {rate};"
             f" {size_shown(self.live_bytes)} taken live, {size_shown(self.spilled_bytes)} only in the store,"
@@ -54,7 +43,7 @@ class HybridWriterStatistics(WriterProgress):
 
 
 @dataclass(frozen=True, slots=True)
-class HybridReaderStatistics:
+class HybridReaderStatistics(ReaderProgress):
     """A reader at one moment."""
 
     open_seconds: float  # since it was opened
@@ -73,26 +62,13 @@ class HybridReaderStatistics:
         return sum(each.records_in for each in self.inputs)
 
     @property
-    def lag_records(self) -> int:
-        """Records received live that were not handed to the task."""
-        return sum(each.held_records for each in self.inputs)
-
-    def idle_share(self, since: HybridReaderStatistics | None = None) -> float:
-        """The share of the time in which the task waited for data: Flink's idleTimeMsPerSecond / 1000."""
-        waited = seconds_between(self.waited_seconds, since, "waited_seconds")
-        return share(waited, seconds_between(self.open_seconds, since, "open_seconds"))
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return plain(self, "inputs", lag_records=self.lag_records, idle_share=self.idle_share())
+    def idle_seconds(self) -> float:
+        return self.waited_seconds
 
     def table(self, since: HybridReaderStatistics | None = None) -> str:
         """As text: sums, and a line per map and partition. Rates are of the time since `since`, or since it was
         opened."""
-        rate = rate_shown(
-            self.records_in - (since.records_in if since is not None else 0),
-            seconds_between(self.open_seconds, since, "open_seconds"),
-        )
+        rate = self._rate(self.records_in, since.records_in if since is not None else 0, since)
         head = (
             f"{self.records_in:,} records in, {rate}; idle {self.idle_share(since):.0%};"
             f" {size_shown(self.live_bytes)} live, {size_shown(self.stored_bytes)} from the store,"

@@ -82,11 +82,34 @@ def plain(statistics: Any, rows: str, **more: Any) -> dict[str, Any]:
     return {**asdict(statistics), **more, rows: [each.as_dict() for each in found]}
 
 
-class WriterProgress:
+class Progress:
+    """What all statistics share. Of two moments, `since` in a method is the earlier one."""
+
+    __slots__ = ()
+    open_seconds: float  # since it was opened
+
+    def _rate(self, records: int, before: int, since: Progress | None) -> str:
+        """Of `records`, of which there were `before` at `since`."""
+        return rate_shown(records - before, self._seconds(since))
+
+    def _share(self, seconds: float, before: float, since: Progress | None) -> float:
+        """The part of the time that a sum of waits is, between 0 and 1."""
+        of = self._seconds(since)
+        return min(1.0, max(0.0, (seconds - before) / of)) if of > 0 else 0.0
+
+    def _seconds(self, since: Progress | None) -> float:
+        return self.open_seconds - (since.open_seconds if since is not None else 0.0)
+
+
+class WriterProgress(Progress):
     """What the statistics of writers share."""
 
     __slots__ = ()
     subpartitions: tuple[SubpartitionStatistics, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return plain(self, "subpartitions", lag_records=self.lag_records, lag_seconds=self.lag_seconds)
 
     @property
     def records_out(self) -> int:
@@ -107,14 +130,29 @@ class WriterProgress:
         return max((each.lag_seconds for each in self.subpartitions), default=0.0)
 
 
-def share(seconds: float, of: float) -> float:
-    """A part of a time, between 0 and 1."""
-    return min(1.0, max(0.0, seconds / of)) if of > 0 else 0.0
+class ReaderProgress(Progress):
+    """What the statistics of readers share."""
 
+    __slots__ = ()
+    inputs: tuple[InputStatistics, ...]
 
-def seconds_between(now: float, earlier: object, name: str) -> float:
-    """How much a time has grown since `earlier`."""
-    return now - (getattr(earlier, name) if earlier is not None else 0.0)
+    @property
+    def idle_seconds(self) -> float:
+        """For how long the task waited for data, summed."""
+        raise NotImplementedError
+
+    @property
+    def lag_records(self) -> int:
+        """Records received that were not handed to the task. What the writers hold besides, they count."""
+        return sum(each.held_records for each in self.inputs)
+
+    def idle_share(self, since: ReaderProgress | None = None) -> float:
+        """The share of the time in which the task waited for data: Flink's idleTimeMsPerSecond / 1000."""
+        return self._share(self.idle_seconds, since.idle_seconds if since is not None else 0.0, since)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return plain(self, "inputs", lag_records=self.lag_records, idle_share=self.idle_share())
 
 
 def rate_shown(records: int, seconds: float) -> str:

@@ -8,13 +8,10 @@ from typing import Any
 from shuffle_api.tables import size_shown
 from shuffle_plugins.pipelined.progress import (
     InputStatistics,
+    ReaderProgress,
     SubpartitionStatistics,
     WriterProgress,
-    plain,
-    rate_shown,
     reader_table,
-    seconds_between,
-    share,
     writer_table,
 )
 
@@ -38,25 +35,16 @@ class PipelinedWriterStatistics(WriterProgress):
 
     def back_pressured_share(self, since: PipelinedWriterStatistics | None = None) -> float:
         """The share of the time in which a write waited for room: Flink's backPressuredTimeMsPerSecond / 1000."""
-        waited = seconds_between(self.back_pressured_seconds, since, "back_pressured_seconds")
-        return share(waited, seconds_between(self.open_seconds, since, "open_seconds"))
+        before = since.back_pressured_seconds if since is not None else 0.0
+        return self._share(self.back_pressured_seconds, before, since)
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        return plain(
-            self,
-            "subpartitions",
-            lag_records=self.lag_records,
-            lag_seconds=self.lag_seconds,
-            back_pressured_share=self.back_pressured_share(),
-        )
+        return WriterProgress.as_dict(self) | {"back_pressured_share": self.back_pressured_share()}
 
     def table(self, since: PipelinedWriterStatistics | None = None) -> str:
         """As text: sums, and a line per partition. Rates are of the time since `since`, or since it was opened."""
-        rate = rate_shown(
-            self.records - (since.records if since is not None else 0),
-            seconds_between(self.open_seconds, since, "open_seconds"),
-        )
+        rate = self._rate(self.records, since.records if since is not None else 0, since)
         head = (
             f"{self.records:,} records ({size_shown(self.bytes)}) out, {rate};"
             f" back-pressured {self.back_pressured_share(since):.0%};"
@@ -67,7 +55,7 @@ class PipelinedWriterStatistics(WriterProgress):
 
 
 @dataclass(frozen=True, slots=True)
-class PipelinedReaderStatistics:
+class PipelinedReaderStatistics(ReaderProgress):
     """A reader at one moment. Of two moments, `since` in a method is the earlier one."""
 
     open_seconds: float  # since it was opened
@@ -84,22 +72,12 @@ class PipelinedReaderStatistics:
     inputs: tuple[InputStatistics, ...]
 
     @property
-    def lag_records(self) -> int:
-        """Records received that were not handed to the task. What the writers hold besides, they count."""
-        return sum(each.held_records for each in self.inputs)
+    def idle_seconds(self) -> float:
+        return self.starved_seconds
 
     def watermark_lag(self, now: int) -> int | None:
         """How far the watermark is behind `now`, in its unit; None: there is none yet."""
         return None if self.watermark is None else now - self.watermark
-
-    def idle_share(self, since: PipelinedReaderStatistics | None = None) -> float:
-        """The share of the time in which the task waited for data: Flink's idleTimeMsPerSecond / 1000."""
-        waited = seconds_between(self.starved_seconds, since, "starved_seconds")
-        return share(waited, seconds_between(self.open_seconds, since, "open_seconds"))
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return plain(self, "inputs", lag_records=self.lag_records, idle_share=self.idle_share())
 
     def table(self, since: PipelinedReaderStatistics | None = None, now: int | None = None) -> str:
         """As text: sums, and a line per map and partition.
@@ -107,10 +85,7 @@ class PipelinedReaderStatistics:
         :param since: the rates are of the time from there; None: since the reader was opened.
         :param now: the time in the unit of the watermarks: then the lag by watermark is shown as well.
         """
-        rate = rate_shown(
-            self.records - (since.records if since is not None else 0),
-            seconds_between(self.open_seconds, since, "open_seconds"),
-        )
+        rate = self._rate(self.records, since.records if since is not None else 0, since)
         lag = "" if now is None or self.watermark is None else f", {now - self.watermark:,} behind"
         shown = "none" if self.watermark is None else str(self.watermark)
         head = (
