@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -62,9 +62,15 @@ class ConsumerGroup:
 
     def latest(self) -> int | None:
         """The last checkpoint with snapshots of all key groups; None: there is none."""
-        groups = self.handle.spec.partitions
-        there = self.snapshots.list()
-        return max((n for n, found in there.items() if len({*()}.union(*found)) == groups), default=None)
+        return self.latest_of(self.snapshots.list())
+
+    def latest_of(self, there: Mapping[int, list[range]]) -> int | None:
+        """As `latest`, if these are the snapshots that there are."""
+        return max((n for n, found in there.items() if self.is_complete(found)), default=None)
+
+    def is_complete(self, found: Iterable[range]) -> bool:
+        """Whether these are all key groups."""
+        return set[int]().union(*found) == {*range(self.handle.spec.partitions)}
 
 
 class PipelinedConsumer:
@@ -196,11 +202,11 @@ class PipelinedConsumer:
         deadline = time.monotonic() + self._timeout
 
         def found() -> bool:
-            latest = self._group.latest()
+            there = self._group.snapshots.list()
+            latest = self._group.latest_of(there)
             if latest is not None:
                 try:
-                    [first, *_] = self._group.snapshots.list()[latest]
-                    head = Snapshot.decode(self._group.snapshots.get(latest, first))
+                    head = Snapshot.decode(self._group.snapshots.get(latest, there[latest][0]))
                 except (KeyError, StorageFailed):
                     if self._group.latest() == latest:
                         raise
@@ -228,9 +234,8 @@ class PipelinedConsumer:
             self._reader = None
         checkpoint, key_groups = own.reader.checkpoint, self._range(own.parallelism)
         if key_groups:
-            groups = range(self._groups)
             self._wait(
-                lambda: {*groups} == {*()}.union(*self._group.snapshots.list().get(checkpoint, [])),
+                lambda: self._group.is_complete(self._group.snapshots.list().get(checkpoint, [])),
                 deadline,
                 f"not all tasks have put their snapshots of checkpoint {checkpoint}",
             )
