@@ -89,7 +89,7 @@ class Disk:
             _set(names, name, inode)
 
     def flip(self, path: str, offset: int, mask: int, only: int | None = None) -> int:
-        """Flip bits of one byte of a file, on the disk and in memory; what it is then, -1 if there is no such byte.
+        """Flip bits of one byte of a file, on the disk and in memory; the new byte, or -1 if there is no such one.
 
         :param only: nothing is done unless the byte is this.
         """
