@@ -19,11 +19,10 @@ from itertools import count, islice
 from pathlib import Path
 
 from bench.harness.cluster import end, wait_until
-from bench.harness.server import ServerProcess
+from bench.harness.server import ServerProcess, lasting_addresses
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.registry_names import home
-from tests.relay_process import lasting_addresses
 
 PARTITIONS, MAPS = 4, 4
 NAMES = ("a", "b")

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.harness.server import ServerFailed, ServerProcess
+from bench.harness.server import ServerFailed, ServerProcess, lasting_addresses
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
-
-
-def lasting_addresses(count: int) -> list[str]:
-    """Free addresses, each another, that nobody is given by the system while the process that has them is down."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    taken: list[str] = []
-    with ExitStack() as stack:
-        while len(taken) < count:
-            host, port = "127.0.0.1", random.randrange(10_000, first)
-            with suppress(OSError):  # somebody has it
-                stack.enter_context(socket.create_server((host, port)))
-                taken.append(f"{host}:{port}")
-    return taken
 
 
 class RelayProcess:

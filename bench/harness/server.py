@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 import selectors
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -25,6 +28,19 @@ TAKEN_TIMEOUT_S = 30.0
 
 class ServerFailed(Exception):
     """The server did not start or did not stop; the message has its last words."""
+
+
+def lasting_addresses(count: int) -> list[str]:
+    """Free addresses, each another, that the system gives to no process while the one that has them is down."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    taken: list[str] = []
+    with ExitStack() as stack:
+        while len(taken) < count:
+            host, port = "127.0.0.1", random.randrange(10_000, first)
+            with suppress(OSError):  # somebody has it
+                stack.enter_context(socket.create_server((host, port)))
+                taken.append(f"{host}:{port}")
+    return taken
 
 
 class ServerProcess:

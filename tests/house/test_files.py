@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = (
-    "facade/flight_shuffle",
-    "shuffle_api/shuffle_api",
-    "transport/shuffle_transport",
-    "plugins/shuffle_plugins",
-    "remote_service/shuffle_server",
-)
+from tests.house.packages import GENERATED, PACKAGES, ROOT
+
 PYTHON_LINES = 400
 JAVA_LINES = 500
-GENERATED = "_pb2"
 REGISTRY = re.compile(r"--(extra-)?index-url|pypi\.org|pythonhosted\.org|repo1?\.maven|registry\.npmjs")
 
 
@@ -41,7 +34,7 @@ def test_source_files_stay_small(suffix: str, limit: int) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_are_marked_as_typed(package: str) -> None:
-    assert (ROOT / package / "py.typed").is_file()
+    assert (PACKAGES[package] / "py.typed").is_file()
 
 
 def test_no_file_names_a_package_registry() -> None:

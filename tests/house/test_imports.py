@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = {
-    "flight_shuffle": ROOT / "facade" / "flight_shuffle",
-    "shuffle_api": ROOT / "shuffle_api" / "shuffle_api",
-    "shuffle_transport": ROOT / "transport" / "shuffle_transport",
-    "shuffle_plugins": ROOT / "plugins" / "shuffle_plugins",
-    "shuffle_server": ROOT / "remote_service" / "shuffle_server",
-}
+from tests.house.packages import PACKAGES, ROOT
+
 MAY_IMPORT = {
     "flight_shuffle": {"shuffle_api", "shuffle_plugins", "shuffle_server"},
     "shuffle_api": {"pyarrow", "numpy", "crc32c"},
@@ -78,6 +72,13 @@ def test_package_imports_only_what_lies_below_it(package: str) -> None:
         if module not in sys.stdlib_module_names and module not in allowed(package, file)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["bench", "tools"])
+def test_what_people_run_needs_no_tests(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    assert [file for file in files for _, module in imports(file.read_text()) if module == "tests"] == []
 
 
 def test_imports_sees_every_form_of_import() -> None:

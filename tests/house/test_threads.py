@@ -2,7 +2,7 @@
 
 import re
 
-from tests.house.test_files import PACKAGES, ROOT
+from tests.house.packages import PACKAGES, ROOT
 
 MAKING = re.compile(r"threading\.(Thread|Timer)\(")
 BLIND = re.compile(r"except (Exception|BaseException)\b.*noqa: BLE001|^\s*except:", re.MULTILINE)
@@ -22,8 +22,8 @@ BENCHMARKS = "transport/shuffle_transport/bench/"
 def files_with(pattern: re.Pattern[str]) -> set[str]:
     found = {
         path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
+        for package in PACKAGES.values()
+        for path in package.rglob("*.py")
         if pattern.search(path.read_text())
     }
     return {name for name in found if not name.startswith(BENCHMARKS)}

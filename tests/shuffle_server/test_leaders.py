@@ -22,7 +22,7 @@ import psycopg
 import pytest
 
 from bench.harness.cluster import wait_until
-from bench.harness.server import ServerProcess
+from bench.harness.server import ServerProcess, lasting_addresses
 from shuffle_api.errors import ShuttingDown
 from shuffle_api.interfaces import OptionValue
 from shuffle_plugins.remote import RemoteShuffle
@@ -32,7 +32,6 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
 from tests.processes import await_stopped
-from tests.relay_process import lasting_addresses
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import USER, Database, running_database
 

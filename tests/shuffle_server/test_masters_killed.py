@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness.server import ServerProcess
+from bench.harness.server import ServerProcess, lasting_addresses
 from bench.shared_workers import Job, SharedWorkers, app_of
 from shuffle_plugins.remote import RemoteShuffle
-from tests.relay_process import lasting_addresses
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import running_database
 from tests.shuffle_server.test_leaders import MasterProcess

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.relay_process import lasting_addresses
+from bench.harness.server import lasting_addresses
 
 
 def test_no_address_is_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.harness.cluster import wait_until
+from bench.harness.server import lasting_addresses
 from bench.shared_workers import NAMES, app_of, listed
 from shuffle_api.errors import InvalidArgument, UnknownApp, WrongMaster
 from shuffle_api.ids import name_of, registry_of
@@ -23,7 +24,6 @@ from shuffle_server.registry_names import home
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from tests.relay_process import lasting_addresses
 from tests.shuffle_server.helpers import output_files, read_all, write_map
 
 TIMES: dict[str, Any] = {"timeout": 120, "retry": 120, "hand_over": "off"}
