@@ -48,16 +48,16 @@ def measure(server: str, keyring: Keyring, work: Work) -> dict[str, Any]:
     run = new_run(APP)
     with closing(ControlClient(server, client="flight-shuffle-bench", credentials=keyring.for_app(run))) as control:
         reply = control.call("RegisterApp", pb.RegisterAppRequest(app=run, instance=run, name=APP))
-        beat = PeriodicTask("bench-heartbeat", lambda: _beat(control, run), max(1, reply.heartbeat_seconds))
-        beat.start()
+        heartbeat = PeriodicTask("bench-heartbeat", lambda: _heartbeat(control, run), max(1, reply.heartbeat_seconds))
+        heartbeat.start()
         try:
             return _Bench(control, run, keyring.for_app(run), work).report(_serving(control, reply.workers))
         finally:
-            beat.close()
+            heartbeat.close()
             control.call("UnregisterApp", pb.UnregisterAppRequest(app=run))
 
 
-def _beat(control: ControlClient, run: str) -> None:
+def _heartbeat(control: ControlClient, run: str) -> None:
     control.call("Heartbeat", pb.HeartbeatRequest(app=run))
 
 
