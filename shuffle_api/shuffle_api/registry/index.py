@@ -75,7 +75,7 @@ class Index:
         """A shuffle, with all its outputs."""
         id, run = outputs.spec.id, self.runs[outputs.spec.id.app]
         for place, held in outputs.places.at.items():
-            self._put(place, -len(held.maps), -held.bytes)
+            self._take(place, len(held.maps), held.bytes)
             self._empty(id, place)
         self.committed -= len(outputs.winners)
         self.bytes -= outputs.sums[0]
@@ -101,7 +101,7 @@ class Index:
         self.committed -= 1
         self.bytes -= size
         self.runs[id.app].bytes -= size
-        self._put(place, -1, -size)
+        self._take(place, 1, size)
         if place not in outputs.places.at:
             self._empty(id, place)
         if after is None:
@@ -132,18 +132,20 @@ class Index:
                 found = self.workers[worker] = WorkerOutputs()
             if first:
                 found.shuffles[id] = found.shuffles.get(id, 0) + 1
-        self._put(place, 1, size)
+            amount = found.places.get(place)
+            if amount is None:
+                found.places[place] = [1, size]
+            else:
+                amount[0] += 1
+                amount[1] += size
 
-    def _put(self, place: Place, count: int, size: int) -> None:
-        """So many outputs and bytes more lie at a place, or fewer."""
+    def _take(self, place: Place, count: int, size: int) -> None:
+        """So many outputs and bytes lie at a place no more."""
         for worker in place:
             places = self.workers[worker].places
-            amount = places.get(place)
-            if amount is None:
-                places[place] = [count, size]
-                continue
-            amount[0] += count
-            amount[1] += size
+            amount = places[place]
+            amount[0] -= count
+            amount[1] -= size
             if not amount[0]:
                 del places[place]
 

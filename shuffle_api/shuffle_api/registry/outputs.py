@@ -76,7 +76,10 @@ class ShuffleOutputs:
         self.winners[attempt.map] = output
         self._add(output)
         if not again:
-            insort(self.maps, attempt.map)
+            if self.maps and attempt.map < self.maps[-1]:
+                insort(self.maps, attempt.map)
+            else:  # as a replayed log has most of them
+                self.maps.append(attempt.map)
         return MapOutputCommitted(self.spec.id, output)
 
     def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
