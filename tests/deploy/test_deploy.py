@@ -20,6 +20,7 @@ from shuffle_api.options import environment_variable
 from shuffle_server.cli import program
 from shuffle_server.cli.roles import options_from
 from shuffle_server.options import ServerOptions, data_listen
+from shuffle_server.registry_names import parse_registries
 from shuffle_transport.credential_files import load_keyring
 from shuffle_transport.security import NO_CREDENTIALS
 from tests.certificates import make_party
@@ -30,6 +31,7 @@ CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 RENDERED = sorted((Path(__file__).parent / "rendered").glob("*.yaml"))
+RELEASE = "shuffle-flight-shuffle-"
 ROLES = ("server", "master", "worker")
 PREFIX = environment_variable("")
 OWN = re.compile(rf"\b{PREFIX}[A-Z_]+[A-Z]\b")
@@ -55,7 +57,7 @@ def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         for each in yaml.safe_load_all(path.read_text()):
             if each and each["kind"] == "StatefulSet":
                 [container] = each["spec"]["template"]["spec"]["containers"]
-                yield f"{path.stem}-{container['name']}", each, container
+                yield f"{path.stem}-{each['metadata']['name'].removeprefix(RELEASE)}", each, container
 
 
 CONTAINERS = list(containers())
@@ -184,13 +186,42 @@ def test_the_chart_starts_pods_by_their_names(
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports["http"] == int(options.http_listen.rpartition(":")[2])
     if container["name"] == "worker":
-        masters = [each.split(".")[0] for each in options.master.split(",")]
-        assert masters == [f"shuffle-flight-shuffle-master-{at}" for at in range(len(masters))]
+        assert pods_of(options.master) == masters_of(where.partition("-")[0])
         assert pod["terminationGracePeriodSeconds"] > options.drain > 0
         assert ports["data"] == data_listen(options).port
     else:
         assert bool(options.metadata) == (given["spec"]["replicas"] > 1)
+        masters = masters_of(where.partition("-")[0])
+        assert first in masters[options.registry]
+        assert not options.masters or pods_of(options.masters) == masters
+        assert bool(options.masters) == (len(masters) > 1)
         assert ports["control"] == int(options.listen.rpartition(":")[2])
+
+
+def masters_of(rendered: str) -> dict[str, list[str]]:
+    """The pods of the masters of each registry, by the StatefulSets that make them."""
+    found = {}
+    for where, given, _ in CONTAINERS:
+        name = given["metadata"]["name"]
+        if where.startswith(f"{rendered}-master"):
+            registry = name.removeprefix(f"{RELEASE}master").removeprefix("-")
+            found[registry] = [f"{name}-{at}" for at in range(given["spec"]["replicas"])]
+    return found
+
+
+def pods_of(option: str) -> dict[str, list[str]]:
+    """Those that `--master` or `--masters` names."""
+    registries = parse_registries(option, "--masters")
+    return {name: [each.split(".")[0] for each in pods.split(",")] for name, pods in registries.items()}
+
+
+def test_the_secret_of_a_registry_s_database_has_a_key_of_its_own() -> None:
+    keys = []
+    for where, _, container in CONTAINERS:
+        if where.startswith("registries-master"):
+            [url] = [each for each in container["env"] if each["name"] == "FLIGHT_SHUFFLE_METADATA"]
+            keys.append(url["valueFrom"]["secretKeyRef"]["key"])
+    assert keys == ["url", "url-b"]
 
 
 @pytest.mark.parametrize("container", [each for *_, each in CONTAINERS], ids=[where for where, *_ in CONTAINERS])
@@ -208,6 +239,7 @@ def test_probes_are_those_that_a_standby_passes(container: dict[str, Any]) -> No
 def test_each_object_of_the_chart_selects_the_pods_of_its_role(path: Path) -> None:
     objects = [each for each in yaml.safe_load_all(path.read_text()) if each]
     pods = [each["spec"]["template"]["metadata"]["labels"] for each in objects if each["kind"] == "StatefulSet"]
+    masters = sum(pod["app.kubernetes.io/component"] == "master" for pod in pods)
     picked = 0
     for each in objects:
         spec = each.get("spec", {})
@@ -215,7 +247,12 @@ def test_each_object_of_the_chart_selects_the_pods_of_its_role(path: Path) -> No
         labels = selector.get("matchLabels", selector) or {}
         if labels:
             matching = [pod for pod in pods if labels.items() <= pod.items()]
-            assert len(matching) == (2 if each["kind"] == "PodMonitor" else 1), each["metadata"]["name"]
+            name = each["metadata"]["name"]
+            whole_role = masters if labels.get("app.kubernetes.io/component") == "master" else 1
+            most = 1 if "registry" in labels else whole_role
+            assert len(matching) == (len(pods) if each["kind"] == "PodMonitor" else most), name
+            if each["kind"] == "StatefulSet":
+                assert each["spec"]["template"]["metadata"]["labels"] in matching, name
             picked += 1
     assert picked >= 8
     headless = [each["spec"] for each in objects if each["kind"] == "Service"]

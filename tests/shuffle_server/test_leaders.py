@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import socket
-import ssl
-import subprocess
-import sys
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +13,7 @@ import grpc
 import psycopg
 import pytest
 
-from bench.harness.cluster import wait_until
-from bench.harness.server import ServerProcess, lasting_addresses
+from bench.harness.server import ServerProcess
 from shuffle_api.errors import ShuttingDown
 from shuffle_api.interfaces import OptionValue
 from shuffle_plugins.remote import RemoteShuffle
@@ -31,72 +22,15 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
-from tests.processes import await_stopped
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import USER, Database, running_database
-
-TIMEOUT = 240.0
+from tests.shuffle_server.master_process import TIMEOUT, MasterProcess
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     with running_database() as running:
         yield running
-
-
-class MasterProcess:
-    """`flight-shuffle master`, which may lead at once or later. A context manager, ended with SIGKILL."""
-
-    def __init__(self, directory: Path, metadata: str, options: Sequence[str] = (), control: str = "") -> None:
-        free, self.metrics = lasting_addresses(2)
-        self.control = control or free
-        self._url = f"{'https' if '--tls-cert' in options else 'http'}://{self.metrics}"
-        self.log = directory.with_suffix(".log")
-        command = [sys.executable, "-m", "shuffle_server", "master", "--data-dir", str(directory)]
-        command += ["--listen", self.control, "--metrics-listen", self.metrics, "--metadata", metadata, *options]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-
-    def await_leading(self) -> None:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        assert line == f"ready control={self.control} metrics={self.metrics}\n", self.log.read_text()
-
-    def await_standing_by(self) -> None:
-        wait_until(lambda: b"stands by" in self.log.read_bytes(), "the second master stands by")
-
-    def answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        try:
-            with self._asked(path) as reply:
-                return reply.status, json.load(reply)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def metric(self, name: str) -> float:
-        with self._asked("/metrics") as reply:
-            [line] = [line for line in reply.read().decode().splitlines() if line.startswith(f"{name} ")]
-        return float(line.split()[1])
-
-    def _asked(self, path: str) -> Any:
-        anybody = ssl._create_unverified_context()  # its certificate is tested elsewhere
-        return urllib.request.urlopen(self._url + path, timeout=TIMEOUT, context=anybody)
-
-    def stop(self) -> None:
-        """SIGSTOP; returns when no thread runs any more, which takes the kernel a while on a busy machine."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-        await_stopped(self.process.pid)
-
-    def go_on(self) -> None:
-        os.kill(self.process.pid, signal.SIGCONT)
-
-    def __enter__(self) -> MasterProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait(TIMEOUT)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 class CutProxy:

@@ -7,6 +7,9 @@
 app.kubernetes.io/name: {{ .root.Chart.Name }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .role }}
+{{- with .registry }}
+registry: {{ . | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "fs.labels" -}}
@@ -25,11 +28,23 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{ include "fs.name" .root }}-{{ .role }}.{{ .root.Release.Namespace }}.svc.{{ .root.Values.clusterDomain }}
 {{- end }}
 
-{{- /* The masters, as clients and workers are given them. */}}
+{{- /* The StatefulSet of a registry's masters. */}}
+{{- define "fs.master" -}}
+{{ include "fs.name" .root }}-master{{ with .registry }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- /* The masters, as clients are given them; `named`: as masters and workers are, each registry with its name. */}}
 {{- define "fs.masters" -}}
 {{- $pods := list }}
-{{- range $i := until (int .root.Values.master.replicas) }}
-{{- $pods = append $pods (printf "%s-master-%d.%s:9110" (include "fs.name" $.root) $i (include "fs.domain" (dict "root" $.root "role" "master"))) }}
+{{- range $registry := .root.Values.master.registries | default (list "") }}
+{{- $of := dict "root" $.root "role" "master" "registry" $registry }}
+{{- range $i := until (int $.root.Values.master.replicas) }}
+{{- $name := "" }}
+{{- if and $.named $registry (eq $i 0) }}
+{{- $name = printf "%s=" $registry }}
+{{- end }}
+{{- $pods = append $pods (printf "%s%s-%d.%s:9110" $name (include "fs.master" $of) $i (include "fs.domain" $of)) }}
+{{- end }}
 {{- end }}
 {{- join "," $pods }}
 {{- end }}
