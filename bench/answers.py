@@ -21,7 +21,7 @@ from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import ROOT, JobFailed, SparkDriver
 from shuffle_plugins.spark import spark_conf
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 TIMEOUT_S = 600.0
 GONE_WITHIN_S = 30.0

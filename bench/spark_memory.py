@@ -25,7 +25,7 @@ from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import spark_conf
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 SORT, FLIGHT = "sort", "flight"
 RUN_TIMEOUT_S = 900.0

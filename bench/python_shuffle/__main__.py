@@ -36,7 +36,7 @@ from bench.python_shuffle.dask_side import DaskSide
 from bench.python_shuffle.tasks import Digest, FlightSide, files_of, prepare_arrow
 from bench.spark_suite.cases import prepare_rows
 from shuffle_transport.bench.machine import GIB
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from bench.spark_suite import report as reporting
 from bench.spark_suite.cases import GROUPS, NO_COMPRESSION, Case, prepare
 from bench.spark_suite.report import Timing
 from shuffle_plugins.spark import spark_conf
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 SORT, FLIGHT, WIRE = "sort", "flight", "wire"
 SIDES = (SORT, FLIGHT, WIRE)

@@ -21,7 +21,7 @@ from bench.streaming import cases, flink
 from bench.streaming.cases import Point
 from bench.streaming.plan import GUARANTEES
 from bench.streaming.run import run
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 FLIGHT, FLINK, RELAYED = "flight", "flink", "flight_relayed"
 HEAD = ("benchmark", "side", "records/s", "p50 ms", "p99 ms", "checkpoint ms", "times Flink's")

@@ -24,7 +24,7 @@ from bench.harness import program
 from bench.streaming.plan import IDENTITY, WORDCOUNT, Case
 from bench.streaming.run import Outcome, run
 from shuffle_transport.bench.measure import alternate
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 WHOLE, LOG = "whole", "log"
 EVERY = 10

@@ -22,7 +22,7 @@ from bench.harness.spark import local_conf
 from bench.harness.spark_driver import SparkDriver
 from bench.streaming import real_time_job as job
 from shuffle_plugins.spark import spark_conf
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 OWN, FLIGHT = "spark", "flight"
 POINTS = {"p50_us": 50, "p90_us": 90, "p99_us": 99}

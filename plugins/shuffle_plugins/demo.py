@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from shuffle_transport.command_line import Command, server_option
+from shuffle_transport.progress import Progress
 
 WORDS = ("flight", "shuffle", "arrow", "spark", "partition", "map", "reduce", "credit", "worker", "master")
 MAPS, PARTITIONS, RECORDS = 4, 8, 25_000
@@ -41,7 +42,8 @@ def demo(server: str | None, as_json: bool) -> int:
 
 def _run(server: str, as_json: bool) -> int:
     began = time.monotonic()
-    counts, moved = count_words(server)
+    with Progress("demo", hidden=as_json) as progress:
+        counts, moved = count_words(server, progress)
     seconds = time.monotonic() - began
     right = counts == Counter({word: MAPS * RECORDS // len(WORDS) for word in WORDS})
     if as_json:
@@ -56,7 +58,7 @@ def _run(server: str, as_json: bool) -> int:
     return 0 if right else 1
 
 
-def count_words(server: str) -> tuple[Counter[str], int]:
+def count_words(server: str, progress: Progress) -> tuple[Counter[str], int]:
     """The words by a shuffle, and how many records went through it."""
     from shuffle_api import MapAttempt, open_plugin
 
@@ -64,13 +66,16 @@ def count_words(server: str) -> tuple[Counter[str], int]:
     with open_plugin("remote", {"server": server}) as plugin, plugin.master("demo") as master:
         handle = master.register_shuffle(PARTITIONS, MAPS)
         for number in range(MAPS):
+            progress.at(number, MAPS + PARTITIONS, f"map task {number} writes {RECORDS} records")
             with plugin.writer(handle, MapAttempt(number, 0)) as writer:
                 for record in range(RECORDS):
                     word = WORDS[record % len(WORDS)]
                     writer.write(WORDS.index(word) % PARTITIONS, word.encode())
                 writer.commit()
-        with plugin.reader(handle, partitions=range(PARTITIONS)) as reader:
-            counts.update(record.decode() for _, record in reader)
+        for partition in range(PARTITIONS):
+            progress.at(MAPS + partition, MAPS + PARTITIONS, f"partition {partition} is read")
+            with plugin.reader(handle, partitions=range(partition, partition + 1)) as reader:
+                counts.update(record.decode() for _, record in reader)
     return counts, counts.total()
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import resource
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol
 
@@ -247,4 +247,5 @@ def raise_file_limit() -> None:
     """As many open files as the system lets this process have: one per attempt being written, and per pull."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with suppress(ValueError, OSError):  # macOS has a limit below its "infinity"
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

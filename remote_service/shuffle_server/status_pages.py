@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
-PAGE = 5000  # runs and shuffles that are asked for at a time
+PAGE = 10_000  # runs and shuffles that are asked for at a time
+ONCE = ("workers", "states", "lost", "registries")
+"""What each page has whole. The last one tells it, with the scalars, as of now; the first one is kept."""
 
 
 def all_pages(ask: Callable[[pb.StatusRequest], pb.StatusReply], app: str = "") -> pb.StatusReply:
@@ -14,8 +16,9 @@ def all_pages(ask: Callable[[pb.StatusRequest], pb.StatusReply], app: str = "") 
     reply = ask(pb.StatusRequest(app=app, limit=PAGE))
     while reply.next:
         page = ask(pb.StatusRequest(app=app, first=reply.next, limit=PAGE))
-        reply.apps.extend(page.apps)
-        reply.shuffles.extend(page.shuffles)
+        for field in ONCE:
+            page.ClearField(field)
+        reply.MergeFrom(page)
         reply.next = page.next
     return reply
 

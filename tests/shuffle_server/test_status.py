@@ -13,6 +13,7 @@ import pytest
 from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server import __version__
 from shuffle_server.cli.output import plain
 from shuffle_server.cli.status import render
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -65,6 +66,7 @@ def test_tables_show_workers_disks_applications_and_shuffles(server: ServerProce
         shown = run_cli("status", server.control).stdout
         again = run_cli("status", "--server", server.control).stdout
         assert sizes_out(again) == sizes_out(shown) != []
+        assert shown.splitlines()[3].split()[-1] == __version__
     for text in (
         "WORKER",
         "MEMORY IN USE",
@@ -73,6 +75,7 @@ def test_tables_show_workers_disks_applications_and_shuffles(server: ServerProce
         str(server.data_dir),
         str(handle.spec.id),
         server.data,
+        "RELEASE",
     ):
         assert text in shown
     empty = run_cli("status", server.control, "--app", "nobody").stdout
@@ -136,7 +139,7 @@ def test_a_worker_that_told_nothing_has_dashes_and_names_cannot_play_with_the_te
         workers=[pb.Worker(id="w", host="h", port=1)], apps=[pb.AppStatus(app="a", name="\x1b[2Jx\n")]
     )
     shown = render(reply)
-    assert shown.splitlines()[3].split()[-6:] == ["-"] * 6
+    assert shown.splitlines()[3].split()[-7:] == ["-"] * 7
     assert "\x1b" not in shown
     assert "[2Jx" in shown
 

@@ -8,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.harness.server import ServerProcess
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ServerUnreachable
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.tables import size_shown, time_shown
@@ -27,6 +29,7 @@ from shuffle_server.cli.top import rates_between, view
 from shuffle_server.options import ServerOptions, check_addresses, data_listen, not_default
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import write_map
+from tests.shuffle_server.test_server import run_cli
 from tests.shuffle_transport.channels.helpers import eventually
 
 
@@ -116,6 +119,29 @@ def test_wrong_usage_is_named_with_status_2(
 ) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_listen_address_that_is_not_of_this_machine_is_named_in_one_line(tmp_path: Path) -> None:
+    nowhere = "192.0.2.1:9110"  # for documentation (RFC 5737)
+    failed = run_cli("server", str(tmp_path), "--listen", nowhere, "--data-listen", "127.0.0.1:0")
+    assert failed.returncode == 1
+    assert f"cannot listen on {nowhere}" in failed.stderr
+    assert "choose another --listen address" in failed.stderr
+    assert [line for line in failed.stderr.splitlines() if "flight-shuffle" not in line and " INFO " not in line] == []
+
+
+def test_a_drain_waits_no_longer_for_an_absent_master_than_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    @contextmanager
+    def away(server: str, credentials: object, *, timeout: float, retry: float, **_: object) -> Iterator[None]:
+        waits.extend((timeout, retry))
+        raise ServerUnreachable(server, "it is away")
+        yield
+
+    monkeypatch.setattr(sys.modules["shuffle_server.cli.drain"], "control_client", away)
+    assert main(["drain", "w-1", "--server", "127.0.0.1:1", "--timeout", "3s"]) == 1
+    assert waits == [3.0, 3.0]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

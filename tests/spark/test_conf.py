@@ -50,7 +50,7 @@ def test_spark_conf_for_real_time_mode_names_its_manager_too_and_wants_a_spark_t
     assert conf == spark_conf("host:7070", jar=JAR) | added
     assert conf == spark_conf("host:7070", jar=JAR, real_time=True, spark_version="4.10.0")
     for version in ("4.2.0", "3.5.9"):
-        with pytest.raises(InvalidArgument, match=rf"with Spark {version}.*use Spark 4\.3 or later"):
+        with pytest.raises(InvalidArgument, match=rf"needs Spark 4\.3 or later, and this is {version}"):
             spark_conf("host:7070", jar=JAR, real_time=True, spark_version=version)
 
 

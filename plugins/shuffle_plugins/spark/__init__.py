@@ -3,7 +3,7 @@
     from pyspark.sql import SparkSession
     from shuffle_plugins.spark import spark_conf
 
-    spark = SparkSession.builder.config(map=spark_conf("shuffle.example.org:7070")).getOrCreate()
+    spark = SparkSession.builder.config(map=spark_conf("shuffle.example.org:9110")).getOrCreate()
 
 The job itself needs no change. The plugin is a jar that travels in this package.
 """

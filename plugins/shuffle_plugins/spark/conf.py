@@ -72,8 +72,8 @@ def spark_conf(
     version = spark_version or installed_spark() or ""
     if real_time and not _has_real_time(version):
         raise InvalidArgument(
-            f"real-time mode through the server with Spark {version or '(none installed)'}",
-            remedy=f"use Spark {REAL_TIME_SPARK} or later, or leave it out",
+            f"real-time mode needs Spark {REAL_TIME_SPARK} or later, and this is {version or 'none at all'}",
+            remedy="use a later Spark, or leave real_time (--real-time) out",
         )
     jar = find_jar(spark_version) if jar is None else jar.resolve()
     jvm.check_plugin_visible(MANAGER)

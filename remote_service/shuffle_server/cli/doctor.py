@@ -20,6 +20,7 @@ from shuffle_transport.command_line import (
     server_option,
     timeout_option,
 )
+from shuffle_transport.progress import Progress
 
 MARKS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED ", "skipped": "skipped"}
 
@@ -43,16 +44,20 @@ def doctor(
     its certificates, clock and version. Exit status 1 when a check fails.
     """
     findings: list[Finding] = []
-    for finding in _findings(context, server, data_dir, timeout):
-        findings.append(finding)
-        if not as_json:
-            _print(finding)
+    with Progress("doctor", hidden=as_json) as progress:
+        for finding in _findings(context, server, data_dir, timeout, progress):
+            findings.append(finding)
+            if not as_json:
+                _print(finding)
     if as_json:
         click.echo(json.dumps([asdict(each) for each in findings], indent=2))
     return int(any(each.state == "failed" for each in findings))
 
 
-def _findings(context: click.Context, /, server: str | None, data_dir: str | None, timeout: float) -> Iterator[Finding]:
+def _findings(
+    context: click.Context, /, server: str | None, data_dir: str | None, timeout: float, progress: Progress
+) -> Iterator[Finding]:
+    progress.at(0, 1, "this machine")
     yield check_versions()
     yield check_descriptors()
     program = context.find_root().command
@@ -67,10 +72,10 @@ def _findings(context: click.Context, /, server: str | None, data_dir: str | Non
     if server is None:
         yield Finding("server", "skipped", "no --server is given")
     else:
-        yield from check_server(server, keyring_of(context), timeout)
+        yield from check_server(server, keyring_of(context), timeout, progress)
 
 
 def _print(finding: Finding) -> None:
-    click.echo(f"{MARKS[finding.state]} {finding.check}: {printable(finding.seen)}")
+    Progress.above(f"{MARKS[finding.state]} {finding.check}: {printable(finding.seen)}")
     if finding.fix:
-        click.echo(f"        fix: {printable(finding.fix)}")
+        Progress.above(f"        fix: {printable(finding.fix)}")

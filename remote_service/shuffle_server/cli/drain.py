@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from shuffle_transport.command_line import (
     server_option,
     timeout_option,
 )
+from shuffle_transport.progress import Progress
 
 if TYPE_CHECKING:
     from shuffle_transport.control_client import ControlClient
@@ -34,7 +34,7 @@ RETRY_SECONDS = 60.0  # for a master that is restarted meanwhile
 @click.argument("worker")
 @server_option()
 @click.option("--master", type=Addresses(), hidden=True)
-@click.option("--json", "as_json", is_flag=True, help="print JSON at the end, no progress")
+@click.option("--json", "as_json", is_flag=True, help="print JSON at the end, and no progress")
 @timeout_option(86400.0, "wait so long for it")
 @credential_options()
 @click.pass_context
@@ -69,24 +69,21 @@ def drain(
 
 def _drain(client: ControlClient, worker: str, as_json: bool, timeout: float) -> None:
     began = time.monotonic()
-    first: pb.DrainReply | None = None
-    said = ""
-    while True:
-        reply: pb.DrainReply = client.call("Drain", pb.DrainRequest(worker=worker))
-        first = first or reply
-        if reply.left:
-            break
-        if not as_json and (text := _progress(worker, reply)) != said:
-            click.echo(text)
-            sys.stdout.flush()
-            said = text
-        left = timeout - (time.monotonic() - began)
-        if left <= 0:
-            raise DeadlineExceeded(
-                f"worker {worker} has not left in {timeout:g} s: {_progress(worker, reply)}",
-                remedy="it goes on draining; see its log, and whether other workers have room; --timeout waits longer",
-            )
-        time.sleep(min(LOOK_SECONDS, left))
+    with Progress(worker, hidden=as_json) as progress:
+        first = reply = _ask(client, worker)
+        most = 0
+        while not reply.left:
+            most = max(most, reply.bytes)
+            progress.at(most - reply.bytes, most, _to_do(reply))
+            left = timeout - (time.monotonic() - began)
+            if left <= 0:
+                raise DeadlineExceeded(
+                    f"worker {worker} has not left in {timeout:g} s: {_to_do(reply)}",
+                    remedy="it goes on draining; see its log, and whether other workers have room;"
+                    " --timeout waits longer",
+                )
+            time.sleep(min(LOOK_SECONDS, left))
+            reply = _ask(client, worker)
     report = {
         "worker": worker,
         "left": True,
@@ -97,8 +94,13 @@ def _drain(client: ControlClient, worker: str, as_json: bool, timeout: float) ->
     click.echo(json.dumps(report, indent=2) if as_json else f"{worker}: has left")
 
 
-def _progress(worker: str, reply: pb.DrainReply) -> str:
-    text = f"{worker}: {reply.outputs} map outputs ({size_shown(reply.bytes)}) to migrate"
+def _ask(client: ControlClient, worker: str) -> pb.DrainReply:
+    reply: pb.DrainReply = client.call("Drain", pb.DrainRequest(worker=worker))
+    return reply
+
+
+def _to_do(reply: pb.DrainReply) -> str:
+    text = f"{reply.outputs} map outputs ({size_shown(reply.bytes)}) to migrate"
     if reply.staged or reply.pushes:
         text += f", {reply.staged} being written on {reply.pushes} streams"
     return text + ("" if reply.others else ": no other worker takes them")

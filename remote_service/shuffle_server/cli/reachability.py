@@ -14,6 +14,7 @@ from shuffle_api.tables import time_shown
 from shuffle_server import __version__
 from shuffle_server.cli.connection import control_client
 from shuffle_transport.command_line import Finding
+from shuffle_transport.progress import Progress
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Keyring, TlsFiles
 
@@ -24,10 +25,11 @@ MOST_SKEW_SECONDS = 5.0
 SOON_SECONDS = 14 * 86400.0  # a certificate that is good for less is worth a warning
 
 
-def check_server(server: str, keys: Keyring, timeout: float) -> Iterator[Finding]:
+def check_server(server: str, keys: Keyring, timeout: float, progress: Progress) -> Iterator[Finding]:
     """Each address, then what the master that leads says of itself and of its workers."""
     addresses = parse_addresses(server, "--server")
     for address in addresses:
+        progress.at(0, 1, f"master {address}")
         yield _check_connection(f"master {address}", address, len(addresses) > 1, timeout)
     asked = time.time()
     try:
@@ -41,7 +43,8 @@ def check_server(server: str, keys: Keyring, timeout: float) -> Iterator[Finding
         return
     if keys.tls is not None:
         yield _check_certificate(addresses[0], keys.tls, timeout)
-    for worker in hello.workers:
+    for number, worker in enumerate(hello.workers):
+        progress.at(number, len(hello.workers), f"worker {worker.id}")
         yield from _check_worker(worker, addresses, keys.tls, timeout)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shuffle_api.address import Address
 from shuffle_api.tables import size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
+from shuffle_server.status_pages import all_pages
 from shuffle_transport.command_line import (
     Addresses,
     Command,
@@ -20,8 +23,12 @@ from shuffle_transport.command_line import (
     server_option,
     timeout_option,
 )
+from shuffle_transport.progress import Progress
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials
+
+if TYPE_CHECKING:
+    from shuffle_transport.control_client import ControlClient
 
 CONTROL_SECONDS = 30.0
 
@@ -56,33 +63,61 @@ def scrub(
     their maps run again before a reader meets them. Exit status 1 when something was found.
     """
     master, credentials = server_of(address, server), credentials_of(context, app)
-    with control_client(master, credentials, timeout=min(timeout, CONTROL_SECONDS)) as control:
-        workers = list(control.hello().workers)
-    request = pb.ScrubRequest(app=app, rate=rate)
-    reports = [_scrub(worker, request, timeout, as_json, credentials) for worker in workers]
+    with Progress("scrub", hidden=as_json) as progress:
+        with control_client(master, credentials, timeout=min(timeout, CONTROL_SECONDS)) as control:
+            workers = list(control.hello().workers)
+            total = _held(control, app) if progress.is_shown else 0
+        scrubbing = _Scrubbing(pb.ScrubRequest(app=app, rate=rate), timeout, credentials, as_json, progress, total)
+        reports = [scrubbing.at(worker) for worker in workers]
     found = sum(len(report["findings"]) for report in reports)
     if as_json:
         click.echo(json.dumps({"workers": reports, "found": found}, indent=2))
     return 1 if found else 0
 
 
-def _scrub(
-    worker: pb.Worker, request: pb.ScrubRequest, timeout: float, as_json: bool, credentials: Credentials
-) -> dict[str, Any]:
-    from shuffle_transport.flight_client import FlightClient
+def _held(control: ControlClient, app: str) -> int:
+    """About how many bytes there are to read."""
+    reply = all_pages(partial(control.call, "Status"), app)
+    return sum(each.totals.bytes * max(1, each.replicas) for each in reply.shuffles)
 
-    report: dict[str, Any] = {"worker": worker.id, "outputs": 0, "blocks": 0, "bytes": 0, "findings": []}
-    client = FlightClient(str(Address(worker.host, worker.port)), timeout=timeout, credentials=credentials)
-    try:
-        for progress in client.scrub(request):
-            report |= {"outputs": progress.outputs, "blocks": progress.blocks, "bytes": progress.bytes}
-            findings = [_finding(finding) for finding in progress.findings]
-            report["findings"] += findings
-            if not as_json:
-                _say(worker.id, progress, findings)
-    finally:
-        client.close()
-    return report
+
+@dataclass
+class _Scrubbing:
+    """Of one worker after the other. `done`: bytes that those before have read, of about `total`."""
+
+    request: pb.ScrubRequest
+    timeout: float
+    credentials: Credentials
+    as_json: bool
+    progress: Progress
+    total: int
+    done: int = 0
+
+    def at(self, worker: pb.Worker) -> dict[str, Any]:
+        """The report of a worker."""
+        from shuffle_transport.flight_client import FlightClient
+
+        report: dict[str, Any] = {"worker": worker.id, "outputs": 0, "blocks": 0, "bytes": 0, "findings": []}
+        address = str(Address(worker.host, worker.port))
+        with closing(FlightClient(address, timeout=self.timeout, credentials=self.credentials)) as client:
+            for reached in client.scrub(self.request):
+                report |= {"outputs": reached.outputs, "blocks": reached.blocks, "bytes": reached.bytes}
+                findings = [_finding(finding) for finding in reached.findings]
+                report["findings"] += findings
+                self._show(worker.id, reached, findings)
+        self.done += report["bytes"]
+        return report
+
+    def _show(self, worker: str, reached: pb.ScrubProgress, findings: list[dict[str, Any]]) -> None:
+        if self.as_json:
+            return
+        for found in findings:
+            place = f"{found['app']}/{found['shuffle']} map {found['map']} attempt {found['attempt']}"
+            Progress.above(f"{worker}: lost {place}: {found['reason']}")
+        text = f"{reached.outputs} map outputs, {reached.blocks} blocks, {size_shown(reached.bytes)}"
+        if reached.done:
+            Progress.above(f"{worker}: done: {text}")
+        self.progress.at(self.done + reached.bytes, self.total, f"{worker}: {text}")
 
 
 def _finding(finding: pb.ScrubFinding) -> dict[str, Any]:
@@ -93,13 +128,3 @@ def _finding(finding: pb.ScrubFinding) -> dict[str, Any]:
         "attempt": finding.output.attempt,
         "reason": finding.reason,
     }
-
-
-def _say(worker: str, progress: pb.ScrubProgress, findings: list[dict[str, Any]]) -> None:
-    for found in findings:
-        place = f"{found['app']}/{found['shuffle']} map {found['map']} attempt {found['attempt']}"
-        click.echo(f"{worker}: lost {place}: {found['reason']}")
-    state = "done" if progress.done else "so far"
-    size = size_shown(progress.bytes)
-    click.echo(f"{worker}: {state}: {progress.outputs} map outputs, {progress.blocks} blocks, {size}")
-    sys.stdout.flush()

@@ -196,7 +196,7 @@ def _workers(reply: pb.StatusReply) -> str:
     rows = []
     for worker in reply.workers:
         state = states.get(worker.id)
-        told: tuple[Any, ...] = ("-",) * 6
+        told: tuple[Any, ...] = ("-",) * 7
         if state is not None:
             told = (
                 f"{size_shown(state.memory_used)} of {size_shown(state.memory_budget)}",
@@ -205,6 +205,7 @@ def _workers(reply: pb.StatusReply) -> str:
                 state.open_pulls,
                 f"{state.staged_outputs} ({size_shown(state.staged_bytes)})",
                 size_shown(state.spare_bytes),
+                state.release or "-",
             )
         address = str(Address(worker.host, worker.port))
         labels = ",".join(worker.labels) or "-"
@@ -212,7 +213,7 @@ def _workers(reply: pb.StatusReply) -> str:
     return table(
         (
             *("WORKER", "ADDRESS", "STATE", "LABELS", "FREE", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS"),
-            *("BEING WRITTEN", "SPARE"),
+            *("BEING WRITTEN", "SPARE", "RELEASE"),
         ),
         rows,
     )

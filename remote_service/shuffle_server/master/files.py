@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from shuffle_server.data_sync import sync_data
 from shuffle_transport.private_directory import make_private
 
 
@@ -67,7 +68,7 @@ class LocalFile:
             rest = rest[os.write(self._fd, rest) :]
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)  # with the length, without the time of the change
+        sync_data(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, WorkerLost
+from shuffle_server import __version__
 from shuffle_server.observe.log_context import log_context
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
@@ -87,8 +88,12 @@ class History:
         text = f"{worker}: {reason}; {outputs} map outputs are lost, {elsewhere} have a copy elsewhere"
         self.record("worker-lost", text, worker=worker, level=logging.ERROR)
 
-    def directories(self, worker: str, before: pb.WorkerStatus, now: pb.WorkerStatus) -> None:
-        """Record the data directories that were taken out, or came back, between two heartbeats of a worker."""
+    def reported(self, worker: str, before: pb.WorkerStatus, now: pb.WorkerStatus) -> None:
+        """Record what is new between two heartbeats of a worker: that it is of another release than this master, and
+        the data directories that were taken out or came back."""
+        if now.release and now.release not in (before.release, __version__):
+            text = f"{worker} is of release {now.release}, this master of {__version__}"
+            self.record("worker-release", text, worker=worker, level=logging.WARNING)
         out = {disk.path: disk.out for disk in before.disks if disk.out}
         for disk in now.disks:
             if disk.out and disk.path not in out:

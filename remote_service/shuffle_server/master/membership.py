@@ -176,7 +176,7 @@ class Membership:
                 self._gone[id] = gone[GONE_AT_ONCE:]
             answer = Beat(record.draining, record.beat_seconds, gone[:GONE_AT_ONCE])
         if status is not None:
-            self._history.directories(id, before, status)
+            self._history.reported(id, before, status)
         return answer
 
     def _retier(self, record: WorkerRecord, tier: Tier | None) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -29,6 +29,7 @@ LARGEST, DRAWN = 10, 200  # partitions of a shuffle that are listed, and drawn
 QUANTILES = {"median": 50, "p99": 99, "max": 100}
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,42 +134,16 @@ class Api:
             {"worker": each.worker, "address": each.address, "state": "lost", "reason": each.reason}
             for each in reply.lost
         ]
-        return _page(rows, query, ("worker", "state", "free_bytes", "memory_used", "streams_waiting"))
+        return _page(rows, query, WORKER_ORDERS, dict)
 
     def _apps(self, query: Mapping[str, str]) -> Row:
-        rows = [
-            {
-                "app": each.app,
-                "name": each.name,
-                "heartbeat_seconds": round(each.idle_seconds, 1),
-                "shuffles": each.shuffles,
-                "bytes": each.bytes,
-            }
-            for each in self._whole().apps
-        ]
-        return _page(rows, query, ("bytes", "app", "name", "shuffles", "heartbeat_seconds"))
+        return _page(self._whole().apps, query, APP_ORDERS, _app)
 
     def _shuffles(self, query: Mapping[str, str]) -> Row:
-        app = query.get("app")
-        reply = self._whole()
+        app, reply = query.get("app"), self._whole()
         decided = CompactionShown(reply)
-        rows = [
-            {
-                "app": each.shuffle.app,
-                "shuffle": each.shuffle.shuffle,
-                "partitions": each.partitions,
-                "maps": each.maps,
-                "committed": each.committed,
-                "records": each.totals.records,
-                "bytes": each.totals.bytes,
-                "replicas": each.replicas,
-                "degraded": each.degraded,
-                "compaction": decided.of(each),
-            }
-            for each in reply.shuffles
-            if app in (None, each.shuffle.app)
-        ]
-        return _page(rows, query, ("bytes", "app", "shuffle", "partitions", "maps", "committed", "degraded"))
+        found = [each for each in reply.shuffles if each.shuffle.app == app] if app else reply.shuffles
+        return _page(found, query, SHUFFLE_ORDERS, lambda each: _shuffle(each, decided.of(each)))
 
     def _partitions(self, query: Mapping[str, str]) -> Row:
         app, number = query.get("app", ""), _number(query, "shuffle", 0, 2**63)
@@ -191,12 +166,38 @@ class Api:
         return {"rows": rows}
 
 
+def _app(app: pb.AppStatus) -> Row:
+    return {
+        "app": app.app,
+        "name": app.name,
+        "heartbeat_seconds": round(app.idle_seconds, 1),
+        "shuffles": app.shuffles,
+        "bytes": app.bytes,
+    }
+
+
+def _shuffle(shuffle: pb.ShuffleStatus, compaction: str) -> Row:
+    return {
+        "app": shuffle.shuffle.app,
+        "shuffle": shuffle.shuffle.shuffle,
+        "partitions": shuffle.partitions,
+        "maps": shuffle.maps,
+        "committed": shuffle.committed,
+        "records": shuffle.totals.records,
+        "bytes": shuffle.totals.bytes,
+        "replicas": shuffle.replicas,
+        "degraded": shuffle.degraded,
+        "compaction": compaction,
+    }
+
+
 def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
     return {
         "worker": worker.id,
         "address": str(Address(worker.host, worker.port)),
         "state": state_of(worker),
         "labels": list(worker.labels),
+        "release": state.release,
         "free_bytes": worker.free_bytes,
         "memory_used": state.memory_used,
         "memory_budget": state.memory_budget,
@@ -228,16 +229,45 @@ def _skew_row(skew: Skew) -> Row:
     }
 
 
-def _page(rows: list[Row], query: Mapping[str, str], orders: Sequence[str]) -> Row:
-    """A page of the rows; `sort` names a column, with a minus before it the largest come first."""
-    sort = query.get("sort", orders[0])
-    column = sort.removeprefix("-")
-    if column not in orders:
+def _of_row(column: str, absent: str | int) -> Callable[[Row], Any]:
+    return lambda row: row.get(column, absent)
+
+
+# The columns by which the lists may be sorted, the usual one first. What is sorted may be long, so the rows are made of
+# those only that are on the page.
+WORKER_ORDERS: dict[str, Callable[[Row], Any]] = {
+    name: _of_row(name, "" if name in ("worker", "state") else 0)
+    for name in ("worker", "state", "free_bytes", "memory_used", "streams_waiting")
+}
+APP_ORDERS: dict[str, Callable[[pb.AppStatus], Any]] = {
+    "bytes": lambda app: app.bytes,
+    "app": lambda app: app.app,
+    "name": lambda app: app.name,
+    "shuffles": lambda app: app.shuffles,
+    "heartbeat_seconds": lambda app: app.idle_seconds,
+}
+SHUFFLE_ORDERS: dict[str, Callable[[pb.ShuffleStatus], Any]] = {
+    "bytes": lambda shuffle: shuffle.totals.bytes,
+    "app": lambda shuffle: shuffle.shuffle.app,
+    "shuffle": lambda shuffle: shuffle.shuffle.shuffle,
+    "partitions": lambda shuffle: shuffle.partitions,
+    "maps": lambda shuffle: shuffle.maps,
+    "committed": lambda shuffle: shuffle.committed,
+    "degraded": lambda shuffle: shuffle.degraded,
+}
+
+
+def _page(
+    found: Iterable[T], query: Mapping[str, str], orders: Mapping[str, Callable[[T], Any]], row: Callable[[T], Row]
+) -> Row:
+    """A page of what was found; `sort` names a column, with a minus before it the largest come first."""
+    sort = query.get("sort", next(iter(orders)))
+    order = orders.get(sort.removeprefix("-"))
+    if order is None:
         raise InvalidArgument(f"sort={sort} is no column", remedy=f"use one of: {', '.join(orders)}")
     first, limit = _number(query, "first", 0, 2**31), _number(query, "limit", ROWS, MOST_ROWS)
-    empty = "" if any(isinstance(row.get(column), str) for row in rows) else 0
-    rows.sort(key=lambda row: row.get(column, empty), reverse=sort.startswith("-"))
-    return {"total": len(rows), "first": first, "rows": rows[first : first + limit]}
+    ordered = sorted(found, key=order, reverse=sort.startswith("-"))
+    return {"total": len(ordered), "first": first, "rows": [row(each) for each in ordered[first : first + limit]]}
 
 
 def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from shuffle_server import __version__
 from shuffle_server.observe.traffic import TrafficTotals
 from shuffle_server.store.compaction_model import COMPACTED, FAILED, LARGE
 from shuffle_server.store.statistics import StoreStatistics
@@ -52,6 +53,7 @@ def worker_status(
     """What worker `worker` holds and does at this moment."""
     return pb.WorkerStatus(
         worker=worker,
+        release=__version__,
         memory_budget=pool.budget,
         memory_used=pool.used,
         waiting_streams=pool.waiting,

@@ -26,6 +26,7 @@ from shuffle_api.errors import (
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
+from shuffle_server.data_sync import sync_data
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.file_pool import LARGE_BYTES
 from shuffle_server.store.format import Description, build_index, encode_tail
@@ -232,7 +233,7 @@ class AttemptWriter:
                 # What is left of the file's former contents goes: the trailer is where the file ends.
                 os.ftruncate(self._fd, self.totals.bytes + len(tail))
                 if sync:
-                    os.fdatasync(self._fd)
+                    sync_data(self._fd)
             except OSError as error:
                 raise self._failure(error) from error
             return description

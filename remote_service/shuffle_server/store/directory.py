@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_server.data_sync import sync_data
 from shuffle_server.store import trash
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
 from shuffle_server.store.caretaker import Caretaker
@@ -223,7 +224,7 @@ class DataDirectory:
     def publish_compacted(self, path: str, final: str, shuffle: ShuffleId, fd: int, *, sync: bool) -> None:
         """Give a complete compacted file its name. Raises OSError."""
         if sync:
-            os.fdatasync(fd)
+            sync_data(fd)
         os.rename(path, final)
         if sync:
             try:

@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from shuffle_api.ids import ShuffleId
+from shuffle_server.data_sync import sync_data
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedPlace
 from shuffle_server.store.failures import lost
@@ -51,7 +52,7 @@ def _write(path: str, file: OutputFile, source: int) -> None:
             target.write(payload)
         target.write(encode_tail(build_index([table_of(entries)]), file.description))
         target.flush()
-        os.fdatasync(target.fileno())
+        sync_data(target.fileno())
 
 
 def _pieces(entries: np.ndarray) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ _LIMITS = (  # of a control group, as a container sees its own: the limit, stati
         "total_rss",
     ),
 )
+_ADVISES = hasattr(os, "posix_fadvise")  # macOS has no such call
 
 
 def available() -> int:
@@ -43,11 +44,13 @@ def _figure(path: Path, name: str) -> int:
 
 def read_exactly(fd: int) -> None:
     """Reads of this file are of what is wanted: nothing behind it is read ahead."""
-    with suppress(OSError):
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    if _ADVISES:
+        with suppress(OSError):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def read_ahead(fd: int, offset: int, length: int) -> None:
     """This range is going to be read: the disk can begin."""
-    with suppress(OSError):
-        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)
+    if _ADVISES:
+        with suppress(OSError):
+            os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)

@@ -120,6 +120,7 @@ class MasterSession:
         self._absence = ""  # why the last heartbeat was none
         self._joining = threading.Lock()
         self._reporting = threading.Lock()
+        self._beating = threading.Lock()
         self._lock = threading.Lock()  # of the losses
         self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
         self._reported = control_pb.WorkerStatus()  # as the master has it
@@ -262,7 +263,7 @@ class MasterSession:
         Raises InvalidArgument while map outputs lie here and nowhere else, and what a call raises: then all is as
         before.
         """
-        with self._joining:
+        with self._joining, self._beating:
             taking, self._taking = self._taking, False
             try:
                 self._client.call("Leave", pb.LeaveRequest(identity=self._identity.message()))
@@ -320,7 +321,10 @@ class MasterSession:
             status=None if status == self._reported else status,
             shuffles=map(messages.key_of, self._some_held()),
         )
-        reply: pb.BeatReply = self._client.call("Beat", request)
+        with self._beating:
+            if self._closing.is_set():
+                return  # it has left: a heartbeat would be refused
+            reply: pb.BeatReply = self._client.call("Beat", request)
         self._reported = status
         self._task.period = reply.beat_seconds or self._task.period
         for gone in reply.gone:

@@ -8,6 +8,7 @@ import pytest
 
 from shuffle_api.registry.events import DRAINED, AppRemoved, WorkerLost
 from shuffle_api.values import WorkerInfo
+from shuffle_server import __version__
 from shuffle_server.master.history import EVENTS_KEPT, LOST_KEPT, History
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import Membership
@@ -83,6 +84,15 @@ def test_directories_that_go_out_and_come_back() -> None:
         status = pb.WorkerStatus(worker="w", disks=[pb.DiskStatus(path="/d", out=out)])
         scene.membership.heartbeat("w", 1, ROOM, status)
     assert kinds(scene.history) == ["worker-joined", "directory-out", "directory-back"]
+
+
+def test_a_worker_of_another_release_is_named_once() -> None:
+    scene = Scene()
+    scene.membership.join(WorkerInfo("w", "h", 1, ROOM, 1))
+    for release in (__version__, "7.7", "7.7", __version__):
+        scene.membership.heartbeat("w", 1, ROOM, pb.WorkerStatus(worker="w", release=release))
+    assert kinds(scene.history) == ["worker-joined", "worker-release"]
+    assert f"w is of release 7.7, this master of {__version__}" in scene.history.events()[-1].text
 
 
 def test_an_application_ends_with_its_totals() -> None:

@@ -21,6 +21,7 @@ from bench.harness.server import ServerProcess
 from shuffle_api.errors import PermissionDenied
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, MasterQuestions
 from shuffle_server.observe.figures import Skew
 from shuffle_server.observe.http_endpoint import Request
@@ -126,6 +127,12 @@ def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
     for _ in range(50):
         ask(api, "cluster")
     assert master.asked < 51
+
+
+def test_of_many_shuffles_rows_are_made_of_those_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, of = [], CompactionShown.of
+    monkeypatch.setattr(CompactionShown, "of", lambda self, shuffle: made.append(shuffle) or of(self, shuffle))
+    assert len(ask(api_of(Shuffles()), "shuffles", "limit=7")[1]["rows"]) == len(made) == 7
 
 
 @pytest.mark.parametrize("query", ["sort=colour", f"limit={MOST_ROWS + 1}", "first=-1", "limit=many", "limit=%C2%B2"])

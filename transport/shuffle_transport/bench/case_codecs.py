@@ -10,7 +10,7 @@ from shuffle_transport.bench.contender import CREDIT, RAW, Contender, contenders
 from shuffle_transport.bench.job import Data, Job
 from shuffle_transport.bench.measure import alternate, throughput
 from shuffle_transport.bench.plan import KIB, Plan
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 CODECS = ("none", "lz4", "zstd")
 BLOCK = 64 * KIB

@@ -11,8 +11,8 @@ from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.machine import GIB
 from shuffle_transport.bench.measure import order, ratio_of_pairs
 from shuffle_transport.bench.plan import KIB, Plan
-from shuffle_transport.bench.progress import say
 from shuffle_transport.bench.streams import Observed, Streamer, observe
+from shuffle_transport.progress import say
 
 BLOCK = 64 * KIB
 RUNNING, STOPPED = "all_running", "one_stopped"

@@ -14,7 +14,7 @@ from shuffle_transport.bench.contender import CREDIT, RAW, RAW_POLLING, TCP, Con
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.measure import alternate, ratio_of_pairs
 from shuffle_transport.bench.plan import KIB, Plan
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 LOAD_MESSAGE = 256 * KIB  # most that is sent at once to catch up
 

@@ -8,8 +8,8 @@ from shuffle_transport.bench.contender import CREDIT, RAW
 from shuffle_transport.bench.ends import Ends
 from shuffle_transport.bench.job import Job
 from shuffle_transport.bench.plan import KIB, Plan
-from shuffle_transport.bench.progress import say
 from shuffle_transport.bench.streams import observe
+from shuffle_transport.progress import say
 
 BLOCK = 64 * KIB
 

@@ -10,7 +10,7 @@ from shuffle_transport.bench.contender import CREDIT, RAW, RAW_POLLING, REMOTE, 
 from shuffle_transport.bench.job import Job, Work
 from shuffle_transport.bench.measure import alternate, throughput
 from shuffle_transport.bench.plan import Plan
-from shuffle_transport.bench.progress import say
+from shuffle_transport.progress import say
 
 CHECKED = "credit_checked"
 """The credit stream whose receiver checks every block's checksum, which raw Flight has none of."""

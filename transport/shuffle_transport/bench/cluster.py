@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import Any
 
 from shuffle_api.errors import Overloaded, ShuffleError
@@ -21,11 +22,11 @@ from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import ShuffleSpec, WorkerInfo
 from shuffle_transport import messages
 from shuffle_transport.bench import machine
-from shuffle_transport.bench.progress import say
 from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient, PushTarget
+from shuffle_transport.progress import Progress, say
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Credentials, Keyring
 
@@ -43,15 +44,17 @@ class Work:
     timeout: float
 
 
-def measure(server: str, keyring: Keyring, work: Work) -> dict[str, Any]:
-    """The report. Raises Overloaded without a worker, and what pushes and pulls raise."""
+def measure(server: str, keyring: Keyring, work: Work, *, quiet: bool = False) -> dict[str, Any]:
+    """The report. Raises Overloaded without a worker, and what pushes and pulls raise. `quiet`: no progress bar."""
     run = new_run(APP)
     with closing(ControlClient(server, client="flight-shuffle-bench", credentials=keyring.for_app(run))) as control:
         reply = control.call("RegisterApp", pb.RegisterAppRequest(app=run, instance=run, name=APP))
         heartbeat = PeriodicTask("bench-heartbeat", lambda: _heartbeat(control, run), max(1, reply.heartbeat_seconds))
         heartbeat.start()
         try:
-            return _Bench(control, run, keyring.for_app(run), work).report(_serving(control, reply.workers))
+            workers = _serving(control, reply.workers)
+            with Progress("cluster", hidden=quiet) as progress:
+                return _Bench(control, run, keyring.for_app(run), work, progress).report(workers)
         finally:
             heartbeat.close()
             control.call("UnregisterApp", pb.UnregisterAppRequest(app=run))
@@ -71,8 +74,11 @@ def _serving(control: ControlClient, workers: Sequence[pb.Worker]) -> list[Worke
 
 
 class _Bench:
-    def __init__(self, control: ControlClient, run: str, credentials: Credentials, work: Work) -> None:
+    def __init__(
+        self, control: ControlClient, run: str, credentials: Credentials, work: Work, progress: Progress
+    ) -> None:
         self._control, self._run, self._credentials, self._work = control, run, credentials, work
+        self._progress, self._streams, self._ended, self._phase = progress, 0, count(), ""
         self._shuffles = 0
         payload = os.urandom(BLOCK)
         self._blocks = [Block(0, crc32c(payload), BLOCK, 1, payload)] * max(1, work.size // work.streams // BLOCK)
@@ -87,9 +93,12 @@ class _Bench:
             "control_round_trip_ms": round(1e3 * statistics.median(took), 2),
             "workers": [],
         }
+        self._streams = 4 * len(workers) * self._work.streams  # each is written and read alone, and with all others
         for worker in workers:
+            self._phase = worker.id
             found["workers"].append({"worker": worker.id, "address": worker.address, **self._rates([worker])})
             say(f"{worker.id}: {found['workers'][-1]}")
+        self._phase = "all at once"
         found["all_at_once"] = self._rates(workers)
         return found
 
@@ -124,12 +133,17 @@ class _Bench:
         target = PushTarget(shuffle, MapAttempt(map_id, 0), 1, "none")
         totals = totals_of(table_rows(self._blocks))
         client.push(target, self._blocks, first_block=0, end=totals, commit=True)
+        self._note_end("written")
 
     def _read(self, client: FlightClient, shuffle: ShuffleId, map_id: int) -> None:
         maps = [pb.MapAttempt(map=map_id)]
         for item in client.pull(pb.GetTicket(shuffle=messages.key_of(shuffle), end_partition=1, maps=maps)):
             if isinstance(item, ShuffleError):
                 raise item
+        self._note_end("read")
+
+    def _note_end(self, what: str) -> None:
+        self._progress.at(next(self._ended) + 1, self._streams, f"{self._phase}: {what}")
 
 
 def table(report: dict[str, Any]) -> str:

@@ -86,7 +86,7 @@ def transport(
     plan = QUICK if quick else Plan()
     if rounds:
         plan = replace(plan, rounds=rounds)
-    report = measure(plan, only or NAMES)
+    report = measure(plan, only or NAMES, quiet=as_json)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else tables(report))
     if plot is not None:
         from shuffle_transport.bench.plot import draw
@@ -120,7 +120,7 @@ def cluster(
     """
     from shuffle_transport.bench.cluster import Work, measure, table
 
-    report = measure(server_of(server), keyring_of(context), Work(size, streams, timeout))
+    report = measure(server_of(server), keyring_of(context), Work(size, streams, timeout), quiet=as_json)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else table(report))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,8 +16,8 @@ from shuffle_transport.bench.case_memory import memory
 from shuffle_transport.bench.case_sizes import messages, sizes
 from shuffle_transport.bench.limits import limits
 from shuffle_transport.bench.plan import Plan
-from shuffle_transport.bench.progress import say
 from shuffle_transport.bench.targets import targets
+from shuffle_transport.progress import Progress, say
 
 CASES: dict[str, Callable[[Plan], list[dict[str, Any]]]] = {
     "sizes": sizes,
@@ -31,15 +31,18 @@ CASES: dict[str, Callable[[Plan], list[dict[str, Any]]]] = {
 }
 
 
-def measure(plan: Plan, names: Iterable[str]) -> dict[str, Any]:
-    """Everything that the JSON holds."""
+def measure(plan: Plan, names: Sequence[str], *, quiet: bool = False) -> dict[str, Any]:
+    """Everything that the JSON holds. `quiet`: without a progress bar."""
     facts = machine.facts()
     started = time.monotonic()
-    limit = limits(plan)
     cases = {}
-    for name in names:
-        say(f"-- {name}")
-        cases[name] = CASES[name](plan)
+    with Progress("transport", hidden=quiet) as progress:
+        progress.at(0, 1, "limits of this machine")
+        limit = limits(plan)
+        for number, name in enumerate(names):
+            progress.at(number, len(names), name)
+            say(f"-- {name}")
+            cases[name] = CASES[name](plan)
     return {
         "benchmark": "transport",
         "date": time.strftime("%Y-%m-%d"),

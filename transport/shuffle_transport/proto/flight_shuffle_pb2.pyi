@@ -811,7 +811,7 @@ class LostWorker(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions", "relay")
+    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions", "relay", "release")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
@@ -827,6 +827,7 @@ class WorkerStatus(_message.Message):
     DISK_BOUND_FIELD_NUMBER: _ClassVar[int]
     COMPACTIONS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     memory_budget: int
     memory_used: int
@@ -842,7 +843,8 @@ class WorkerStatus(_message.Message):
     disk_bound: bool
     compactions: _containers.RepeatedCompositeFieldContainer[ShuffleCompaction]
     relay: RelayStatus
-    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ..., relay: _Optional[_Union[RelayStatus, _Mapping]] = ...) -> None: ...
+    release: str
+    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ..., relay: _Optional[_Union[RelayStatus, _Mapping]] = ..., release: _Optional[str] = ...) -> None: ...
 
 class RelayStatus(_message.Message):
     __slots__ = ("tasks", "channels", "held_bytes", "messages", "bytes", "streams")

@@ -1,0 +1,69 @@
+"""The page of many shuffles in a real browser; `python -m tests.page` has 100 workers and 10,000 shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.page import axe, looks
+from tests.page.__main__ import complaints, seen
+from tests.page.browser import CHROMIUM, MISSING, Browser, Failed
+from tests.page.cluster import ManyShuffles
+
+WORKERS, SHUFFLES = 30, 200
+
+pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyShuffles]:
+    with ManyShuffles(tmp_path_factory.mktemp("many"), WORKERS, SHUFFLES) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    with Browser(tmp_path / "profile") as shown:
+        looks.watch(shown)
+        yield shown
+
+
+def test_it_fits_a_phone_and_nothing_complains(cluster: ManyShuffles, browser: Browser) -> None:
+    report = seen(cluster, browser, axe.SCRIPT if axe.SCRIPT.exists() else None, None)
+    assert list(complaints({"first_paint_s": 0, "all_shown_s": 0, "update_cpu_ms": 0} | report)) == []
+    assert list(report["sideways"]) == ["360", "768", "1280"]
+
+
+def test_it_goes_on_asking_and_shows_the_page_and_the_order_that_are_chosen(
+    cluster: ManyShuffles, browser: Browser
+) -> None:
+    looks.first_look(browser, cluster.url)
+    assert "Application" in browser.evaluate("document.querySelector('#shuffles thead').textContent")
+    browser.wait_for(f"document.querySelector('#shuffles .pager').textContent.includes('1 to 20 of {SHUFFLES}')")
+    browser.evaluate("document.querySelector('#shuffles [aria-label=\"Next shuffles\"]').click()")
+    browser.wait_for(f"document.querySelector('#shuffles .pager').textContent.includes('21 to 40 of {SHUFFLES}')")
+    browser.evaluate("document.querySelector('#shuffles th button[data-key=shuffle]').click()")
+    browser.wait_for("document.querySelector('#shuffles th[aria-sort=descending] button').dataset.key === 'shuffle'")
+    assert browser.evaluate("document.querySelector('#shuffles tbody tr').cells[1].textContent") == str(SHUFFLES - 1)
+    looks.await_updates(browser, looks.updates(browser) + 2)
+    assert browser.console == []
+
+
+def test_the_browser_reports_what_is_wrong(browser: Browser) -> None:
+    browser.resize(*looks.PHONE)
+    browser.evaluate("document.body.innerHTML = '<p style=\"width: 500px\">wide</p>'")
+    assert looks.sideways(browser)
+    browser.evaluate("console.error('of a script'); setTimeout(() => { throw new Error('later'); })")
+    browser.wait_for("new Promise((done) => setTimeout(() => done(true), 100))")
+    assert browser.console[0] == "of a script"
+    assert "later" in browser.console[1]
+    with pytest.raises(Failed, match="no such thing"):
+        browser.evaluate("(() => { throw new Error('no such thing'); })()")
+
+
+@pytest.mark.skipif(not axe.SCRIPT.exists(), reason="python -m tests.page --fetch-axe")
+def test_axe_finds_what_is_inaccessible(browser: Browser) -> None:
+    browser.evaluate("document.body.innerHTML = '<button></button>'")
+    assert any("button-name" in each for each in looks.inaccessible(browser, axe.fetch()))
