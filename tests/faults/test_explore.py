@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ KILLS = {
 def test_nothing_is_lost_repeated_or_mixed_after_a_kill_of(name: str, tmp_path: Path) -> None:
     outcome = run(KILLS[name], tmp_path)
     assert outcome.right, outcome
+    assert "stall" not in {thread.name for thread in threading.enumerate()}  # hundreds would slow a long run down
 
 
 def test_planted_bug_is_found_and_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

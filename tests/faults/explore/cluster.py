@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -135,8 +135,8 @@ class Scene:
         self.schedule, self.root = schedule, root
         self._may_lose = self._may_end_run = False
         self.stalled = 0.0
-        self.watch = Stall()
         self._stack = ExitStack()
+        self.watch = self._stack.enter_context(closing(Stall()))
         near = _free_host()
         self.host = near
         self.proxies: dict[str, list[FaultProxy]] = {}

@@ -13,17 +13,25 @@ SPAN_S = 4.0
 
 
 class Stall:
-    """For how long of any `SPAN_S` this process did not get to run, at most: then a timeout of its own says nothing."""
+    """For how long of any `SPAN_S` this process did not get to run, at most: then a timeout of its own says nothing.
+
+    Close it: a thread looks until then.
+    """
 
     def __init__(self) -> None:
         self.longest = 0.0
-        threading.Thread(target=self._look, name="stall", daemon=True).start()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="stall", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
 
     def _look(self) -> None:
         late: deque[tuple[float, float]] = deque()
         last = time.monotonic()
-        while True:
-            time.sleep(TICK_S)
+        while not self._closed.wait(TICK_S):
             now = time.monotonic()
             late.append((now, now - last - TICK_S))
             last = now
