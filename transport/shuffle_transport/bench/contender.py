@@ -30,6 +30,12 @@ CREDIT, RAW, TCP, REMOTE = "credit", "raw_flight", "raw_tcp", "remote"
 and pull."""
 RAW_POLLING = "raw_flight_polling"
 """Raw Flight whose processes poll as those of the credit stream do (`grpc_polling`)."""
+CHECKED = "credit_checked"
+"""The credit stream whose receiver checks every block's checksum, which raw Flight has none of."""
+RAW_IPC = "raw_flight_ipc"
+"""Raw Flight that compresses with the same codec, whole columns, as Arrow IPC offers it."""
+PACKED = "credit_packed"
+"""A credit stream whose caller compresses every block; a channel itself compresses what has to wait for credit."""
 
 DEFAULT_BUDGET = 256 << 20
 
