@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import grpc
 import pyarrow.flight as fl
 
+from shuffle_api.address import parse_address
 from shuffle_api.errors import ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_transport.forked import use_grpc
 from shuffle_transport.freed_memory import keep_freed_memory
@@ -91,3 +94,21 @@ def not_connected(address: str, details: str, tls: TlsFiles | None) -> ShuffleEr
             "; it may want a client's certificate (tls_cert, tls_key)" if tls else "; it may want TLS: then set tls_ca"
         )
     return ServerUnreachable(address, details, remedy=f"{ServerUnreachable.default_remedy}{hint}")
+
+
+@lru_cache(maxsize=1024)
+def is_own_address(address: str) -> bool:
+    """Whether HOST:PORT is reached without a network: the route to it begins where it ends. Sends nothing.
+
+    False for a name that does not resolve, and in a container for a server that is in another one.
+    """
+    to = parse_address(address, "the address of a server")
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(to.host, to.port, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as route:
+                route.connect(where)
+                if route.getsockname()[0] != where[0]:
+                    return False
+    except OSError:
+        return False
+    return True
