@@ -1,4 +1,4 @@
-"""``flight-shuffle spark-conf``, found through the entry point group ``flight_shuffle.commands``; checks of `doctor`."""
+"""``flight-shuffle spark-conf``, found through the entry point group ``flight_shuffle.commands``; `doctor`'s checks."""
 
 from __future__ import annotations
 
