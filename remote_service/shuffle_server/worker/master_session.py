@@ -24,7 +24,7 @@ from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_server.registry_names import task_name
-from shuffle_server.worker.small_file import replace_text
+from shuffle_server.store.identity import replace_text
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
@@ -78,7 +78,7 @@ class Incarnations:
         with self._lock:
             try:
                 number = (int(path.read_text()) if path.exists() else 0) + 1
-                replace_text(path, str(number), sync=True)
+                replace_text(path, str(number))
             except ValueError as error:
                 remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
                 message = f"{path} holds no number: how often this worker has started"
