@@ -79,14 +79,11 @@ class DiskInFlightLog:
     :param limit: bytes; the oldest segments are deleted above it.
     :param base: the log and the position that it goes on from.
     :param recovered: the entries found there.
-    :ivar path: where it is, for the attempt that goes on from it.
     """
 
     def __init__(self, directory: Path, limit: int, base: Base, recovered: RecoveredLog) -> None:
-        self.path, self.recovered = str(directory), recovered
+        self.recovered, self._base = recovered, base
         self._directory, self._limit = directory, limit
-        self._segment_bytes = max(_SMALLEST_SEGMENT, limit // SEGMENTS)
-        self._base = base
         self._changed = threading.Condition()
         self._queue: list[Entry] = []
         self._pending = 0
@@ -97,6 +94,11 @@ class DiskInFlightLog:
         self._error: StorageFailed | None = None
         self._urgent = self._closing = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it is, for the attempt that goes on from it."""
+        return str(self._directory)
 
     @property
     def pending(self) -> int:
@@ -239,7 +241,7 @@ class DiskInFlightLog:
                     self._places[entry.partition, entry.number] = PayloadRange(segment.file, end - 1 - entry.size)
 
     def _roll(self, least: int) -> Segment:
-        size = max(self._segment_bytes, FILE_SIZE + FRAME_SIZE + least)
+        size = max(_SMALLEST_SEGMENT, self._limit // SEGMENTS, FILE_SIZE + FRAME_SIZE + least)
         segment = Segment.create(self._directory / f"{self._lsn:016x}", self._lsn, size)
         with self._changed:
             self._segments.append(segment)
