@@ -81,7 +81,7 @@ class BlockChannel:
         meta, message = _message(rows, payload)
         gate = self._sender.gate
         if not gate.try_acquire(meta.cost):
-            smaller = self._session.compressor.compress(self._session.codec, rows, payload)
+            smaller = self._session.threads.compressor.compress(self._session.codec, rows, payload)
             if smaller[0] is not rows:
                 meta, message = _message(*smaller)
             self._session.acquire(meta.cost, min(patience, deadline - time.monotonic()))
