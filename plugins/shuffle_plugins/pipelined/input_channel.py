@@ -81,7 +81,7 @@ class InputChannel:
     :ivar numbering: counts the producers whose numbers are their own. What one of them numbered says nothing about
         where the task stands in the next one's output.
     :ivar foreign: checkpoints up to this one may hold positions in the numbers of an earlier producer.
-    :ivar received: what is to come next; `taken`: what the task gets next.
+    :ivar received: where the next entry to come is; `taken`: the next one for the task.
     :ivar origin: where it began, if that is what the producer said.
     :ivar ended: the end has come; `over`: the task has it.
     :ivar read: by partition, records and bytes that the task got.

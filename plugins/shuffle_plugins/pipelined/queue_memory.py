@@ -1,4 +1,4 @@
-"""What a writer's queues may take, what they have of it, and how long the writer waits for more."""
+"""Room for a writer's queues: how much they may take and have, and how long the writer waits for more."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class PartialFile:
                     raise failure from error
 
     def finish(self, size: int, *, sync: bool) -> None:
-        """It ends there: what is left of its former contents goes. `sync` forces it to the disk."""
+        """Cut it there: the rest is of its former contents. `sync` forces it to the disk."""
         try:
             os.ftruncate(self._fd, size)
             if sync:
