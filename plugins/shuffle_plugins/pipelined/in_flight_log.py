@@ -32,8 +32,8 @@ from shuffle_plugins.pipelined.log_files import Segment
 from shuffle_plugins.pipelined.payload_file import PayloadRange
 from shuffle_plugins.pipelined.recovered_log import RecoveredLog
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.files import make_private
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
-from shuffle_transport.private_directory import make_private
 
 GATHER_BYTES = 512 << 10
 """Queued payload that is written without waiting for more."""

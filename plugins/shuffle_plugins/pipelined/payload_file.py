@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shuffle_api.errors import BlockCorrupt, StorageFailed
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.read_fully import read_fully
+from shuffle_transport.files import read_fully
 
 _REMEDY = "restore producers and consumers from a checkpoint that does not need it, and check this disk"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from shuffle_api.errors import InvalidArgument, StorageFailed, StorageFull
 from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.private import tighten
-from shuffle_transport.private_directory import make_private
+from shuffle_transport.files import make_private
 
 MIN_ROOM = 4096  # a directory with less takes no new output
 

@@ -26,7 +26,7 @@ from shuffle_server.store.failures import BUSY, FAILING, FULL, gone, in_doubt
 from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.statistics import DiskSpace, disk_space
-from shuffle_transport.private_directory import make_private
+from shuffle_transport.files import make_private
 
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 

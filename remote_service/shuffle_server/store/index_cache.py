@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shuffle_api.ids import ShuffleId
 from shuffle_server.store.output_file import OutputFile
-from shuffle_transport.file_identity import FileIdentity
+from shuffle_transport.files import FileIdentity
 
 INDEX_CACHE_BYTES = 64 << 20
 

@@ -16,7 +16,7 @@ from shuffle_server.store.failures import busy, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.index_cache import IndexCache
 from shuffle_server.store.output_file import OutputFile, load
-from shuffle_transport.file_identity import FileIdentity
+from shuffle_transport.files import FileIdentity
 
 
 def open_committed(

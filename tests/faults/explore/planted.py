@@ -19,7 +19,7 @@ from shuffle_plugins.pipelined import entries, payload_file
 from shuffle_server.master.files import LocalFile
 from shuffle_server.store import recovery
 from shuffle_transport import flight_client
-from shuffle_transport.channels import received
+from shuffle_transport.channels import receiver
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.local_files import local_fetch
 
@@ -40,7 +40,7 @@ class _Same(int):
 
 def skip_crc() -> None:
     """A reader does not compare checksums."""
-    for module in (local_fetch, flight_client, received):
+    for module in (local_fetch, flight_client, receiver):
         _put(module, "crc32c", lambda data, value=0: _Same())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
-from shuffle_transport.channels.received import Control, ReceivedBatch
+from shuffle_transport.channels.receiver import Control, ReceivedBatch
 from shuffle_transport.channels.session import LEAD_FROM, Session
 from shuffle_transport.channels.statistics import BlockChannelStatistics
 from shuffle_transport.channels.stream import Message

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport import messages
-from shuffle_transport.channels.deadline import Deadline
 from shuffle_transport.channels.stream import Message, Stream
-from shuffle_transport.channels.timer_thread import TimerThread
+from shuffle_transport.channels.timer_thread import Deadline, TimerThread
 from shuffle_transport.channels.wire import BatchMeta, RunningTotals
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -22,12 +22,11 @@ from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.file_identity import FileIdentity
+from shuffle_transport.files import FileIdentity, read_fully
 from shuffle_transport.flight_client import FlightClient, Pulled
 from shuffle_transport.local_files.access import LocalFileAccess
 from shuffle_transport.local_files.index_cache import MOST_BYTES, LocatedOutputs, OutputIndex, Row
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.read_fully import read_fully
 
 log = logging.getLogger(__name__)
 
