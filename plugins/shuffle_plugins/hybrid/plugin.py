@@ -34,9 +34,8 @@ from shuffle_plugins.hybrid.writer import HybridOutputFlusher, HybridWriter
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.driver_registry import DriverRegistry
 from shuffle_plugins.pipelined.endpoint import Endpoint
-from shuffle_plugins.pipelined.producer_registry import ProducerLocation, ProducerRegistry, Watcher
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation, ProducerRegistry, StreamConfig, Watcher
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_plugins.remote.plugin import RemoteShuffle
 from shuffle_plugins.remote.watch import LossWatch

@@ -26,11 +26,8 @@ from shuffle_api.errors import ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Position
-from shuffle_plugins.pipelined.entries import Entry, SequencedBlock
-from shuffle_plugins.pipelined.log_entries import Base, encode_entry
-from shuffle_plugins.pipelined.log_files import Segment
-from shuffle_plugins.pipelined.payload_file import PayloadRange
-from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.entries import Entry, PayloadRange, SequencedBlock
+from shuffle_plugins.pipelined.log_files import Base, RecoveredLog, Segment, encode_entry
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.files import make_private
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts

@@ -25,12 +25,11 @@ from shuffle_plugins.pipelined.input_gate import InputGate
 from shuffle_plugins.pipelined.input_receiver import InputReceiver
 from shuffle_plugins.pipelined.listener import worker_name
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered
+from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered, StreamConfig
 from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.reader import PipelinedReader
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.writer import OutputFlusher, PipelinedWriter
 from shuffle_transport.pool import PoolStatistics
 

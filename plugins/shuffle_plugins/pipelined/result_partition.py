@@ -16,9 +16,9 @@ from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Marker, Po
 from shuffle_api.values import ShuffleSpec, Totals
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.in_flight_log import InFlightLog, NoInFlightLog
+from shuffle_plugins.pipelined.producer_registry import StreamConfig
 from shuffle_plugins.pipelined.queue_memory import QueueMemory, QueueRoom, StallClock
 from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.subpartition import Subpartition, Written, first_blocks
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_plugins.pipelined.subpartitions import Captures, Subpartitions

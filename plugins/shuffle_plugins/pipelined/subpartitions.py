@@ -10,7 +10,7 @@ from shuffle_api.ids import MapAttempt
 from shuffle_api.streaming import Barrier, Position, WriterState
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.log_files import RecoveredLog
 from shuffle_plugins.pipelined.subpartition import Subpartition, split
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 
