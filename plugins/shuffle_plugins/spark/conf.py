@@ -9,8 +9,7 @@ from pathlib import Path
 
 from shuffle_api.address import parse_addresses
 from shuffle_api.errors import InvalidArgument
-from shuffle_plugins.spark.errors import SparkAlreadyStarted
-from shuffle_plugins.spark.jar import find_jar, installed_spark
+from shuffle_plugins.spark.jar import SparkAlreadyStarted, find_jar, installed_spark
 
 MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
 PIPELINED_MANAGER = "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"

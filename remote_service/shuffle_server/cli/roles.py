@@ -128,7 +128,7 @@ def _serve(role: str, **_: Any) -> int:
     poll_in_program()  # before anything loads gRPC
     from shuffle_server.observe.logs import reopen_log, set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
-    from shuffle_server.store.private import keep_private
+    from shuffle_server.store.directories import keep_private
 
     set_up_logging(options.log_format, options.log_level, file=options.log_file)
     keep_apart()

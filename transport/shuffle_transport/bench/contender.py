@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from shuffle_transport import grpc_polling
-from shuffle_transport.bench import process
+from shuffle_transport.bench import machine
 from shuffle_transport.bench.child import PeerProcess
 from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.job import Job
@@ -118,7 +118,7 @@ def _pids() -> tuple[int, int]:
 def _run(verb: str, jobs: tuple[Job, ...]) -> Run:
     work: Callable[[Job], Any] = getattr(_here[0], verb)
     pids = _pids()
-    cpu = [process.cpu_seconds(pid) for pid in pids]
+    cpu = [machine.cpu_seconds(pid) for pid in pids]
     started = perf_counter_ns()
     if len(jobs) == 1:
         value = work(*jobs)
@@ -126,5 +126,5 @@ def _run(verb: str, jobs: tuple[Job, ...]) -> Run:
         with ThreadPoolExecutor(len(jobs), "bench-channel") as pool:
             value = list(pool.map(work, jobs))
     seconds = (perf_counter_ns() - started) / 1e9
-    client, served = (process.cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True))
+    client, served = (machine.cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True))
     return Run(seconds, client, served, value)

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from shuffle_api.errors import DeadlineExceeded
-from shuffle_transport.bench import process
+from shuffle_transport.bench import machine
 from shuffle_transport.bench.child import PeerProcess
 from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.job import Job
@@ -71,8 +71,8 @@ def observe(ends: Ends, side: Streamer, jobs: Sequence[Job], warm_s: float, seco
     ends.control.ask("reset")
     pids = ends.client_pid, ends.peer_pid
     for pid in pids:
-        process.forget_peak(pid)
-    before = [process.resident(pid) for pid in pids]
+        machine.forget_peak(pid)
+    before = [machine.resident(pid) for pid in pids]
     with ThreadPoolExecutor(len(jobs), "bench-stream") as pool:
         running = [pool.submit(side.put_until, job, stop) for job in jobs]
         try:
@@ -81,7 +81,7 @@ def observe(ends: Ends, side: Streamer, jobs: Sequence[Job], warm_s: float, seco
             first = ends.control.ask("count")
             time.sleep(seconds)
             last = ends.control.ask("count")
-            growth = [process.peak(pid) - start for pid, start in zip(pids, before, strict=True)]
+            growth = [machine.peak(pid) - start for pid, start in zip(pids, before, strict=True)]
         finally:
             stop.set()
             ends.control.ask("release")
