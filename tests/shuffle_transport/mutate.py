@@ -37,7 +37,7 @@ class Mutation:
 
     @property
     def file(self) -> str:
-        """The source; the loopback stands for a transport in tests."""
+        """The source; the loopback is a transport of the tests."""
         return f"{TESTS if self.module == 'loopback' else PACKAGE}/{self.module}.py"
 
     @property
