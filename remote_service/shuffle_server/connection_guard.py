@@ -159,6 +159,62 @@ class _Connection:
         self.received, self.acknowledged, self.taken = info.received, info.acknowledged, taken
 
 
+class _Cuts:
+    """Connections that were cut, by reason: counted, and logged, each second one line of a reason. Thread-safe.
+
+    :param endpoint: whose, for the log.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._logged: dict[str, tuple[float, int]] = {}  # by reason: when, and how many were left out since
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return {reason: self._counts[reason] for reason in REASONS}
+
+    def cut(self, connection: _Connection, reason: str, why: str) -> None:
+        connection.cut = True
+        with self._lock:
+            self._counts[reason] += 1
+        cut(connection.accepted)
+        now = time.monotonic()
+        last, left_out = self._logged.get(reason, (-LOG_SECONDS, 0))
+        if now - last < LOG_SECONDS:
+            self._logged[reason] = last, left_out + 1
+            return
+        self._logged[reason] = now, 0
+        more = f" ({left_out} more were cut since the last line)" if left_out else ""
+        log.warning("%s connection of %s cut: %s%s", self._endpoint, connection.accepted.peer, why, more)
+
+
+class _Pace:
+    """When all connections are to be found anew, which takes longer than to look at what was found."""
+
+    def __init__(self) -> None:
+        self._found = 0.0  # when that was done
+        self._cost = 0.0  # seconds that it took
+        self._period = SELDOM
+
+    def due(self, now: float, period: float | None = None) -> bool:
+        """Whether it is time: so often, and within the part of the time that looks may take."""
+        return now - self._found >= max(self._period if period is None else period, self.cost_share)
+
+    @property
+    def cost_share(self) -> float:
+        """Seconds of which the last time was SHARE_OF_TIME."""
+        return self._cost / SHARE_OF_TIME
+
+    def found(self, began: float) -> None:
+        self._found, self._cost = began, time.monotonic() - began
+
+    def rest(self, at_rest: bool) -> None:
+        """How often from now on."""
+        self._period = AT_REST if at_rest else SELDOM
+
+
 class ConnectionGuard:
     """Watches the connections of one port from `start` to `close`.
 
@@ -167,21 +223,18 @@ class ConnectionGuard:
     """
 
     def __init__(self, bounds: Bounds, endpoint: str = "data", reserved: Callable[[], int] = lambda: 0) -> None:
-        self._bounds, self._endpoint = bounds, endpoint
+        self._bounds = bounds
         self._keepalive = Keepalive.within(bounds.seconds)
         self._memory, self._strangers_memory = Memory(), Memory(reserved)
         self._peers: dict[str, Peer] = {}  # of connections of which a call was let in
         self._connections: dict[int, _Connection] = {}  # by descriptor
         self._listening: list[int] = []
         self._port = 0
-        self._cuts: Counter[str] = Counter()
-        self._logged: dict[str, tuple[float, int]] = {}  # by reason: when, and how many were left out since
+        self._cuts = _Cuts(endpoint)
         self._lock = threading.Lock()  # of what `statistics` reads
         self._looking = threading.Lock()
         self._looked = 0.0  # when a refused call has looked
-        self._cost = 0.0  # seconds that it takes to find all connections
-        self._found = 0.0  # when that was done
-        self._period = SELDOM
+        self._pace = _Pace()
         self._task = PeriodicTask(f"{endpoint}-connections", self._round, SELDOM, at_once=True)
 
     def start(self, port: int) -> None:
@@ -212,14 +265,14 @@ class ConnectionGuard:
         now = time.monotonic()
         if self._port and now - self._looked >= OFTEN:
             self._looked = now
-            self._look(now, now - self._found >= max(2 * OFTEN, self._cost / SHARE_OF_TIME), own=False)
+            self._look(now, self._pace.due(now, 2 * OFTEN), own=False)
 
     def statistics(self) -> ConnectionStatistics:
         with self._lock:
             connections = list(self._connections.values())
-            cuts = {reason: self._cuts[reason] for reason in REASONS}
         known = sum(each.peer is not None for each in connections)
-        return ConnectionStatistics(known, len(connections) - known, sum(each.unread for each in connections), cuts)
+        unread = sum(each.unread for each in connections)
+        return ConnectionStatistics(known, len(connections) - known, unread, self._cuts.counts())
 
     # The rest is done with `_looking` held, but for the wait.
 
@@ -234,12 +287,11 @@ class ConnectionGuard:
         if not self._looking.acquire(blocking=False):
             return
         try:
-            # To find all takes longer than to look at what was found.
-            if came or now - self._found >= max(self._period, self._cost / SHARE_OF_TIME):
+            if came or self._pace.due(now):
                 self._find(now)
                 self._judge(list(self._connections.values()), now)
                 busy = any(each.unread > LITTLE for each in self._connections.values())
-                self._period = SELDOM if busy or not self._listening else AT_REST
+                self._pace.rest(not busy and bool(self._listening))
             elif self._bounds.unread is not None and self._memory.grown(GROWTH):
                 self._judge(list(self._connections.values()), now)
             else:
@@ -258,7 +310,7 @@ class ConnectionGuard:
             poll.register(fd, select.POLLIN)
         if not poll.poll(seconds * 1000):
             return False
-        self._task.closing.wait(min(SETTLE_MOST, max(SETTLE_SECONDS, self._cost / SHARE_OF_TIME)))
+        self._task.closing.wait(min(SETTLE_MOST, max(SETTLE_SECONDS, self._pace.cost_share)))
         return True
 
     def _strangers(self) -> list[_Connection]:
@@ -283,7 +335,7 @@ class ConnectionGuard:
         for address in called:
             if unquote(address) not in there:
                 self._peers.pop(address, None)
-        self._found, self._cost = now, time.monotonic() - now
+        self._pace.found(now)
 
     def _judge(self, connections: Iterable[_Connection], now: float) -> None:
         bounds, strangers, ending = self._bounds, [], 0
@@ -301,9 +353,11 @@ class ConnectionGuard:
                 continue
             each.settle(info)
             if (info.unacknowledged or info.probes > 1) and info.last_answer > bounds.seconds:
-                self._cut(each, "silent", f"it has answered nothing for {info.last_answer:.0f} s, --peer-timeout")
+                self._cuts.cut(each, "silent", f"it has answered nothing for {info.last_answer:.0f} s, --peer-timeout")
             elif bounds.unread is not None and each.unread > bounds.unread:
-                self._cut(each, "unread", f"{each.unread} bytes of it are in no request, more than --peer-max-unread")
+                self._cuts.cut(
+                    each, "unread", f"{each.unread} bytes of it are in no request, more than --peer-max-unread"
+                )
             elif each.peer is None:
                 strangers.append(each)
         if bounds.tokens:
@@ -321,20 +375,22 @@ class ConnectionGuard:
         strangers.sort(key=lambda each: each.since)
         for each in strangers:
             if now - each.since > STRANGER_SECONDS:
-                self._cut(each, "token", f"no call with a valid token came within {STRANGER_SECONDS:g} s")
+                self._cuts.cut(each, "token", f"no call with a valid token came within {STRANGER_SECONDS:g} s")
             elif each.received > STRANGER_BYTES:
-                self._cut(each, "token", f"{each.received} bytes came before a call with a valid token")
+                self._cuts.cut(each, "token", f"{each.received} bytes came before a call with a valid token")
             elif each.acknowledged > STRANGER_ANSWERS:
-                self._cut(each, "token", f"{each.acknowledged} bytes of refusals went out, and no valid token came")
+                self._cuts.cut(
+                    each, "token", f"{each.acknowledged} bytes of refusals went out, and no valid token came"
+                )
             elif hosts[each.accepted.host] > STRANGERS_PER_HOST:
                 hosts[each.accepted.host] -= 1
-                self._cut(each, "token", f"its host has more than {STRANGERS_PER_HOST} without a valid token")
+                self._cuts.cut(each, "token", f"its host has more than {STRANGERS_PER_HOST} without a valid token")
         for each in sorted(strangers, key=lambda each: -each.received):
             if together <= STRANGERS_BYTES or each.received <= STRANGER_LITTLE:
                 break
             together -= each.received
             if not each.cut:
-                self._cut(each, "token", f"all without a valid token have sent more than {STRANGERS_BYTES} bytes")
+                self._cuts.cut(each, "token", f"all without a valid token have sent more than {STRANGERS_BYTES} bytes")
 
     def _judge_growth(self, strangers: list[_Connection]) -> None:
         if not strangers:
@@ -343,7 +399,7 @@ class ConnectionGuard:
             for each in strangers:
                 if each.received > STRANGER_LITTLE and not each.cut:
                     why = f"the process grew by {STRANGERS_GROWTH} bytes while there were connections without one"
-                    self._cut(each, "token", f"no call with a valid token came, and {why}")
+                    self._cuts.cut(each, "token", f"no call with a valid token came, and {why}")
 
     def _judge_unread(self, most: int) -> None:
         there = [each for each in self._connections.values() if not each.cut]
@@ -352,7 +408,9 @@ class ConnectionGuard:
             if together <= most:
                 break
             together -= each.unread
-            self._cut(each, "unread", f"{each.unread} bytes of it are in no request, and of all more than --memory")
+            self._cuts.cut(
+                each, "unread", f"{each.unread} bytes of it are in no request, and of all more than --memory"
+            )
 
     def _judge_hosts(self, most: int) -> None:
         if len(self._connections) <= most:
@@ -362,18 +420,4 @@ class ConnectionGuard:
             hosts[each.accepted.host] += not each.cut and each.accepted.host != GONE
             if hosts[each.accepted.host] > most and not each.cut:
                 hosts[each.accepted.host] -= 1
-                self._cut(each, "connections", f"its host has {most} already, --peer-max-connections")
-
-    def _cut(self, connection: _Connection, reason: str, why: str) -> None:
-        connection.cut = True
-        with self._lock:
-            self._cuts[reason] += 1
-        cut(connection.accepted)
-        now = time.monotonic()
-        last, left_out = self._logged.get(reason, (-LOG_SECONDS, 0))
-        if now - last < LOG_SECONDS:
-            self._logged[reason] = last, left_out + 1
-            return
-        self._logged[reason] = now, 0
-        more = f" ({left_out} more were cut since the last line)" if left_out else ""
-        log.warning("%s connection of %s cut: %s%s", self._endpoint, connection.accepted.peer, why, more)
+                self._cuts.cut(each, "connections", f"its host has {most} already, --peer-max-connections")

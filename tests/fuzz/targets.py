@@ -26,8 +26,7 @@ from shuffle_api.registry.state import Registry
 from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.log_entries import Base, decode_entry, encode_entry
-from shuffle_plugins.pipelined.log_files import read_logs
+from shuffle_plugins.pipelined.log_files import Base, decode_entry, encode_entry, read_logs
 from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.recovery import recover
 from shuffle_server.store.compacted_file import open_compacted

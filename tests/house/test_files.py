@@ -1,14 +1,17 @@
-"""Small files with one job, typed packages, no address of a package registry in what is committed."""
+"""Files that are worth opening, typed packages, no address of a package registry in what is committed."""
 
+import ast
 import re
 import subprocess
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.house.packages import GENERATED, PACKAGES, ROOT
+from tests.house.packages import PACKAGES, ROOT, modules
 
-PYTHON_LINES = 400
+ALONE_LINES = 80
 JAVA_LINES = 500
 REGISTRY = re.compile(r"--(extra-)?index-url|pypi\.org|pythonhosted\.org|repo1?\.maven|registry\.npmjs")
 
@@ -20,16 +23,81 @@ def committed() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
-@pytest.mark.parametrize(("suffix", "limit"), [(".py", PYTHON_LINES), (".java", JAVA_LINES)])
-def test_source_files_stay_small(suffix: str, limit: int) -> None:
-    sizes = {
-        path.relative_to(ROOT): path.read_text().count("\n")
-        for path in committed()
-        if path.suffix == suffix and GENERATED not in path.name
-    }
+def lone_fragments(files: Mapping[str, str]) -> list[str]:
+    """Modules of fewer than ALONE_LINES lines that one other module imports: they belong into it, or to their siblings.
+
+    Allowed are a module that only holds values (it defines no function), one that its package's `__init__` lists in
+    `__all__` as its API, and one per command of a command line, in a package `cli`.
+    """
+    trees = {name: ast.parse(source) for name, source in files.items()}
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                used = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                used = {alias.name for alias in node.names}
+            else:
+                continue
+            for module in used & trees.keys() - {name}:
+                importers[module].add(name)
+    found = []
+    for name, tree in trees.items():
+        package, _, last = name.rpartition(".")
+        only_values = not any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree))
+        if len(importers[name]) != 1 or files[name].count("\n") >= ALONE_LINES or last == "__main__" or only_values:
+            continue
+        exported = importers[name] == {package} and names_of(tree) & exports(trees[package])
+        if not exported and not (package.endswith(".cli") and importers[name] == {package}):
+            found.append(name)
+    return found
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    return {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+
+def exports(tree: ast.Module) -> set[str]:
+    """What `__all__` lists."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {str(each.value) for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+    return set()
+
+
+def test_no_small_file_has_a_single_importer() -> None:
+    parents = [package.parent for package in PACKAGES.values()]
+    files = {}
+    for path, _ in modules():
+        parts = next(path.relative_to(parent) for parent in parents if parent in path.parents).with_suffix("").parts
+        files[".".join(parts).removesuffix(".__init__")] = path.read_text()
+    assert len(files) > 100
+    assert lone_fragments(files) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "init", "found"),
+    [
+        ("def f(): ...\n", "", ["p.part"]),
+        ("def f(): ...\n" + "# a line\n" * ALONE_LINES, "", []),
+        ("LIMIT = 1\n", "", []),
+        ("def f(): ...\n", "from p.part import f\n", []),
+    ],
+)
+def test_a_small_file_with_a_single_importer_is_found(part: str, init: str, found: list[str]) -> None:
+    assert lone_fragments({"p": init, "p.part": part, "p.user": "from p.part import f\n"}) == found
+
+
+@pytest.mark.parametrize(("all_", "found"), [("__all__ = ['f']\n", []), ("", ["p.part"])])
+def test_an_interface_may_be_a_small_file(all_: str, found: list[str]) -> None:
+    assert lone_fragments({"p": "from p.part import f\n" + all_, "p.part": "def f(): ...\n"}) == found
+
+
+def test_java_files_stay_small() -> None:
+    sizes = {path.relative_to(ROOT): path.read_text().count("\n") for path in committed() if path.suffix == ".java"}
     assert sizes
-    large = {str(path): lines for path, lines in sizes.items() if lines > limit}
-    assert not large, f"more than {limit} lines; split by job: {large}"
+    large = {str(path): lines for path, lines in sizes.items() if lines > JAVA_LINES}
+    assert not large, f"more than {JAVA_LINES} lines; split by job: {large}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

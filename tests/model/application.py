@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec
-from shuffle_plugins.remote.placements import Placements
-from shuffle_plugins.remote.worker_table import WorkerTable
+from shuffle_plugins.remote.workers import Placements, WorkerTable
 from shuffle_server.master.control import PAGE
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shuffle_plugins.remote.placements import Placements
-from shuffle_plugins.remote.worker_table import WorkerTable
+from shuffle_plugins.remote.workers import Placements, WorkerTable
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.stepped_clock import SteppedClock
 

@@ -15,7 +15,7 @@ from shuffle_api import ShuffleMaster
 from shuffle_api.errors import MapOutputLost, ShuffleError, UnknownShuffle
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_transport.local_files.output_blocks import OutputBlocks
+from shuffle_transport.local_files.local_fetch import OutputBlocks
 from tests.shuffle_plugins.test_remote_by_file_moves import OPTIONS, digests, read, write
 from tests.shuffle_server.compaction import compacted_paths, own_files
 from tests.shuffle_server.test_server import run_cli

@@ -15,7 +15,7 @@ from shuffle_api.columnar import HashPartitioner
 from shuffle_api.errors import MapOutputLost
 from shuffle_api.ids import MapAttempt
 from shuffle_api.values import ShuffleHandle
-from shuffle_plugins.remote import RemoteShuffle, read_metrics
+from shuffle_plugins.remote import RemoteShuffle, traffic
 from shuffle_transport.local_files import LocalFileAccess
 from tests.shuffle_plugins.by_file import BY_FILE, PARTITIONS, numbers, read, rows, write
 from tests.shuffle_server.observe.helpers import Scrape
@@ -84,7 +84,7 @@ def test_a_worker_is_told_what_was_read_while_the_reader_goes_on(
     server: ServerProcess,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_metrics, "REPORT_SECONDS", 0.1)
+    monkeypatch.setattr(traffic, "REPORT_SECONDS", 0.1)
     with driver.master("app") as master:
         handle = master.register_shuffle(PARTITIONS, 1)
         write(driver, handle, 0)

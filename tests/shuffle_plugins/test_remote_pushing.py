@@ -23,9 +23,9 @@ from shuffle_api.errors import (
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_plugins.remote.master import RemoteMaster
+from shuffle_transport.connect import is_own_address
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.local_files import LocalFileWriter
-from shuffle_transport.own_address import is_own_address
 
 SECONDS = 300.0
 RECORD = b"x" * (32 << 10)

@@ -344,10 +344,10 @@ def test_the_mover_survives_what_nobody_thought_of(
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(part.store, "evict_cold", fail)
-    part._mover.period = 0.001
-    part._mover.start()
+    part._tasks.evictions.period = 0.001
+    part._tasks.evictions.start()
     assert all(rounds.acquire(timeout=DEADLINE) for _ in range(3))
-    assert part._mover.close(DEADLINE)
+    assert part._tasks.evictions.close(DEADLINE)
     part.close()
 
 

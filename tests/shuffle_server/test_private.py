@@ -13,9 +13,8 @@ import pytest
 from bench.harness.server import ServerProcess
 from shuffle_api.errors import StorageFailed
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_server.store.directories import lock_directory
-from shuffle_server.store.private import OTHERS, OWN
-from shuffle_transport.private_directory import make_private
+from shuffle_server.store.directories import OTHERS, OWN, lock_directory
+from shuffle_transport.files import make_private
 from tests.shuffle_server.helpers import read_all, write_map
 
 NO_UMASK = ("bash", "-c", 'umask 0; exec "$@"', "open")

@@ -16,7 +16,7 @@ from shuffle_api.values import ShuffleHandle, Totals
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
-from shuffle_server.worker import output_maintenance, rebalancing
+from shuffle_server.worker import output_maintenance
 from shuffle_transport.blocks import add_rows, table_rows
 from shuffle_transport.flight_client import FlightClient, PushTarget
 from tests.shuffle_server.helpers import block, mounted_tmpfs, output_files
@@ -29,7 +29,7 @@ PIECE = 64 << 10
 @pytest.fixture
 def small(master: MasterServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerServer]:
     """A worker on a disk of 24 MiB, which moves outputs when less than 8 are left."""
-    monkeypatch.setattr(rebalancing, "LOW_BYTES", 8 * MIB)
+    monkeypatch.setattr(output_maintenance, "LOW_BYTES", 8 * MIB)
     monkeypatch.setattr(output_maintenance, "LOOK_SECONDS", 3600.0)  # the tests look
     with mounted_tmpfs(tmp_path / "disk", 24 * MIB) as disk:
         server = start(master, disk / "small")
@@ -95,7 +95,7 @@ def test_outputs_are_moved_off_a_disk_that_is_nearly_full_and_readers_follow(
             read = [(o.map, p, bytes(memoryview(data)[:2])) for p, o, data, _ in [first, *reading]]
             assert sorted(read) == expected
             # A file goes when the last pull has closed it.
-            wait_until(lambda: small.worker.free_bytes() >= 2 * rebalancing.LOW_BYTES, "there is room again")
+            wait_until(lambda: small.worker.free_bytes() >= 2 * output_maintenance.LOW_BYTES, "there is room again")
             assert small._registries.all[0].maintenance.rebalancing.look() == 0
             with pytest.raises(ShuffleError, match="no map output"):
                 watch.next(0.2)

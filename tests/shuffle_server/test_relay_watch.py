@@ -18,8 +18,7 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
 from shuffle_server.worker.incoming import put_messages
 from shuffle_server.worker.push_handler import PushHandler, PutOptions
-from shuffle_server.worker.relay.relay import Relay
-from shuffle_server.worker.relay.sink import RelaySink
+from shuffle_server.worker.relay.relay import Relay, RelaySink
 from shuffle_server.worker.runtime import WorkerRuntime
 from shuffle_transport import messages
 from shuffle_transport.blocks import put_batch, table_rows

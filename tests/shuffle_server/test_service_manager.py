@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from bench.harness.server import ServerProcess
+from shuffle_server.cli.roles import SOCKET, STATE_READY, STATE_STOPPING, notify
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer
-from shuffle_server.service_manager import SOCKET, STATE_READY, STATE_STOPPING, notify
 from tests.shuffle_server.master.database import running_database
 
 TIMEOUT = 240.0

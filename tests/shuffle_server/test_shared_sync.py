@@ -11,8 +11,8 @@ import pytest
 
 from shuffle_api.ids import MapAttempt
 from shuffle_server.store import directory
+from shuffle_server.store.calls import SharedSync
 from shuffle_server.store.options import StoreOptions
-from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, batch, block
 

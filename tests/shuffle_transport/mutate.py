@@ -36,6 +36,11 @@ class Mutation:
     new: str
 
     @property
+    def file(self) -> str:
+        """The source; the loopback is a transport of the tests."""
+        return f"{TESTS if self.module == 'loopback' else PACKAGE}/{self.module}.py"
+
+    @property
     def label(self) -> str:
         """What it is called on the command line."""
         return f"{self.module}: {self.name}"
@@ -66,7 +71,7 @@ def copy_tree(to: Path) -> None:
 
 def survives(tree: Path, mutation: Mutation) -> str | None:
     """What is wrong with the tests, or None if they find the mutation."""
-    source = tree / PACKAGE / f"{mutation.module}.py"
+    source = tree / mutation.file
     sound = source.read_text()
     if sound.count(mutation.old) != 1:
         return f"found {sound.count(mutation.old)} times: {mutation.old!r}"

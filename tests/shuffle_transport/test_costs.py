@@ -13,14 +13,14 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from shuffle_api.values import Totals
 from shuffle_transport.bench.data import Prepared, content, prepared
 from shuffle_transport.blocks import PUT_SCHEMA, Block, add_rows, parse_batch, put_batch, table_rows, totals_of
-from shuffle_transport.channel import Message
 from shuffle_transport.checksum import crc32c, digest
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.credits import GrantPolicy, ReceiveWindow, SendWindow
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.granter import Granter
-from shuffle_transport.loopback import loopback
 from shuffle_transport.pool import BufferPool
+from tests.shuffle_transport.channel import Message
+from tests.shuffle_transport.loopback import loopback
 
 KIB, MIB = 1 << 10, 1 << 20
 TIMEOUT_S = 60.0

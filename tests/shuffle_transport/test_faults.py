@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
-from shuffle_transport.channel import Message
-from shuffle_transport.faults import Delay, Drop, Duplicate, Fault, FaultyChannel, Flip, Reset, Truncate
-from shuffle_transport.loopback import loopback
+from tests.shuffle_transport.channel import Message
+from tests.shuffle_transport.faults import Delay, Drop, Duplicate, Fault, FaultyChannel, Flip, Reset, Truncate
+from tests.shuffle_transport.loopback import loopback
 
 LONG = 60.0  # a deadline that only a failing test meets
 MESSAGES = [Message(b"zero", b"payload 0"), Message(b"one", b"payload 1"), Message(b"two"), Message(b"three", b"p3")]

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
-from shuffle_transport.channel import Message
-from shuffle_transport.loopback import loopback
+from tests.shuffle_transport.channel import Message
+from tests.shuffle_transport.loopback import loopback
 
 LONG = 60.0  # a deadline that only a failing test meets
 FOREVER = 3600.0  # of a wait that must be ended by somebody: at its deadline it would look again, and pass

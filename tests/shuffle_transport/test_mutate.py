@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shuffle_transport.mutate import PACKAGE, ROOT, read_mutations
+from tests.shuffle_transport.mutate import ROOT, read_mutations
 
 PROGRAM = Path(__file__).with_name("mutate.py")
 
@@ -18,11 +18,7 @@ def mutate(*names: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_mutation_is_of_something_that_is_there_once() -> None:
-    stale = [
-        each.label
-        for each in read_mutations()
-        if (ROOT / PACKAGE / f"{each.module}.py").read_text().count(each.old) != 1
-    ]
+    stale = [each.label for each in read_mutations() if (ROOT / each.file).read_text().count(each.old) != 1]
     assert stale == []
 
 

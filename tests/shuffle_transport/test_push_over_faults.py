@@ -17,15 +17,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shuffle_api.errors import BlockCorrupt, DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
-from shuffle_transport.channel import Channel, Message
 from shuffle_transport.checksum import BLOCK_ROW, crc32c, digest
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.faults import Drop, Duplicate, Fault, FaultyChannel, Flip, Reset, Truncate
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.granter import Granter
-from shuffle_transport.loopback import loopback
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.resume import HeldBlocks, SentBlocks
+from tests.shuffle_transport.channel import Channel, Message
+from tests.shuffle_transport.faults import Drop, Duplicate, Fault, FaultyChannel, Flip, Reset, Truncate
+from tests.shuffle_transport.loopback import loopback
 
 LONG = 60.0  # a deadline that only a failing test meets
 MIB = 1 << 20

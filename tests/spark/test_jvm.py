@@ -1,10 +1,10 @@
-"""shuffle_plugins.spark.jvm: in a process whose JVM runs already, settings that can't take effect are refused."""
+"""shuffle_plugins.spark.conf: in a process whose JVM runs already, settings that can't take effect are refused."""
 
 import pytest
 from pyspark.sql import SparkSession
 
-from shuffle_plugins.spark import SparkAlreadyStarted, jvm, spark_conf
-from shuffle_plugins.spark.conf import MANAGER
+from shuffle_plugins.spark import SparkAlreadyStarted, spark_conf
+from shuffle_plugins.spark.conf import MANAGER, check_plugin_visible
 from tests.spark.conftest import StartDriver, flight_conf
 from tests.spark.server import Server
 
@@ -12,7 +12,7 @@ from tests.spark.server import Server
 def refused(spark: SparkSession, manager: str) -> str | None:
     """What `check_plugin_visible` says where a session runs; None if it lets pass."""
     try:
-        jvm.check_plugin_visible(manager)
+        check_plugin_visible(manager)
     except SparkAlreadyStarted as error:
         return str(error)
     return None
@@ -37,4 +37,4 @@ def test_running_jvm_without_the_class_is_refused_with_what_to_do(start_driver: 
 
 
 def test_process_without_a_jvm_takes_the_settings() -> None:
-    jvm.check_plugin_visible("org.example.NoSuchManager")
+    check_plugin_visible("org.example.NoSuchManager")

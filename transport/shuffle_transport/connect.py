@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import grpc
 import pyarrow.flight as fl
 
-from shuffle_api.errors import ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
-from shuffle_transport.forked import use_grpc
+from shuffle_api.address import parse_address
+from shuffle_api.errors import InvalidArgument, ProtocolMismatch, ServerUnreachable, ShuffleError, Unauthenticated
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.grpc_polling import poll_directly
 from shuffle_transport.security import Credentials, TlsFiles
@@ -30,6 +33,25 @@ _CONTROL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.min_reconnect_backoff_ms", 5_000),
 ]
 _MOST_REPLY_BYTES = 64 << 20
+
+
+def use_grpc() -> None:
+    """For whatever uses gRPC to call first. Raises InvalidArgument in a process forked from one that has done so.
+
+    gRPC does not survive a fork: the child has none of its threads, so calls hang there, or abort the process.
+    """
+    user = _first_user()
+    if os.getpid() != user:
+        raise InvalidArgument(
+            f"process {os.getpid()} was forked from {user}, which had used Flight Shuffle before; gRPC, which it "
+            "stands on, does not survive that",
+            remedy="start processes with multiprocessing's 'spawn' or 'forkserver', or before the first use",
+        )
+
+
+@cache
+def _first_user() -> int:
+    return os.getpid()
 
 
 def grpc_channel(address: str, tls: TlsFiles | None) -> grpc.Channel:
@@ -91,3 +113,21 @@ def not_connected(address: str, details: str, tls: TlsFiles | None) -> ShuffleEr
             "; it may want a client's certificate (tls_cert, tls_key)" if tls else "; it may want TLS: then set tls_ca"
         )
     return ServerUnreachable(address, details, remedy=f"{ServerUnreachable.default_remedy}{hint}")
+
+
+@lru_cache(maxsize=1024)
+def is_own_address(address: str) -> bool:
+    """Whether HOST:PORT is reached without a network: the route to it begins where it ends. Sends nothing.
+
+    False for a name that does not resolve, and in a container for a server that is in another one.
+    """
+    to = parse_address(address, "the address of a server")
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(to.host, to.port, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as route:
+                route.connect(where)
+                if route.getsockname()[0] != where[0]:
+                    return False
+    except OSError:
+        return False
+    return True

@@ -29,8 +29,7 @@ from shuffle_api.errors import (
     WrongMaster,
 )
 from shuffle_transport import messages
-from shuffle_transport.connect import grpc_channel, not_connected
-from shuffle_transport.forked import use_grpc
+from shuffle_transport.connect import grpc_channel, not_connected, use_grpc
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from shuffle_transport.security import NO_CREDENTIALS, Credentials

@@ -39,9 +39,8 @@ from shuffle_transport.blocks import (
     table_rows,
 )
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.connect import flight_connection, flight_options, not_connected
+from shuffle_transport.connect import flight_connection, flight_options, not_connected, use_grpc
 from shuffle_transport.credits import SendWindow
-from shuffle_transport.forked import use_grpc
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials, TlsFiles
 

@@ -73,6 +73,15 @@ class _PoolWaiter:
     admitted: Reservation | None = None
 
 
+@dataclass(slots=True)
+class _WaitCounters:
+    """What waits have come to so far."""
+
+    seconds: float = 0.0  # of those that have ended, summed
+    refused: int = 0
+    gave_up: int = 0  # holders that were asked to give up what nobody read
+
+
 class BufferPool:
     """A budget of bytes, shared by all threads.
 
@@ -95,8 +104,8 @@ class BufferPool:
         self._abandoned: deque[tuple[int, Owner, bool]] = deque()  # reservations that were garbage collected
         self._shares = Shares(budget_bytes)  # what is lent counts
         self._named: WeakSet[Reservation] = WeakSet()
-        self._used = self._peak = self._open = self._refused = self._lent = self._gave_up = 0
-        self._stalled = 0.0
+        self._waits = _WaitCounters()
+        self._used = self._peak = self._open = self._lent = 0
         self._pressed = self._closed = False
 
     def reserve(
@@ -121,7 +130,7 @@ class BufferPool:
                 return waiter.admitted
             if self._closed:
                 raise ShuttingDown(f"the buffer pool was closed while {n} bytes were waited for")
-            self._refused += 1
+            self._waits.refused += 1
             raise Overloaded(self._refusal(n, owner, timeout), remedy="write or read less at once, or raise --memory")
 
     def try_reserve(self, n: int, owner: Owner = NOBODY) -> Reservation | None:
@@ -151,7 +160,7 @@ class BufferPool:
             stalled = [each for each in stalled if self._shares.of(each.owner) == most]
             for each in stalled:
                 each.touched = now
-            self._gave_up += len(stalled)
+            self._waits.gave_up += len(stalled)
             self._admit()
         for each in stalled:
             if each.stalled is not None:
@@ -186,14 +195,14 @@ class BufferPool:
                 waiting=len(waiting),
                 waiting_bytes=sum(waiter.size for waiter in waiting),
                 oldest_wait_seconds=max((time.monotonic() - waiter.since for waiter in waiting), default=0.0),
-                stall_seconds=self._stalled,
-                refused=self._refused,
+                stall_seconds=self._waits.seconds,
+                refused=self._waits.refused,
                 pressed=self._pressed,
                 owners=self._shares.owners,
                 largest_share=self._shares.largest,
                 lent=self._lent,
                 outgoing=self._shares.outgoing,
-                stalled=self._gave_up,
+                stalled=self._waits.gave_up,
             )
 
     def close(self) -> None:
@@ -258,7 +267,7 @@ class BufferPool:
         try:
             self._changed.wait_for(lambda: waiter.admitted is not None or self._closed, timeout)
         finally:
-            self._stalled += time.monotonic() - waiter.since
+            self._waits.seconds += time.monotonic() - waiter.since
             if waiter.admitted is None:
                 self._leave(waiter)
                 self._admit()

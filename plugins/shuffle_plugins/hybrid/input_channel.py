@@ -34,6 +34,23 @@ class ReceivedBlock(NamedTuple):
     source: Source
 
 
+class JoinTimes:
+    """When to connect to a writer again: later after each connection that broke, until a block comes.
+
+    :ivar earliest: of the next connection, on the reader's clock.
+    :ivar pause: after a connection that breaks now.
+    """
+
+    __slots__ = ("earliest", "pause")
+
+    def __init__(self) -> None:
+        self.earliest, self.pause = 0.0, FIRST_PAUSE
+
+    def broke(self, now: float) -> None:
+        self.earliest = now + self.pause
+        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+
 class HybridInputChannel:
     """
     :param whole: all partitions of the map are read.
@@ -48,7 +65,7 @@ class HybridInputChannel:
     :ivar output: the winner in the store; blocks that are not handed out yet are read there.
     :ivar error: why the last feed ended.
     :ivar alone_since: when it was found that nobody writes this map, on the reader's clock.
-    :ivar join_at: the earliest time of the next connection, on the reader's clock.
+    :ivar join: when the next connection may be made.
     """
 
     def __init__(self, map: int, *, whole: bool) -> None:
@@ -65,9 +82,8 @@ class HybridInputChannel:
         self.done = False
         self.error: ShuffleError | None = None
         self.alone_since: float | None = None
-        self.join_at = 0.0
+        self.join = JoinTimes()
         self._received: dict[int, int] = {}
-        self._pause = FIRST_PAUSE
 
     @property
     def began(self) -> bool:
@@ -93,7 +109,7 @@ class HybridInputChannel:
             return False
         self._received[partition] = number + 1
         self.items.append(held)
-        self._pause = FIRST_PAUSE
+        self.join.pause = FIRST_PAUSE
         return True
 
     def hand_out(self) -> ReceivedBlock:
@@ -120,8 +136,7 @@ class HybridInputChannel:
         """The feed has ended without the end."""
         self.leave()
         self.error = error
-        self.join_at = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.join.broke(now)
 
     def forget(self) -> None:
         """Drop what came of the attempt: it does not count."""

@@ -93,7 +93,7 @@ class HybridInputGate:
                 input = self.inputs.get(event.output.map)
                 if input is None:
                     return
-                input.place, input.join_at = event, 0.0
+                input.place, input.join.earliest = event, 0.0
             self._events = True
             self.changed.notify_all()
 

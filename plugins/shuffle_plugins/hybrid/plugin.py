@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import uuid
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -20,20 +22,21 @@ from shuffle_api.errors import (
     ShuttingDown,
     StreamBroken,
 )
-from shuffle_api.ids import MapAttempt
-from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin
 from shuffle_api.options import parse_options
-from shuffle_api.values import HYBRID, ShuffleHandle, ShuffleSpec
-from shuffle_plugins.hybrid.driver_locations import DriverLocations
-from shuffle_plugins.hybrid.handle import NAME, split_handle
-from shuffle_plugins.hybrid.master import HybridMaster
+from shuffle_api.streaming import Guarantee
+from shuffle_api.values import HYBRID, MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.hybrid.options import HybridOptions
-from shuffle_plugins.hybrid.output_flusher import HybridOutputFlusher
 from shuffle_plugins.hybrid.reader import HybridReader
 from shuffle_plugins.hybrid.result_partition import HybridResultPartition
-from shuffle_plugins.hybrid.writer import HybridWriter
+from shuffle_plugins.hybrid.writer import HybridOutputFlusher, HybridWriter
 from shuffle_plugins.pipelined.closing import close_all
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry
 from shuffle_plugins.pipelined.endpoint import Endpoint
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation, ProducerRegistry, StreamConfig, Watcher
+from shuffle_plugins.pipelined.source import Source
+from shuffle_plugins.remote.master import RemoteMaster
 from shuffle_plugins.remote.plugin import RemoteShuffle
 from shuffle_plugins.remote.watch import LossWatch
 from shuffle_transport.pool import PoolStatistics
@@ -42,6 +45,96 @@ log = logging.getLogger(__name__)
 
 _AWAY = (ServerUnreachable, DeadlineExceeded, StreamBroken, ShuttingDown, Overloaded, AttemptSuperseded)
 """Why an attempt may not be offered to live readers, though it can be written."""
+
+STREAM_CONFIG = StreamConfig(Guarantee.AT_MOST_ONCE)
+"""Of the directory's shuffles: writers keep nothing for readers. The guarantees for readers come from the store."""
+NAME = "hybrid"
+_BETWEEN = "|"  # in no address
+
+
+class DriverLocations:
+    """What a reader asks the driver: where the writers of its shuffle are; and the connections to them.
+
+    Asked of the directory at `address`, which is connected when it is needed: for what the store has, it is not.
+
+    :param partitions: of the reader.
+    """
+
+    def __init__(self, endpoint: Endpoint, address: str, shuffle: ShuffleId, partitions: range) -> None:
+        self._endpoint, self._address, self._shuffle, self._partitions = endpoint, address, shuffle, partitions
+        self._reader = uuid.uuid4().hex
+        self._registry: ProducerRegistry | None = None
+
+    def watch(self, watcher: Watcher) -> None:
+        """Be told how things are, and every change.
+
+        :raises ShuffleError: the driver is not to be had.
+        """
+        self._registry = self._endpoint.registry(self._address, self._shuffle.app)
+        self._registry.watch(self._shuffle, watcher)
+
+    def connect(self, location: ProducerLocation) -> Source:
+        """The blocks of a live attempt. Raises ShuffleError."""
+        return self._endpoint.connect(self._shuffle, location, self._reader, 0, self._partitions, None)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Be told no more."""
+        if self._registry is not None:
+            self._registry.unwatch(self._shuffle, watcher)
+
+
+def join_handle(store: ShuffleHandle, live: str) -> ShuffleHandle:
+    """A handle that names two places: the store's, and the driver, reached at `live`, which lists live writers."""
+    return replace(store, plugin=NAME, endpoint=f"{store.endpoint}{_BETWEEN}{live}")
+
+
+def split_handle(handle: ShuffleHandle) -> tuple[ShuffleHandle, str]:
+    """The store's handle, and the driver's address.
+
+    :raises InvalidArgument: it is no handle of this plugin.
+    """
+    store, between, live = handle.endpoint.partition(_BETWEEN)
+    if handle.plugin != NAME or not between:
+        raise InvalidArgument(
+            f"a handle of plugin {handle.plugin!r} with endpoint {handle.endpoint!r}",
+            remedy="register the shuffle with a master of the plugin hybrid",
+            shuffle=handle.spec.id,
+        )
+    return replace(handle, plugin="remote", endpoint=store), live
+
+
+class HybridMaster(ShuffleMaster):
+    """One application: registers its shuffles with the store, and with the directory of its process.
+
+    The store's master decides what exists and who won.
+
+    :param store: of this application.
+    :param live: where tasks of other processes reach the directory.
+    """
+
+    def __init__(self, store: RemoteMaster, registry: DriverRegistry, live: str) -> None:
+        self._store, self._registry, self._live = store, registry, live
+        registry.register_app(store.run)
+        self._closed = False
+
+    def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
+        handle = self._store.register_shuffle(partitions, maps, shuffle=shuffle)
+        self._registry.register_shuffle(handle.spec, STREAM_CONFIG)
+        return join_handle(handle, self._live)
+
+    def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
+        return self._store.map_outputs(split_handle(handle)[0])
+
+    def unregister_shuffle(self, handle: ShuffleHandle) -> None:
+        self._store.unregister_shuffle(split_handle(handle)[0])
+        self._registry.unregister_shuffle(handle.spec.id)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        close_all([self._store.close, lambda: self._registry.unregister_app(self._store.run)])
+
 
 User = TypeVar("User", HybridMaster, HybridWriter, HybridReader)
 

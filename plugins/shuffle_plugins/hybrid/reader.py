@@ -175,7 +175,9 @@ class HybridReader(BlocksReader):
             return
         self._join(unsettled, now)
         times = [
-            input.join_at for input in unsettled if isinstance(input.place, ProducerLocation) and input.receiver is None
+            input.join.earliest
+            for input in unsettled
+            if isinstance(input.place, ProducerLocation) and input.receiver is None
         ]
         until = min([now + LONGEST_WAIT, *([self._look_at] if unsettled else []), *times])
         if self._gate.wait(until - now):
@@ -227,7 +229,7 @@ class HybridReader(BlocksReader):
             place = input.place
             if isinstance(place, ProducerLocation):
                 input.alone_since = None
-                if now >= input.join_at and not (input.began and place.output != input.reading):
+                if now >= input.join.earliest and not (input.began and place.output != input.reading):
                     receiver = LiveReceiver(place, self._gate, self._producers.connect)
                     with self._gate.changed:  # `close` stops all there are, and none begins after it
                         self._gate.begin(input, receiver)

@@ -28,6 +28,46 @@ STEP = 256 << 10
 """Bytes in which the pool is asked for memory."""
 
 
+class OfferMemory:
+    """Memory for the blocks that wait: reserved in steps, of a pool that is not pressed, up to `limit` bytes.
+
+    :ivar queued: bytes of these blocks.
+    """
+
+    def __init__(self, pool: BufferPool, limit: int) -> None:
+        self._pool, self.limit, self.queued = pool, limit, 0
+        self._reservation = pool.reserve(0, 0.0)
+
+    @property
+    def reserved(self) -> int:
+        return self._reservation.size
+
+    def has_room(self, size: int) -> bool:
+        need = self.queued + size
+        if need > self.limit:
+            return False
+        if need <= self._reservation.size:
+            return True
+        return not self._pool.pressed and self._reservation.try_resize(-(-need // STEP) * STEP)
+
+    def settle(self) -> None:
+        """Give back what is not needed any more."""
+        need = -(-self.queued // STEP) * STEP
+        if need < self._reservation.size:
+            self._reservation.try_resize(need)
+
+    def close(self) -> None:
+        self._reservation.close()
+
+
+class OfferCounters(Written):
+    """What was written, and what became of it: blocks and bytes that live readers got, and that were cut."""
+
+    def __init__(self, partitions: int) -> None:
+        super().__init__(partitions)
+        self.live, self.spilled = [0, 0], [0, 0]
+
+
 class HybridResultPartition:
     """The subpartitions of one attempt. Methods whose names begin with `locked_` want `changed` held.
 
@@ -43,8 +83,7 @@ class HybridResultPartition:
         self.numbers = [0] * spec.partitions
         self.error: ShuffleError | None = None
         self.committed = False
-        self._pool, self._limit, self._wait = pool, limit, wait
-        self._reservation = pool.reserve(0, 0.0)
+        self._memory, self._wait = OfferMemory(pool, limit), wait
         # Until a reader says which partitions it reads, each has a subpartition of its own, once it has a block.
         self._of: dict[int, Subpartition] = {}
         self._left_out: set[int] = set()
@@ -52,10 +91,8 @@ class HybridResultPartition:
         # subpartitions with blocks: when something was taken last, or the first one put
         self._since: dict[Subpartition, float] = {}
         self._end: SequencedMarker | None = None
-        self._order = self._queued = 0
-        self._live = [0, 0]  # blocks and bytes
-        self._spilled = [0, 0]
-        self._written = Written(spec.partitions)
+        self._order = 0
+        self._written = OfferCounters(spec.partitions)
 
     # -------------------------------------------------------------------------------------- the writer
 
@@ -70,7 +107,7 @@ class HybridResultPartition:
             self.numbers[partition] = number + 1
             self._written.put(partition, size, records)
             if not self._make_room(partition, size):
-                _add(self._spilled, 1, size)
+                _add(self._written.spilled, 1, size)
                 return
             subpartition = self._of.get(partition)
             if subpartition is None:
@@ -78,7 +115,7 @@ class HybridResultPartition:
             now, payload = time.monotonic(), bytes(data) if foreign else data
             self._since.setdefault(subpartition, now)
             subpartition.put(SequencedBlock(self._next(), partition, number, records, payload, size, written_at=now))
-            self._queued += size
+            self._memory.queued += size
             self.changed.notify_all()
 
     def commit(self) -> None:
@@ -101,7 +138,7 @@ class HybridResultPartition:
             self.error = self.error or error
             for subpartition in {*self._of.values(), *self._readers}:
                 self._spill_subpartition(subpartition)
-            self._reservation.close()
+            self._memory.close()
             self.changed.notify_all()
 
     def spill_late(self, now: float) -> None:
@@ -132,14 +169,14 @@ class HybridResultPartition:
             waiting = sum(isinstance(entry, SequencedBlock) for each in present for entry in each.unsent)
             return HybridWriterStatistics(
                 open_seconds=now - self._written.since,
-                live_blocks=self._live[0],
-                live_bytes=self._live[1],
+                live_blocks=self._written.live[0],
+                live_bytes=self._written.live[1],
                 queued_blocks=waiting,
-                queued_bytes=self._queued,
-                spilled_blocks=self._spilled[0],
-                spilled_bytes=self._spilled[1],
+                queued_bytes=self._memory.queued,
+                spilled_blocks=self._written.spilled[0],
+                spilled_bytes=self._written.spilled[1],
                 cuts=len(self._left_out),
-                reserved_bytes=0 if self.error is not None else self._reservation.size,
+                reserved_bytes=0 if self.error is not None else self._memory.reserved,
                 readers=len(self._readers),
                 subpartitions=self._written.progress(present, now),
             )
@@ -180,8 +217,8 @@ class HybridResultPartition:
 
     def locked_taken(self, subpartition: Subpartition) -> None:
         size = sum(block.size for block in subpartition.in_hand)
-        _add(self._live, len(subpartition.in_hand), size)
-        self._queued -= size
+        _add(self._written.live, len(subpartition.in_hand), size)
+        self._memory.queued -= size
         self._since.pop(subpartition, None)
         if subpartition.unsent_bytes:
             self._since[subpartition] = time.monotonic()
@@ -216,9 +253,9 @@ class HybridResultPartition:
         """Whether a block of the partition may be queued; subpartitions are cut for it, those without a reader
         first."""
         while self.error is None and partition not in self._left_out:
-            if self._has_room(size):
+            if self._memory.has_room(size):
                 return True
-            if size > self._limit:
+            if size > self._memory.limit:
                 self._drop_partition(partition)
                 break
             waiting = [subpartition for subpartition in self._since if subpartition.unsent_bytes]
@@ -233,14 +270,6 @@ class HybridResultPartition:
                 self._drop(least)  # its memory goes to the new block
         self._settle()
         return False
-
-    def _has_room(self, size: int) -> bool:
-        need = self._queued + size
-        if need > self._limit:
-            return False
-        if need <= self._reservation.size:
-            return True
-        return not self._pool.pressed and self._reservation.try_resize(-(-need // STEP) * STEP)
 
     def _spill_subpartition(self, subpartition: Subpartition) -> None:
         self._drop(subpartition)
@@ -260,8 +289,8 @@ class HybridResultPartition:
             self._left_out.add(partition)
             if subpartition not in self._readers:
                 del self._of[partition]
-        self._queued -= size
-        _add(self._spilled, blocks, size)
+        self._memory.queued -= size
+        _add(self._written.spilled, blocks, size)
 
     def _drop_partition(self, partition: int) -> None:
         """Nothing more is offered of it, nor of what its reader gets besides."""
@@ -271,9 +300,8 @@ class HybridResultPartition:
 
     def _settle(self) -> None:
         """Give memory back that is not needed any more."""
-        need = -(-self._queued // STEP) * STEP
-        if self.error is None and need < self._reservation.size:
-            self._reservation.try_resize(need)
+        if self.error is None:
+            self._memory.settle()
 
     def _next(self) -> int:
         self._order += 1

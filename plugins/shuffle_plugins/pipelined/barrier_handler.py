@@ -12,7 +12,7 @@ from typing import TypeAlias
 from shuffle_api.streaming import Aligner, Barrier, Captured, InFlight, Position, ReaderState, Step
 from shuffle_plugins.pipelined.entries import SequencedBlock
 from shuffle_plugins.pipelined.input_channel import InputChannel
-from shuffle_plugins.pipelined.stream_config import StreamConfig
+from shuffle_plugins.pipelined.producer_registry import StreamConfig
 
 CheckpointEvent: TypeAlias = Barrier | Captured
 

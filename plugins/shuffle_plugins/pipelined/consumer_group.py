@@ -90,7 +90,6 @@ class PipelinedConsumer:
     ) -> None:
         self._group, self._subtask, self._state = group, subtask, state
         self._open, self._timeout = open_reader, timeout
-        self._groups = group.handle.spec.partitions
         self.key_groups, self.parallelism, self.generation = range(0), group.parallelism, 0
         self._from = -1  # the checkpoint that it went on from last
         self._barrier: Barrier | None = None  # whose snapshot is not complete
@@ -177,7 +176,9 @@ class PipelinedConsumer:
         return barrier is not None and self._range(barrier.parallelism or self.parallelism) != self.key_groups
 
     def _range(self, parallelism: int) -> range:
-        return key_group_range(self._groups, parallelism, self._subtask) if self._subtask < parallelism else range(0)
+        if self._subtask >= parallelism:
+            return range(0)
+        return key_group_range(self._group.handle.spec.partitions, parallelism, self._subtask)
 
     def _put(self, captured: Captured) -> None:
         """The snapshot of this task at the barrier under way."""

@@ -29,9 +29,9 @@ from shuffle_plugins.pipelined.producer_registry import (
     ProducerFailed,
     ProducerLocation,
     ShuffleUnregistered,
+    StreamConfig,
     Watcher,
 )
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 
 class DriverRegistry:

@@ -34,8 +34,8 @@ from shuffle_plugins.pipelined.source import ChannelSource, LocalSource, Source
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView, SubscribablePartition
 from shuffle_transport.channels import BlockChannel, ChannelOptions, ExchangeClient
 from shuffle_transport.codecs import get_codec
+from shuffle_transport.connect import use_grpc
 from shuffle_transport.exiting import closed, opened
-from shuffle_transport.forked import use_grpc
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.security import Credentials
 

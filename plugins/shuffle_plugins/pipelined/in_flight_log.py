@@ -26,14 +26,11 @@ from shuffle_api.errors import ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Position
-from shuffle_plugins.pipelined.entries import Entry, SequencedBlock
-from shuffle_plugins.pipelined.log_entries import Base, encode_entry
-from shuffle_plugins.pipelined.log_files import Segment
-from shuffle_plugins.pipelined.payload_file import PayloadRange
-from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.entries import Entry, PayloadRange, SequencedBlock
+from shuffle_plugins.pipelined.log_files import Base, RecoveredLog, Segment, encode_entry
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.files import make_private
 from shuffle_transport.frames import FILE_SIZE, FRAME_SIZE, frame_parts
-from shuffle_transport.private_directory import make_private
 
 GATHER_BYTES = 512 << 10
 """Queued payload that is written without waiting for more."""
@@ -79,14 +76,11 @@ class DiskInFlightLog:
     :param limit: bytes; the oldest segments are deleted above it.
     :param base: the log and the position that it goes on from.
     :param recovered: the entries found there.
-    :ivar path: where it is, for the attempt that goes on from it.
     """
 
     def __init__(self, directory: Path, limit: int, base: Base, recovered: RecoveredLog) -> None:
-        self.path, self.recovered = str(directory), recovered
+        self.recovered, self._base = recovered, base
         self._directory, self._limit = directory, limit
-        self._segment_bytes = max(_SMALLEST_SEGMENT, limit // SEGMENTS)
-        self._base = base
         self._changed = threading.Condition()
         self._queue: list[Entry] = []
         self._pending = 0
@@ -97,6 +91,11 @@ class DiskInFlightLog:
         self._error: StorageFailed | None = None
         self._urgent = self._closing = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it is, for the attempt that goes on from it."""
+        return str(self._directory)
 
     @property
     def pending(self) -> int:
@@ -239,7 +238,7 @@ class DiskInFlightLog:
                     self._places[entry.partition, entry.number] = PayloadRange(segment.file, end - 1 - entry.size)
 
     def _roll(self, least: int) -> Segment:
-        size = max(self._segment_bytes, FILE_SIZE + FRAME_SIZE + least)
+        size = max(_SMALLEST_SEGMENT, self._limit // SEGMENTS, FILE_SIZE + FRAME_SIZE + least)
         segment = Segment.create(self._directory / f"{self._lsn:016x}", self._lsn, size)
         with self._changed:
             self._segments.append(segment)

@@ -60,13 +60,28 @@ class MarkerNumbers:
             self.below += 1
 
 
+class StreamPosition:
+    """A place in what one map sends that moves on.
+
+    :ivar blocks: by partition, the number of the next one.
+    """
+
+    __slots__ = ("blocks", "markers")
+
+    def __init__(self, start: Position) -> None:
+        self.blocks: dict[int, int] = dict(start.blocks)
+        self.markers = MarkerNumbers(start.markers)
+
+    def now(self) -> Position:
+        return Position(dict(self.blocks), self.markers.below)
+
+
 class InputChannel:
     """
     :ivar numbering: counts the producers whose numbers are their own. What one of them numbered says nothing about
         where the task stands in the next one's output.
     :ivar foreign: checkpoints up to this one may hold positions in the numbers of an earlier producer.
-    :ivar taken: by partition, the number of the next block that the task gets.
-    :ivar received: likewise, that is to come.
+    :ivar received: where the next entry to come is; `taken`: the next one for the task.
     :ivar origin: where it began, if that is what the producer said.
     :ivar ended: the end has come; `over`: the task has it.
     :ivar read: by partition, records and bytes that the task got.
@@ -85,26 +100,24 @@ class InputChannel:
         self.read: Counts = new_counts()
         position = restore.positions.get(map) if restore is not None else None
         self.known = position is not None  # where to begin; else wherever the producer does
-        self.received: dict[int, int] = dict(position.blocks) if position is not None else {}
-        self.taken = dict(self.received)
+        start = position or Position({}, 0)
+        self.received, self.taken = StreamPosition(start), StreamPosition(start)
         self.origin: dict[int, int] = {}
-        self._markers_in = MarkerNumbers(position.markers if position is not None else 0)
-        self._markers_passed = MarkerNumbers(position.markers if position is not None else 0)
         self.restored = restore is not None
         for found in restore.blocks if restore is not None else ():
             if found.map == map:
-                self.taken[found.partition] = min(self.taken[found.partition], found.number)
+                self.taken.blocks[found.partition] = min(self.taken.blocks[found.partition], found.number)
                 size = len(found.payload)
                 block = SequencedBlock(0, found.partition, found.number, found.records, found.payload, size)
                 self.append(QueuedBlock(block, 0, None, self.numbering))
 
     def where(self) -> Position | None:
         """What to ask the producer for; None: whatever it has."""
-        return Position(dict(self.received), self._markers_in.below) if self.known else None
+        return self.received.now() if self.known else None
 
     def position(self) -> Position:
         """What the task has."""
-        return Position(dict(self.taken), self._markers_passed.below)
+        return self.taken.now()
 
     def connect(self, source: Source, *, fresh: bool, lossy: bool) -> None:
         """
@@ -114,34 +127,34 @@ class InputChannel:
         """
         first = source.first
         self.numbering += fresh
-        if self.known and not fresh and not lossy and dict(first.blocks) != self.received:
+        if self.known and not fresh and not lossy and dict(first.blocks) != self.received.blocks:
             raise InvalidArgument(
-                f"the producer of map {self.map} goes on at blocks {dict(first.blocks)}, not at {self.received}",
+                f"the producer of map {self.map} goes on at blocks {dict(first.blocks)}, not at {self.received.blocks}",
                 remedy="restore its consumers and itself from the same checkpoint",
             )
         if not self.known or fresh:
             # Numbers below what comes first belong to others, or were acknowledged.
-            self._markers_in, self._markers_passed = MarkerNumbers(first.markers), MarkerNumbers(first.markers)
-            self.taken, self.origin = dict(first.blocks), dict(first.blocks)
+            self.received, self.taken = StreamPosition(first), StreamPosition(first)
+            self.origin = dict(first.blocks)
         # A producer that was restored goes on with its own numbers; those before were before the checkpoint.
-        self._markers_in.skip(first.markers)
-        self._markers_passed.skip(first.markers)
-        self.received, self.known, self.source = dict(first.blocks), True, source
+        self.received.markers.skip(first.markers)
+        self.taken.markers.skip(first.markers)
+        self.received.blocks, self.known, self.source = dict(first.blocks), True, source
 
     def is_new(self, mark: SequencedMarker) -> bool:
         """It did not come before. (A barrier that overtook is in the log as well.)"""
-        return self._markers_in.add(mark.number)
+        return self.received.markers.add(mark.number)
 
     def append(self, item: QueuedBlock | QueuedMarker) -> None:
         self.items.append(item)
         if isinstance(item, QueuedBlock):
             self.held += item.block.size
-            self.received[item.block.partition] = item.block.number + 1
+            self.received.blocks[item.block.partition] = item.block.number + 1
 
     def took(self, item: QueuedBlock) -> None:
         """The task has it."""
         if item.numbering == self.numbering:
-            self.taken[item.block.partition] = item.block.number + 1
+            self.taken.blocks[item.block.partition] = item.block.number + 1
         self.held -= item.block.size
         counts = self.read[item.block.partition]
         counts[0] += item.block.records
@@ -150,20 +163,22 @@ class InputChannel:
     def passed(self, queued: QueuedMarker) -> None:
         """The task has gone past it."""
         if queued.numbering == self.numbering:
-            self._markers_passed.add(queued.mark.number)
+            self.taken.markers.add(queued.mark.number)
 
     def check_end(self, totals: dict[int, int], *, lossy: bool) -> None:
         """
         :raises StreamBroken: blocks have not come.
         """
-        if not lossy and any(self.received.get(partition, number) != number for partition, number in totals.items()):
-            raise StreamBroken(f"map {self.map} ends with blocks {totals}, received were {self.received}")
+        if not lossy and any(
+            self.received.blocks.get(partition, number) != number for partition, number in totals.items()
+        ):
+            raise StreamBroken(f"map {self.map} ends with blocks {totals}, received were {self.received.blocks}")
         self.ended = True
 
     def progress(self, watermark: int | None) -> list[InputStatistics]:
         """By partition: what the task got, and what waits for it."""
         waiting = (item.block for item in self.items if isinstance(item, QueuedBlock))
-        return progress_of(self.map, self.received, self.read, waiting, watermark)
+        return progress_of(self.map, self.received.blocks, self.read, waiting, watermark)
 
     def before(self, checkpoint: int) -> tuple[list[SequencedBlock], bool]:
         """The blocks in the queue before the barrier of `checkpoint`, or before the end; and whether that is there.

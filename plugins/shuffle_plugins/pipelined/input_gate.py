@@ -27,9 +27,9 @@ from shuffle_api.streaming import (
 from shuffle_plugins.pipelined.barrier_handler import CheckpointBarrierHandler
 from shuffle_plugins.pipelined.entries import SequencedMarker
 from shuffle_plugins.pipelined.input_channel import InputChannel, QueuedBlock, QueuedMarker
+from shuffle_plugins.pipelined.producer_registry import StreamConfig
 from shuffle_plugins.pipelined.progress import InputStatistics
 from shuffle_plugins.pipelined.source import Received, Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 GateEvent: TypeAlias = Barrier | Captured | Watermark | EndOfPartition
 

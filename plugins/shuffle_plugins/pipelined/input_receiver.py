@@ -26,9 +26,14 @@ from shuffle_api.streaming import Guarantee, Position
 from shuffle_plugins.pipelined.driver_registry import removed_error
 from shuffle_plugins.pipelined.input_channel import InputChannel
 from shuffle_plugins.pipelined.input_gate import InputGate
-from shuffle_plugins.pipelined.producer_registry import Event, ProducerFailed, ProducerLocation, ShuffleUnregistered
+from shuffle_plugins.pipelined.producer_registry import (
+    Event,
+    ProducerFailed,
+    ProducerLocation,
+    ShuffleUnregistered,
+    StreamConfig,
+)
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 
 Open = Callable[[ProducerLocation, Position | None], Source]
 """Connects to an attempt, at a position."""

@@ -2,27 +2,99 @@
 
 A segment is as long as it may become from the start, with zeros at its end (`shuffle_transport.frames`). A stored block
 takes no memory until it is sent.
+
+A frame holds a block, a marker, or (first in a log) what the log goes on from.
+
+block  = 0x04, uint32 partition, uint64 number, uint64 records, uint32 crc32c of the payload; the payload
+marker = 0x02; JSON as on the wire (wire.py), an end without its numbers
+base   = 0x03; JSON {"parent": directory, "begin": POSITION}
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import ShuffleError
-from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.log_entries import Base, Stored, decode_entry
-from shuffle_plugins.pipelined.payload_file import PayloadFile
+from shuffle_api.streaming import EndOfPartition, Position
+from shuffle_plugins.pipelined import wire
+from shuffle_plugins.pipelined.entries import Entry, PayloadFile, PayloadRange, SequencedBlock, SequencedMarker
 from shuffle_transport.frames import HEAD_SIZE, IN_FLIGHT, FileHeader, Frame, FrameFile
 
 log = logging.getLogger(__name__)
 
 _MOST_PIECES = 1000
 """Buffers in one write: below the system's IOV_MAX."""
+_BLOCK, _MARK, _BASE = 4, 2, 3
+_HEAD = struct.Struct("<BIQQI")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a log goes on from: what is before `begin` may be in the log `parent` (a directory).
+
+    What that one has from there on was written by somebody whose time was over.
+    """
+
+    parent: str
+    begin: Position
+
+    def follows(self, entry: Stored | SequencedMarker) -> bool:
+        """The entry is before it."""
+        if isinstance(entry, SequencedMarker):
+            return entry.number < self.begin.markers
+        return entry.number < self.begin.blocks.get(entry.partition, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A block in a file: its `size` bytes begin `skip` bytes into the frame's payload."""
+
+    partition: int
+    number: int
+    records: int
+    size: int
+    checksum: int
+    skip: int = _HEAD.size
+
+
+Found: TypeAlias = Stored | SequencedMarker | Base
+
+
+def encode_entry(entry: SequencedBlock | SequencedMarker | Base) -> tuple[Buffer, ...]:
+    """The payload of its frame, in pieces; a block's own is not copied."""
+    if isinstance(entry, SequencedBlock):
+        return _HEAD.pack(_BLOCK, entry.partition, entry.number, entry.records, entry.crc32c), entry.payload
+    if isinstance(entry, SequencedMarker):
+        return (bytes([_MARK]) + wire.encode_marks([entry], dict),)
+    fields = wire.encode(parent=entry.parent, begin=wire.position_fields(entry.begin))
+    return (bytes([_BASE]) + fields,)
+
+
+def decode_entry(payload: bytes) -> Found:
+    """:raises InvalidArgument: it is none of the three."""
+
+    def parse() -> Found:
+        if payload[0] == _BLOCK:
+            if len(payload) < _HEAD.size:
+                raise ValueError("a block without its numbers")
+            _, partition, number, records, checksum = _HEAD.unpack_from(payload)
+            return Stored(partition, number, records, len(payload) - _HEAD.size, checksum)
+        fields = wire.decode(payload[1:])
+        if payload[0] == _MARK:
+            return wire.decode_mark(fields["marks"][0])[0]
+        if payload[0] == _BASE:
+            begin = wire.parse_position(fields["begin"])
+            return Base(str(fields["parent"]), begin or Position())
+        raise ValueError("no such entry")
+
+    return wire.checked(parse, payload[:64])
 
 
 class Segment:
@@ -153,3 +225,79 @@ class _Readable:
 
     def describe(self, name: str) -> str:
         return str(self._directory / name)
+
+
+class RecoveredLog:
+    """What logs on disk still have of what was written before `begin`; no gap, and nothing of others' in it.
+
+    :ivar entries: blocks and markers in order; their `order` is below zero.
+    :ivar start, markers: the lowest numbers that are there.
+    :ivar places: where blocks are, by partition and number.
+    :ivar damage: why there is no more; "" if nothing is missing but what was deleted.
+    """
+
+    def __init__(self, begin: Position) -> None:
+        self.entries: list[Entry] = []
+        self.start, self.markers = dict(begin.blocks), begin.markers
+        self.segments: list[Segment] = []
+        self.places: dict[tuple[int, int], PayloadRange] = {}
+        self.damage = ""
+
+    def read(self, parent: str) -> None:
+        """Take in what the log in the directory `parent` has, and those that it goes on from."""
+        found = read_logs(Path(parent), self.segments)
+        base = Base(parent, Position(dict(self.start), self.markers))
+        rows = [row for row in found if isinstance(row, Gap) or base.follows(row.entry)]
+        before = _before_gaps(rows)
+        blocked: set[int] = set()
+        for row in reversed(rows):
+            if isinstance(row, Gap):
+                if self._misses(row, before.pop(), blocked):
+                    break
+            else:
+                row.segment.contains(row.entry)
+                self._take(row, row.entry, blocked)
+        count = len(self.entries)
+        self.entries = [entry._replace(order=i - count) for i, entry in enumerate(reversed(self.entries))]
+
+    def _misses(self, gap: Gap, before: Position, blocked: set[int]) -> bool:
+        """A marker is missing in the gap: as nobody can tell what came before it, nothing older is of use."""
+        markers = self.markers > before.markers
+        blocks = any(n > before.blocks.get(p, 0) for p, n in self.start.items() if p not in blocked)
+        if markers or blocks:
+            self.damage = self.damage or gap.why
+        return markers
+
+    def _take(self, row: Row, entry: Stored | SequencedMarker, blocked: set[int]) -> None:
+        if isinstance(entry, SequencedMarker):
+            self._mark(entry)
+        elif entry.number == self.start[entry.partition] - 1 and entry.partition not in blocked:
+            self._block(row, entry)
+        else:
+            blocked.add(entry.partition)
+
+    def _mark(self, mark: SequencedMarker) -> None:
+        if mark.number == self.markers - 1:
+            self.markers -= 1
+            if not isinstance(mark.marker, EndOfPartition):  # whoever goes on says that again
+                self.entries.append(mark)
+
+    def _block(self, row: Row, entry: Stored) -> None:
+        self.start[entry.partition] -= 1
+        place = self.places[entry.partition, entry.number] = PayloadRange(row.segment.file, row.offset + entry.skip)
+        self.entries.append(
+            SequencedBlock(0, entry.partition, entry.number, entry.records, b"", entry.size, entry.checksum, place)
+        )
+
+
+def _before_gaps(rows: Rows) -> list[Position]:
+    """For each gap, the numbers that come next after what is before it."""
+    positions, blocks, markers = list[Position](), dict[int, int](), 0
+    for row in rows:
+        if isinstance(row, Gap):
+            positions.append(Position(dict(blocks), markers))
+        elif isinstance(row.entry, SequencedMarker):
+            markers = row.entry.number + 1
+        else:
+            blocks[row.entry.partition] = row.entry.number + 1
+    return positions

@@ -10,34 +10,76 @@ from functools import partial
 from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
-from shuffle_api.ids import MapAttempt, new_run
-from shuffle_api.interfaces import NO_OPTIONS, Options, ShufflePlugin
+from shuffle_api.ids import MapAttempt, ShuffleId, name_of, new_run
+from shuffle_api.interfaces import NO_OPTIONS, Options, ShuffleMaster, ShufflePlugin
 from shuffle_api.options import parse_options
 from shuffle_api.streaming import Alignment, Guarantee, Position, ReaderState, WriterState
-from shuffle_api.values import PIPELINED, ShuffleHandle
+from shuffle_api.values import PIPELINED, MapOutput, ShuffleHandle, ShuffleSpec
 from shuffle_plugins.pipelined.buffer_debloater import BufferDebloater
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.consumer_group import ATTEMPT_BITS, ConsumerGroup, KeyedState, PipelinedConsumer
-from shuffle_plugins.pipelined.driver_registry import removed_error
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry, removed_error
 from shuffle_plugins.pipelined.endpoint import Endpoint
 from shuffle_plugins.pipelined.in_flight_log import open_log
 from shuffle_plugins.pipelined.input_gate import InputGate
 from shuffle_plugins.pipelined.input_receiver import InputReceiver
 from shuffle_plugins.pipelined.listener import worker_name
-from shuffle_plugins.pipelined.master import NAME, PipelinedMaster
 from shuffle_plugins.pipelined.options import PipelinedOptions
-from shuffle_plugins.pipelined.output_flusher import OutputFlusher
-from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered
+from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered, StreamConfig
 from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.reader import PipelinedReader
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
-from shuffle_plugins.pipelined.writer import PipelinedWriter
+from shuffle_plugins.pipelined.writer import OutputFlusher, PipelinedWriter
 from shuffle_transport.pool import PoolStatistics
 
 MIN_WINDOW = 128 << 10
 """Bytes that may be on their way to a reader however slow it is."""
+
+NAME = "pipelined"
+
+
+class PipelinedMaster(ShuffleMaster):
+    """Registers shuffles with the registry of its process, and a run of its application when made.
+
+    Its shuffles last as long as its process.
+
+    :param endpoint: where tasks of other processes reach the coordinator.
+    """
+
+    def __init__(
+        self, driver_registry: DriverRegistry, run: str, config: StreamConfig, codec: str, content: str, endpoint: str
+    ) -> None:
+        self._coordinator, self._run, self._config = driver_registry, run, config
+        self._codec, self._content, self._endpoint = codec, content, endpoint
+        self._lock = threading.Lock()
+        self._next, self._closed = 0, False
+        driver_registry.register_app(self._run)
+
+    def register_shuffle(self, partitions: int, maps: int, *, shuffle: int | None = None) -> ShuffleHandle:
+        with self._lock:
+            if self._closed:
+                raise InvalidArgument(f"the master of application {name_of(self._run)!r} is closed")
+            number = self._next if shuffle is None else shuffle
+            id = ShuffleId(self._run, number).anew()
+            spec = ShuffleSpec(id, partitions, maps, self._codec, self._content)
+            spec = self._coordinator.register_shuffle(spec, self._config)
+            self._next = max(self._next, number + 1)
+        return ShuffleHandle(NAME, spec, self._endpoint)
+
+    def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
+        return self._coordinator.map_outputs(handle.spec.id)
+
+    def unregister_shuffle(self, handle: ShuffleHandle) -> None:
+        self._coordinator.unregister_shuffle(handle.spec.id)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._coordinator.unregister_app(self._run)
+
 
 User = TypeVar("User", PipelinedMaster, PipelinedWriter, PipelinedReader)
 

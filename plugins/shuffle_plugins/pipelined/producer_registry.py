@@ -1,5 +1,7 @@
-"""Where the writers of a shuffle are: what the driver's process keeps and tasks ask. The seam; see
-`driver_registry.py`."""
+"""Where the writers of a shuffle are, and what was agreed about it: the driver's process keeps it, tasks ask.
+
+The seam; see `driver_registry.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,32 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.streaming import Alignment, Guarantee
 from shuffle_api.values import MapOutput
-from shuffle_plugins.pipelined.stream_config import StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """What was agreed about a shuffle when it was registered: the same for all its writers and readers."""
+
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    alignment: Alignment = Alignment.ALIGNED
+    alignment_timeout: float = 1.0
+
+    @property
+    def keeps(self) -> bool:
+        """Writers keep what is sent until it is acknowledged."""
+        return self.guarantee is not Guarantee.AT_MOST_ONCE
+
+    @property
+    def overtakes_at_once(self) -> bool:
+        """Barriers do not wait for the data before them."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE and self.alignment is Alignment.UNALIGNED
+
+    @property
+    def overtakes_late(self) -> bool:
+        """Barriers overtake after `alignment_timeout`."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE and self.alignment is Alignment.ALIGNED_WITH_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from shuffle_plugins.pipelined.producer_registry import (
     ProducerFailed,
     ProducerLocation,
     ShuffleUnregistered,
+    StreamConfig,
     Watcher,
 )
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_transport import messages
 from shuffle_transport.channels import BlockChannel, Control
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -82,26 +82,26 @@ def plain(statistics: Any, rows: str, **more: Any) -> dict[str, Any]:
     return {**asdict(statistics), **more, rows: [each.as_dict() for each in found]}
 
 
-class Progress:
+class StreamProgress:
     """What all statistics share. Of two moments, `since` in a method is the earlier one."""
 
     __slots__ = ()
     open_seconds: float  # since it was opened
 
-    def _rate(self, records: int, before: int, since: Progress | None) -> str:
+    def _rate(self, records: int, before: int, since: StreamProgress | None) -> str:
         """Of `records`, of which there were `before` at `since`."""
         return rate_shown(records - before, self._seconds(since))
 
-    def _share(self, seconds: float, before: float, since: Progress | None) -> float:
+    def _share(self, seconds: float, before: float, since: StreamProgress | None) -> float:
         """The part of the time that a sum of waits is, between 0 and 1."""
         of = self._seconds(since)
         return min(1.0, max(0.0, (seconds - before) / of)) if of > 0 else 0.0
 
-    def _seconds(self, since: Progress | None) -> float:
+    def _seconds(self, since: StreamProgress | None) -> float:
         return self.open_seconds - (since.open_seconds if since is not None else 0.0)
 
 
-class WriterProgress(Progress):
+class WriterProgress(StreamProgress):
     """What the statistics of writers share."""
 
     __slots__ = ()
@@ -130,7 +130,7 @@ class WriterProgress(Progress):
         return max((each.lag_seconds for each in self.subpartitions), default=0.0)
 
 
-class ReaderProgress(Progress):
+class ReaderProgress(StreamProgress):
     """What the statistics of readers share."""
 
     __slots__ = ()

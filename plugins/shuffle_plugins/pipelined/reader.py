@@ -51,6 +51,35 @@ T = TypeVar("T")
 Event: TypeAlias = DataBlock | Barrier | Captured | Watermark | EndOfPartition
 
 
+class ReadCounters:
+    """What a reader has handed out since it was opened."""
+
+    __slots__ = ("blocks", "bytes", "records", "since")
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.blocks = self.bytes = self.records = 0
+
+
+class MeasuredWindow:
+    """A reader's window, by how fast its task is.
+
+    :ivar now: the present one; `at`: when it was measured last.
+    """
+
+    def __init__(self, window: BufferDebloater) -> None:
+        self.now, self.at = window, time.monotonic()
+        self._bytes, self._starved = 0, 0.0  # processed, and seconds of waiting, by then
+
+    def measure(self, size: int, starved: float) -> bool:
+        """With so many bytes processed and so many seconds of waiting so far; whether the window has changed."""
+        at, before = time.monotonic(), self.now
+        busy = (at - self.at) - (starved - self._starved)
+        self.now = before.measured(size - self._bytes, busy)
+        self.at, self._bytes, self._starved = at, size, starved
+        return self.now.window != before.window
+
+
 class PipelinedReader(ShuffleReader):
     """Partitions of a shuffle, while they are written.
 
@@ -68,11 +97,9 @@ class PipelinedReader(ShuffleReader):
         leave: Callable[[], None],
     ) -> None:
         self._spec, self._gate, self._receivers = spec, gate, receivers
-        self._window, self._timeout, self._leave = window, timeout, leave
-        self._opened_at = self._measured_at = time.monotonic()
-        self._measured = (0, 0.0)  # bytes processed and starved seconds by then
+        self._window, self._timeout, self._leave = MeasuredWindow(window), timeout, leave
         self._handed: QueuedBlock | None = None
-        self._blocks = self._bytes = self._records = 0
+        self._counters = ReadCounters()
         self._unacknowledged: dict[int, int] = {}
         self._captured: dict[int, Mapping[int, Position]] = {}
         if (restore := gate.restored) is not None and restore.checkpoint >= 0:  # it may be acknowledged
@@ -152,7 +179,7 @@ class PipelinedReader(ShuffleReader):
                 shuffle=self._spec.id,
             )
         self._release()
-        if self._window.target and time.monotonic() - self._measured_at >= MEASURE_EVERY:
+        if self._window.now.target and time.monotonic() - self._window.at >= MEASURE_EVERY:
             self._measure()
         found = self._gate.take(timeout)
         if found is None:
@@ -187,14 +214,15 @@ class PipelinedReader(ShuffleReader):
         """What is held, and waits."""
         held = {map: max(0, input.held) for map, input in self._gate.inputs.items()}
         watermark, inputs = self._gate.progress()
+        counters = self._counters
         return PipelinedReaderStatistics(
-            open_seconds=time.monotonic() - self._opened_at,
+            open_seconds=time.monotonic() - counters.since,
             held_bytes=sum(held.values()),
             held_by_map=held,
-            window=self._window.window,
-            blocks=self._blocks,
-            bytes=self._bytes,
-            records=self._records,
+            window=self._window.now.window,
+            blocks=counters.blocks,
+            bytes=counters.bytes,
+            records=counters.records,
             starved_seconds=self._gate.starved,
             blocked=self._gate.blocked,
             reconnects=sum(max(0, receiver.reconnects) for receiver in self._receivers),
@@ -258,18 +286,13 @@ class PipelinedReader(ShuffleReader):
         self._finish()
 
     def _measure(self) -> None:
-        now, (size, starved) = time.monotonic(), self._measured
-        busy = (now - self._measured_at) - (self._gate.starved - starved)
-        window = self._window.measured(self._bytes - size, busy)
-        self._measured_at, self._measured = now, (self._bytes, self._gate.starved)
-        changed, self._window = window.window != self._window.window, window
-        if not changed:
+        if not self._window.measure(self._counters.bytes, self._gate.starved):
             return
         open_inputs = [input for input in self._gate.inputs.values() if input.source is not None and not input.ended]
         for input in open_inputs:
             try:
                 assert input.source is not None
-                input.source.resize(window.window // len(open_inputs), self._timeout)
+                input.source.resize(self._window.now.window // len(open_inputs), self._timeout)
             except ShuffleError:
                 pass  # whoever receives from it meets the same
 
@@ -285,10 +308,10 @@ class PipelinedReader(ShuffleReader):
 
     def _hand_out(self, input: InputChannel, item: QueuedBlock) -> DataBlock:
         self._handed = item
-        block = item.block
-        self._blocks += 1
-        self._bytes += block.size
-        self._records += block.records
+        block, counters = item.block, self._counters
+        counters.blocks += 1
+        counters.bytes += block.size
+        counters.records += block.records
         return DataBlock(block.partition, input.map, block.payload, block.records)
 
     def _release(self) -> None:

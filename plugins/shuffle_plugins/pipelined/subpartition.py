@@ -263,11 +263,14 @@ def first_blocks(subpartitions: Iterable[Subpartition]) -> dict[int, int]:
 
 
 class Written:
-    """Records and bytes that one writer has put, by partition; `since` is when it was opened (time.monotonic())."""
+    """Records and bytes that one writer has put, by partition; `since` is when it was opened (time.monotonic()).
 
-    def __init__(self, partitions: int) -> None:
+    :param before: records that it goes on from.
+    """
+
+    def __init__(self, partitions: int, before: int = 0) -> None:
         self.records, self.bytes, self.since = [0] * partitions, [0] * partitions, time.monotonic()
-        self._blocks = 0
+        self._blocks, self._before = 0, before
 
     def put(self, partition: int, size: int, records: int) -> None:
         self._blocks += 1
@@ -278,6 +281,11 @@ class Written:
     def totals(self) -> Totals:
         size = sum(self.bytes)
         return Totals(self._blocks, size, size, sum(self.records))
+
+    @property
+    def all_records(self) -> int:
+        """With those before."""
+        return self._before + sum(self.records)
 
     def progress(self, subpartitions: Iterable[Subpartition], now: float) -> tuple[SubpartitionStatistics, ...]:
         """By partition: the records written, and those of them that wait or are not acknowledged."""

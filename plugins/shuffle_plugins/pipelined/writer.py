@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.arrays import data_bytes
@@ -14,9 +16,10 @@ from shuffle_api.columnar.partitioners import Partitioner
 from shuffle_api.columnar.reading import check_arrow, check_records
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_api.interfaces import ShuffleWriter
+from shuffle_api.periodic import PeriodicTask, guarded
 from shuffle_api.records import LENGTH, MAX_RECORD
 from shuffle_api.streaming import Barrier, EndOfPartition, Marker, WriterState
-from shuffle_api.values import MapOutput
+from shuffle_api.values import MapOutput, ShuffleSpec
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.producer_registry import ProducerRegistry
 from shuffle_plugins.pipelined.result_partition import ResultPartition
@@ -27,6 +30,46 @@ BATCHES = -1
 
 MOST_PIECE = 1 << 20
 """Bytes of a batch that are written at once: between pieces the writer waits for room."""
+_LEAST = 0.0005  # seconds between looks
+_LONG = 3600.0  # while no writer is open; a new one wakes the task
+
+
+class OpenBlock:
+    """Records of one partition that are in no block yet."""
+
+    __slots__ = ("count", "data")
+
+    def __init__(self) -> None:
+        self.data, self.count = bytearray(), 0
+
+
+class BatchPieces:
+    """Rows of batches that are in no block yet, gathered in pieces for which there is room.
+
+    :param put: a finished block: partition, payload, records.
+    """
+
+    def __init__(self, spec: ShuffleSpec, options: PipelinedOptions, put: Callable[[int, Buffer, int], None]) -> None:
+        check_arrow(spec, "use write()")
+        self._put, self._codec = put, BlockCodec(spec)
+        self._most = max(1, min(MOST_PIECE, options.queue_bytes // 2))
+        room = max(MOST_PIECE, 4 * options.block_bytes)
+        self._gatherer = BatchGatherer(spec, self._encode, block_bytes=options.block_bytes, buffer_bytes=room)
+
+    def of(self, batch: Any) -> Iterator[Any]:
+        """The batch in pieces; an empty one is one piece."""
+        rows = max(1, batch.num_rows * self._most // max(1, data_bytes(batch)))
+        return (batch.slice(at, rows) for at in range(0, max(1, batch.num_rows), rows))
+
+    def add(self, piece: Any, partitioner: Partitioner) -> None:
+        self._gatherer.add(piece, partitioner)
+
+    def flush(self) -> None:
+        """Make blocks of all rows."""
+        self._gatherer.flush()
+
+    def _encode(self, partition: int, batch: Any) -> None:
+        self._put(partition, self._codec.encode(batch), batch.num_rows)
 
 
 class PipelinedWriter(ShuffleWriter):
@@ -45,14 +88,11 @@ class PipelinedWriter(ShuffleWriter):
         leave: Callable[[ShuffleError], None],
     ) -> None:
         self._output, self._registry, self._worker, self._leave = output, registry, worker, leave
-        self._timeout, self._block_bytes = options.timeout, options.block_bytes
-        self._piece_bytes = max(1, min(MOST_PIECE, options.queue_bytes // 2))
-        self._batches: BatchGatherer | None = None
-        self._batch_codec = BlockCodec(output.spec)
-        self._at_once = options.flush_timeout == 0
+        self._options = options
+        self._full_bytes = 0 if options.flush_timeout == 0 else options.block_bytes  # a block of so many is finished
+        self._batches: BatchPieces | None = None
         self._partitions = output.spec.partitions
-        self._buffers = [bytearray() for _ in range(self._partitions)]
-        self._counts = [0] * self._partitions
+        self._blocks = [OpenBlock() for _ in range(self._partitions)]
         self._changed = output.changed
         self._dirty: set[int] = set()  # partitions with records that are in no block yet
         self.dirty_since: float | None = None
@@ -73,14 +113,14 @@ class PipelinedWriter(ShuffleWriter):
         if size > MAX_RECORD:
             raise InvalidArgument(f"a record of {size} bytes is too long", remedy="split it: the limit is 4 GiB")
         with self._changed:
-            buffer = self._usable(partition)
-            if not buffer:
+            block = self._usable(partition)
+            if not block.data:
                 self._begin(partition)
-                buffer = self._buffers[partition]
+            buffer = block.data
             buffer += LENGTH.pack(size)
             buffer += record
-            self._counts[partition] += 1
-            if len(buffer) >= self._block_bytes or self._at_once:
+            block.count += 1
+            if len(buffer) >= self._full_bytes:
                 self._finish_block(partition)
 
     def write_block(self, partition: int, payload: Buffer, records: int) -> None:
@@ -98,11 +138,11 @@ class PipelinedWriter(ShuffleWriter):
         with self._changed:
             if records < 0:
                 raise InvalidArgument(f"records {records} is negative", shuffle=self._output.spec.id)
-            buffer = self._usable(partition)
-            self._output.locked_wait_for_room(view.nbytes, time.monotonic() + self._timeout)
+            block = self._usable(partition)
+            self._output.locked_wait_for_room(view.nbytes, time.monotonic() + self._options.timeout)
             if BATCHES in self._dirty:
                 self._finish_block(BATCHES)
-            if buffer or self._buffers[partition]:
+            if block.data:
                 self._finish_block(partition)
             self._check_open()
             self._output.locked_put(partition, payload, records)
@@ -115,19 +155,13 @@ class PipelinedWriter(ShuffleWriter):
         with self._changed:
             self._check_open()
             if self._batches is None:
-                spec = self._output.spec
-                check_arrow(spec, "use write()")
-                room = max(MOST_PIECE, 4 * self._block_bytes)
-                self._batches = BatchGatherer(spec, self._put_batch, block_bytes=self._block_bytes, buffer_bytes=room)
-            size = data_bytes(batch)
-            rows = max(1, batch.num_rows * self._piece_bytes // max(1, size))
-            for at in range(0, max(1, batch.num_rows), rows):
-                piece = batch.slice(at, rows)
+                self._batches = BatchPieces(self._output.spec, self._options, self._output.locked_put)
+            for piece in self._batches.of(batch):
                 self._wait_for_room(data_bytes(piece))
                 self._batches.add(piece, partitioner)
                 if piece.num_rows:
                     self._gathers(BATCHES)
-                if self._at_once:
+                if not self._full_bytes:
                     self._finish_blocks()
 
     def emit(self, marker: Marker) -> None:
@@ -266,21 +300,21 @@ class PipelinedWriter(ShuffleWriter):
 
     # The rest is called with the lock held.
 
-    def _usable(self, partition: int) -> bytearray:
+    def _usable(self, partition: int) -> OpenBlock:
         if self._closed or self._failure is not None:
             self._check_open()
         if not 0 <= partition < self._partitions:
             self._output.spec.check_partition(partition)
-        return self._buffers[partition]
+        return self._blocks[partition]
 
     def _begin(self, partition: int) -> None:
         """A block begins: only if there is room for it, so that a writer ahead of its readers waits here."""
         check_records(self._output.spec, "write_batch() or write_block()")
-        self._wait_for_room(self._block_bytes)
+        self._wait_for_room(self._options.block_bytes)
         self._gathers(partition)
 
     def _wait_for_room(self, size: int) -> None:
-        self._output.locked_wait_for_room(size, time.monotonic() + self._timeout)
+        self._output.locked_wait_for_room(size, time.monotonic() + self._options.timeout)
         self._check_open()
 
     def _gathers(self, partition: int) -> None:
@@ -288,19 +322,16 @@ class PipelinedWriter(ShuffleWriter):
         if self.dirty_since is None:
             self.dirty_since = time.monotonic()
 
-    def _put_batch(self, partition: int, batch: Any) -> None:
-        self._output.locked_put(partition, self._batch_codec.encode(batch), batch.num_rows)
-
     def _finish_block(self, partition: int) -> None:
         if partition == BATCHES:
             assert self._batches is not None
             self._batches.flush()
             self._dirty.discard(BATCHES)
             return
-        buffer, count = self._buffers[partition], self._counts[partition]
-        if count:
-            self._buffers[partition], self._counts[partition] = bytearray(), 0
-            self._output.locked_put(partition, buffer, count)
+        block = self._blocks[partition]
+        if block.count:
+            data, count, block.data, block.count = block.data, block.count, bytearray(), 0
+            self._output.locked_put(partition, data, count)
         self._dirty.discard(partition)
         if not self._dirty:
             self.dirty_since = None
@@ -324,3 +355,60 @@ def _call(calls: list[Callable[[], None]]) -> None:
             call()
         except ShuffleError:
             pass  # that reader's own thread meets the same, and says so
+
+
+class OutputFlusher:
+    """One task per plugin that does what is due: flushes records that have waited for their block, ends alignments.
+
+    It sleeps while no writer is open, and does not wake more often than it has to. What fails for one writer fails that
+    writer, with its reason, and no other.
+
+    :param flush_timeout: seconds that a record may wait; 0: writers flush themselves.
+    """
+
+    def __init__(self, flush_timeout: float) -> None:
+        self._flush_timeout = flush_timeout
+        self._lock = threading.Lock()
+        self._writers: WeakKeyDictionary[PipelinedWriter, float | None] = WeakKeyDictionary()
+        self._task = PeriodicTask("pipelined-flusher", self._look, max(flush_timeout, _LEAST))
+
+    def add(self, writer: PipelinedWriter, alignment_timeout: float | None) -> None:
+        """Look after a writer until it is closed or has failed.
+
+        :param alignment_timeout: seconds after which its barriers overtake; None: they do not.
+        """
+        with self._lock:
+            self._writers[writer] = alignment_timeout
+        self._task.start()
+        self._task.wake()
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        self._task.close()
+
+    def _look(self) -> float:
+        with self._lock:
+            writers = [(writer, timeout) for writer, timeout in self._writers.items() if _open(writer, timeout)]
+        now = time.monotonic()
+        return min((self._look_at(writer, timeout, now) for writer, timeout in writers), default=_LONG)
+
+    def _look_at(self, writer: PipelinedWriter, alignment_timeout: float | None, now: float) -> float:
+        """Do what is due; seconds until it is worth to look again."""
+        pause = max(self._flush_timeout, _LEAST) if self._flush_timeout else 60.0
+        since = writer.dirty_since
+        if self._flush_timeout and since is not None:
+            left = since + self._flush_timeout - now
+            if left <= 0:
+                guarded(f"the flush of {writer.name}", writer.flush_late, writer.fail)
+            else:
+                pause = max(left, _LEAST)
+        if alignment_timeout is not None:
+            pause = min(pause, max(alignment_timeout / 4, _LEAST))
+            if (emitted := writer.barrier_waits_since) is not None and now - emitted >= alignment_timeout:
+                guarded(f"the alignment of {writer.name}", writer.overtake_late, writer.fail)
+        return pause
+
+
+def _open(writer: PipelinedWriter, alignment_timeout: float | None) -> bool:
+    """There may be something to do: a barrier may still wait when the writer has committed."""
+    return writer.usable or (alignment_timeout is not None and writer.barrier_waits_since is not None)

@@ -12,16 +12,14 @@ from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId, name_of, run_at
 from shuffle_plugins.remote.options import RemoteOptions
-from shuffle_plugins.remote.placements import Placements
-from shuffle_plugins.remote.read_metrics import ReadMetrics
 from shuffle_plugins.remote.shuffle_events import ShuffleEvents
-from shuffle_plugins.remote.traffic import RemoteTraffic
-from shuffle_plugins.remote.worker_table import WorkerTable
+from shuffle_plugins.remote.traffic import ReadMetrics, RemoteTraffic
+from shuffle_plugins.remote.workers import Placements, WorkerTable
 from shuffle_transport import messages
+from shuffle_transport.connect import is_own_address
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.flight_client import FlightClient
 from shuffle_transport.local_files import LocalFileAccess
-from shuffle_transport.own_address import is_own_address
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import NO_CREDENTIALS, Credentials
 

@@ -1,14 +1,26 @@
-"""How much of a process's map outputs went over the wire, and how much by file."""
+"""How much of a process's map outputs went over the wire, and how much by file; workers count the latter too."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shuffle_api.errors import ShuffleError
-from shuffle_transport.flight_client import Pulled
-from shuffle_transport.local_files import FetchStream
+from shuffle_api.ids import ShuffleId
+from shuffle_api.periodic import PeriodicTask
+from shuffle_transport import messages
+from shuffle_transport.flight_client import FlightClient, Pulled
+from shuffle_transport.local_files import FetchStream, LocalFileAccess
+from shuffle_transport.local_files.access import ACTION_SECONDS
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+REPORT_SECONDS = 5.0
+LAST_SECONDS = 2.0  # that a worker may take when nothing is waited for any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +84,46 @@ class CountedPull:
 
     def cancel(self) -> None:
         self._stream.cancel()
+
+
+class ReadMetrics:
+    """Counts reads of workers' local files, and reports them to the workers every `REPORT_SECONDS`. Thread-safe.
+
+    :param client: the client of a worker. Raises ShuffleError.
+    """
+
+    def __init__(self, local_files: LocalFileAccess, client: Callable[[str], FlightClient]) -> None:
+        self._local_files, self._client = local_files, client
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[ShuffleId, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+        self._task = PeriodicTask("read-metrics", self._report, REPORT_SECONDS)
+
+    def add(self, worker: str, shuffle: ShuffleId, blocks: int, size: int) -> None:
+        """So many blocks and bytes were read."""
+        with self._lock:
+            counts = self._counts[worker][shuffle]
+            counts[0] += blocks
+            counts[1] += size
+        self._task.start()
+
+    def close(self) -> None:
+        """Report the last counts."""
+        self._task.close()
+        self._report(LAST_SECONDS)
+
+    def _report(self, timeout: float = ACTION_SECONDS) -> None:
+        with self._lock:
+            counts = dict(self._counts)
+            self._counts.clear()
+        for worker, shuffles in counts.items():
+            reads = [
+                pb.FileReads(shuffle=messages.key_of(shuffle), blocks=blocks, bytes=size)
+                for shuffle, (blocks, size) in shuffles.items()
+            ]
+            try:
+                client = self._client(worker)
+                nonce = self._local_files.nonce(worker, client)
+                if nonce is not None:
+                    self._local_files.act(client, "tell-reads", pb.TellReadsRequest(nonce=nonce, reads=reads), timeout)
+            except ShuffleError as error:  # nobody waits for it
+                log.info("worker %s was not told what has been read of its files: %s", worker, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar.blocks import BlockCodec
@@ -25,6 +25,7 @@ from shuffle_transport.checksum import crc32c, crc32c_of
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.flight_client import PushTarget
 
+T = TypeVar("T")
 OnBlock: TypeAlias = Callable[[int, memoryview, int, bool], None]
 """Told of each block as it is made: partition, bytes before compression, records, and whether the bytes are the
 caller's, who may change them later. In the order in which readers get the blocks of a partition."""
@@ -40,6 +41,24 @@ class _RecordBuffer:
     def __init__(self) -> None:
         self.data = bytearray()
         self.records = 0
+
+
+class _Gathered(Generic[T]):
+    """What goes on together, and its bytes."""
+
+    __slots__ = ("bytes", "items")
+
+    def __init__(self) -> None:
+        self.items: list[T] = []
+        self.bytes = 0
+
+    def add(self, item: T, size: int) -> None:
+        self.items.append(item)
+        self.bytes += size
+
+    def take(self) -> list[T]:
+        items, self.items, self.bytes = self.items, [], 0
+        return items
 
 
 class RemoteWriter(ShuffleWriter):
@@ -72,10 +91,8 @@ class RemoteWriter(ShuffleWriter):
         self._encoder: PieceEncoder | None = None
         self._push_batches = True
         self._chosen = False
-        self._waiting: list[tuple[int, Buffer, int]] = []  # (partition, raw bytes, records), until it is chosen
-        self._waiting_bytes = 0
-        self._blocks: list[Block] = []  # finished, not yet sent
-        self._block_bytes = 0
+        self._waiting = _Gathered[tuple[int, Buffer, int]]()  # (partition, raw bytes, records), until it is chosen
+        self._blocks = _Gathered[Block]()  # finished, not yet sent
         self._result: MapOutput | None = None
         self._open = True
 
@@ -145,9 +162,9 @@ class RemoteWriter(ShuffleWriter):
                 self._batches.flush()
             self._finish_all(push=False)
             if not self._chosen:
-                self._choose(file=bool(self._waiting) and self._waiting_bytes >= self._options.hand_over_from)
-            self._result, self._open = self._out.commit(self._blocks), False
-            self._blocks = []
+                self._choose(file=bool(self._waiting.items) and self._waiting.bytes >= self._options.hand_over_from)
+            self._result, self._open = self._out.commit(self._blocks.items), False
+            self._blocks.take()
         return self._result
 
     def abort(self) -> None:
@@ -156,8 +173,8 @@ class RemoteWriter(ShuffleWriter):
         self._open = False
         self._buffers.clear()
         self._batches = None
-        self._waiting.clear()
-        self._blocks.clear()
+        self._waiting.take()
+        self._blocks.take()
         self._out.abort()
 
     def _check(self, partition: int) -> None:
@@ -189,9 +206,8 @@ class RemoteWriter(ShuffleWriter):
         as_they_are = self._chosen and self._on_block is None and not self._out.compresses
         if as_they_are and self._push_batches and size >= AT_ONCE_BYTES:
             # Written or sent from where the rows were brought into order.
-            self._blocks.append(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]))
-            self._block_bytes += size
-            if self._out.by_file or self._block_bytes >= self._out.worthwhile:
+            self._blocks.add(Block(partition, crc32c_of(pieces), size, records, pieces[0], pieces[1:]), size)
+            if self._out.by_file or self._blocks.bytes >= self._out.worthwhile:
                 self._send()
         else:
             self._add(partition, memoryview(back_to_back(pieces)), records, self._push_batches)
@@ -201,14 +217,13 @@ class RemoteWriter(ShuffleWriter):
         if self._on_block is not None:
             self._on_block(partition, raw, records, copy)
         if not self._chosen:
-            self._waiting.append((partition, bytes(raw) if copy else raw, records))
-            self._waiting_bytes += raw.nbytes
-            if push and self._waiting_bytes >= min(self._options.hand_over_from, self._options.push_bytes):
+            self._waiting.add((partition, bytes(raw) if copy else raw, records), raw.nbytes)
+            if push and self._waiting.bytes >= min(self._options.hand_over_from, self._options.push_bytes):
                 self._choose()
             return
         at_once = push and copy and self._out.by_file and raw.nbytes >= AT_ONCE_BYTES
         self._finished(partition, raw, records, copy=copy and not at_once)
-        if push and (at_once or self._block_bytes >= self._out.worthwhile):
+        if push and (at_once or self._blocks.bytes >= self._out.worthwhile):
             self._send()
 
     def _choose(self, *, file: bool = True) -> None:
@@ -216,19 +231,17 @@ class RemoteWriter(ShuffleWriter):
         if file:
             self._out.choose()
         self._chosen = True
-        waiting, self._waiting = self._waiting, []
-        for partition, raw, records in waiting:
+        for partition, raw, records in self._waiting.take():
             self._finished(partition, memoryview(raw), records)
-        if self._block_bytes >= self._out.worthwhile:
+        if self._blocks.bytes >= self._out.worthwhile:
             self._send()
 
     def _finished(self, partition: int, raw: memoryview, records: int, *, copy: bool = False) -> None:
         payload: Buffer | None = self._codec.compress(raw) if self._out.compresses else None
         if payload is None:
             payload = bytes(raw) if copy else raw
-        self._blocks.append(Block(partition, crc32c(payload), raw.nbytes, records, payload))
-        self._block_bytes += memoryview(payload).nbytes
+        block = Block(partition, crc32c(payload), raw.nbytes, records, payload)
+        self._blocks.add(block, memoryview(payload).nbytes)
 
     def _send(self) -> None:
-        blocks, self._blocks, self._block_bytes = self._blocks, [], 0
-        self._out.send(blocks)
+        self._out.send(self._blocks.take())

@@ -9,8 +9,7 @@ The job itself needs no change. The plugin is a jar that travels in this package
 """
 
 from shuffle_plugins.spark.conf import FALLBACKS, conf_lines, spark_conf
-from shuffle_plugins.spark.errors import JarMissing, SparkAlreadyStarted, UnsupportedSpark
-from shuffle_plugins.spark.jar import SUPPORTED_SPARK, find_jar
+from shuffle_plugins.spark.jar import SUPPORTED_SPARK, JarMissing, SparkAlreadyStarted, UnsupportedSpark, find_jar
 
 __all__ = [
     "spark_conf",

@@ -3,13 +3,13 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shuffle_api.address import parse_addresses
 from shuffle_api.errors import InvalidArgument
-from shuffle_plugins.spark import jvm
-from shuffle_plugins.spark.jar import find_jar, installed_spark
+from shuffle_plugins.spark.jar import SparkAlreadyStarted, find_jar, installed_spark
 
 MANAGER = "org.apache.spark.shuffle.flight.FlightShuffleManager"
 PIPELINED_MANAGER = "org.apache.spark.shuffle.flight.FlightPipelinedShuffleManager"
@@ -76,7 +76,7 @@ def spark_conf(
             remedy="use a later Spark, or leave real_time (--real-time) out",
         )
     jar = find_jar(spark_version) if jar is None else jar.resolve()
-    jvm.check_plugin_visible(MANAGER)
+    check_plugin_visible(MANAGER)
     return {
         "spark.shuffle.manager": MANAGER,
         "spark.shuffle.sort.io.plugin.class": DATA_IO,
@@ -130,3 +130,22 @@ def _has_real_time(version: str) -> bool:
 
 def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_plugin_visible(manager: str) -> None:
+    """PySpark starts one JVM per process, and only its start looks at the jars of the configuration.
+
+    Raises SparkAlreadyStarted if this process runs Spark's JVM and that JVM cannot see the class ``manager``.
+    """
+    core = sys.modules.get("pyspark.core.context")  # not imported, then no session was ever started
+    jvm = core.SparkContext._jvm if core is not None else None
+    if jvm is None:
+        return
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(manager)
+    except Py4JJavaError as error:
+        if "ClassNotFoundException" not in str(error.java_exception):
+            raise
+        raise SparkAlreadyStarted("Spark's JVM runs here already, without the Flight Shuffle plugin") from None

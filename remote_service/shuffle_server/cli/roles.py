@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,6 @@ import click
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_addresses, not_default, options_of
-from shuffle_server.service_manager import STATE_READY, STATE_STOPPING, notify
 from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -30,6 +30,11 @@ ROLES = {
     "master": ("run a master, for workers in other processes", "Run the master of a cluster."),
     "worker": ("run a worker of a master elsewhere", "Run a worker, which joins a master."),
 }
+log = logging.getLogger(__name__)
+
+SOCKET = "NOTIFY_SOCKET"
+STATE_READY, STATE_STOPPING = "READY=1", "STOPPING=1"
+SEND_SECONDS = 5.0  # for which the manager may be too busy to take it
 
 
 def role_commands() -> Iterator[click.Command]:
@@ -123,7 +128,7 @@ def _serve(role: str, **_: Any) -> int:
     poll_in_program()  # before anything loads gRPC
     from shuffle_server.observe.logs import reopen_log, set_up_logging
     from shuffle_server.server import MasterServer, Running, Server, WorkerServer  # loads gRPC and Arrow
-    from shuffle_server.store.private import keep_private
+    from shuffle_server.store.directories import keep_private
 
     set_up_logging(options.log_format, options.log_level, file=options.log_file)
     keep_apart()
@@ -196,3 +201,22 @@ def _advise(role: str, ready: dict[str, str], scheme: str) -> None:
         click.echo(f"next: flight-shuffle status --server {ready['control']}", err=True)
         click.echo(f"      flight-shuffle spark-conf --server {ready['control']}", err=True)
     click.echo(f"Ctrl-C stops this {role}.", err=True)
+
+
+def notify(*states: str) -> bool:
+    """Report to systemd, for a unit of `Type=notify`, at the socket that NOTIFY_SOCKET names.
+
+    Send the states, which are `NAME=VALUE`. False: there is no manager, or it does not answer, which is logged.
+    """
+    path = os.environ.get(SOCKET, "")
+    if not path:
+        return False
+    address = "\0" + path[1:] if path.startswith("@") else path
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+            sending.settimeout(SEND_SECONDS)
+            sending.sendto("\n".join(states).encode(), address)
+    except OSError as error:
+        log.warning("the service manager at %s=%s was not told %s: %s", SOCKET, path, ", ".join(states), error)
+        return False
+    return True

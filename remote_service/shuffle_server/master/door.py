@@ -24,17 +24,17 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, Overloaded, ShuffleError, StorageFailed
+from shuffle_api.errors import DeadlineExceeded, ErrorCode, InvalidArgument, Overloaded, ShuffleError, StorageFailed
 from shuffle_api.periodic import guarded
 from shuffle_server.bounds import Bound, host_of
 from shuffle_server.connection_guard import ConnectionGuard
 from shuffle_server.master import auth
 from shuffle_server.master.call_pool import CallPool, QueuedCall
 from shuffle_server.master.half_open import HalfOpen
-from shuffle_server.master.refusal import refuse
 from shuffle_server.master.wire import Call
 from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.log_context import add_log_fields, log_context
+from shuffle_transport import messages
 from shuffle_transport.security import ANYBODY, Authenticate, Principal
 
 MESSAGE_SECONDS = 5.0
@@ -43,6 +43,34 @@ SMALL_BYTES = 32 << 10  # requests up to this size are counted as calls only
 EACH_BYTES = 32 << 20  # of larger ones of a host, or of an application, that are under way
 ALL_BYTES = 2 * EACH_BYTES
 UNKNOWN = "unknown"  # replaces the name of a method that does not exist
+STATUS = {
+    ErrorCode.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.PROTOCOL_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorCode.UNKNOWN_APP: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.UNKNOWN_SHUFFLE: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.MAP_OUTPUT_NOT_WRITTEN: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.MAP_OUTPUT_LOST: grpc.StatusCode.DATA_LOSS,
+    ErrorCode.APP_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.SHUFFLE_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    ErrorCode.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCode.STALE_EPOCH: grpc.StatusCode.ABORTED,
+    ErrorCode.SHUTTING_DOWN: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+
+def refuse(call: Call, error: ShuffleError) -> bool:
+    """End a call with `error`; whether this did it."""
+    return call.finish(*refusal(error))
+
+
+def refusal(error: ShuffleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """The status, its text and the trailing metadata for an error."""
+    code = STATUS.get(error.code, grpc.StatusCode.FAILED_PRECONDITION)
+    trailers = ((messages.ERROR_METADATA, messages.error_message(error).SerializeToString()),)
+    return code, messages.status_text(error), trailers
 
 
 class Visit:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from shuffle_server.data_sync import sync_data
-from shuffle_transport.private_directory import make_private
+from shuffle_transport.files import make_private
 
 
 class AppendFile(Protocol):

@@ -1,15 +1,30 @@
-"""The last heartbeat of each application: in memory, so a restart forgives all silence."""
+"""Heartbeats of applications and workers, and how long either may be silent."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
+from shuffle_server.master.worker_record import WorkerRecord
+
+SUSPECT_SHARE = 0.4
+"""Of the time after which a silent worker is declared lost: from then on it is the last choice. It is the first again
+with its next heartbeat."""
+
+HEARTBEATS_PER_TIMEOUT = 6
+SLOWEST_HEARTBEAT = 2.0
+HEARTBEATS_PER_SECOND = 1000
+"""Of all workers together: with more than twice as many workers each sends them less often."""
+
+SURE_HEARTBEATS = 3
+"""A worker with a heartbeat within so many periods is there: others may delete copies that it also holds."""
 
 
 class AppLiveness:
-    """The last heartbeats of applications. Thread-safe.
+    """The last heartbeats of applications: in memory, so a restart forgives all silence. Thread-safe.
 
     :param silent_seconds: an application that sends no heartbeat for so long is silent.
     """
@@ -51,3 +66,55 @@ class AppLiveness:
                 with self._lock:
                     self._seen.setdefault(app, now)
         return [app for app in live if now - seen.get(app, now) > self.silent_seconds]
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatTerms:
+    """With `workers` workers, each sends a heartbeat every max(2 s, workers / 1000 s), or six of them in
+    `silent_seconds` if that is more often. A worker is lost after `silent_seconds`, and not before six of the periods
+    that it was told last: nobody is lost because the cluster has grown or shrunk.
+    """
+
+    silent_seconds: float
+
+    def beat_seconds(self, workers: int) -> float:
+        base = min(SLOWEST_HEARTBEAT, self.silent_seconds / HEARTBEATS_PER_TIMEOUT)
+        return max(base, workers / HEARTBEATS_PER_SECOND)
+
+    def timeout(self, record: WorkerRecord) -> float:
+        """After so many seconds of silence a worker is lost."""
+        return max(self.silent_seconds, HEARTBEATS_PER_TIMEOUT * record.beat_seconds)
+
+    def suspect_at(self, record: WorkerRecord) -> float:
+        """From then on it is the last choice."""
+        return record.seen + SUSPECT_SHARE * self.timeout(record)
+
+    def is_sure(self, record: WorkerRecord, now: float) -> bool:
+        """Whether nobody need doubt that a worker is there; `now` on the clock that counts every second."""
+        return record.local or record.sure >= now - SURE_HEARTBEATS * record.beat_seconds
+
+
+class Deadlines:
+    """When each of many members is to be looked at again: those that are due are found without a look at the others.
+
+    Each id has one time, so adding and finding are O(log members). Not thread-safe.
+
+    A time is not changed while it waits: one that is due too early is added again.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, str]] = []
+        self._waiting: set[str] = set()
+
+    def add(self, id: str, due: float) -> None:
+        """Have an id found when it is due, unless it waits already."""
+        if id not in self._waiting:
+            self._waiting.add(id)
+            heappush(self._heap, (due, id))
+
+    def due(self, now: float) -> Iterator[str]:
+        """The ids that are due, which do not wait any more."""
+        while self._heap and self._heap[0][0] <= now:
+            _, id = heappop(self._heap)
+            self._waiting.discard(id)
+            yield id

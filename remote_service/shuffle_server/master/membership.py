@@ -17,14 +17,12 @@ from shuffle_api.registry.events import DRAINED, Event, LostOutput, OutputMoved,
 from shuffle_api.registry.operations import LoseMapOutput, LoseWorker, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
-from shuffle_server.master.deadlines import Deadlines
-from shuffle_server.master.heartbeat_terms import HeartbeatTerms
 from shuffle_server.master.history import History
+from shuffle_server.master.liveness import Deadlines, HeartbeatTerms
 from shuffle_server.master.master import Check, Master
 from shuffle_server.master.placement import Placed, Placement, Wish
-from shuffle_server.master.worker_changes import WorkerVersions
 from shuffle_server.master.worker_checks import OUTPUT_IS_GONE, check_held_elsewhere, check_present
-from shuffle_server.master.worker_record import FULL_BYTES, Tier, WorkerRecord
+from shuffle_server.master.worker_record import FULL_BYTES, Tier, WorkerRecord, WorkerVersions
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 DRAINED_REMEMBERED = 1000

@@ -28,8 +28,8 @@ from shuffle_server.master.placement import Wish
 from shuffle_server.master.quota import Quotas
 from shuffle_server.master.registries import Registries
 from shuffle_server.master.serving import ServedTime
-from shuffle_server.master.skew import Skews
 from shuffle_server.master.storage import StandingBy, open_storage
+from shuffle_server.master.summary import Skews
 from shuffle_server.observe.aside import Aside
 from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.figures import MasterSources, Skew, Writable

@@ -1,12 +1,16 @@
-"""A server's instruments and the endpoint that shows them; off unless an address is given."""
+"""A server's instruments, and the endpoint that shows them and serves the page; off unless an address is given."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import logging
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from pathlib import Path
 
 from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import choose_encoder
@@ -21,13 +25,35 @@ from shuffle_server.observe.figures import Figures, MasterSources, Skew, Sources
 from shuffle_server.observe.health import Check, Health
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
 from shuffle_server.observe.instruments import Instruments
-from shuffle_server.observe.page import PAGE
 from shuffle_server.options import http_listen
 from shuffle_server.security import is_loopback
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Authenticate
 
 log = logging.getLogger(__name__)
+_HTML = Path(__file__).with_name("page.html").read_bytes()
+
+
+def _policy() -> str:
+    """The page's script and style are allowed by their hashes, and nothing else; it only talks to its server."""
+    allowed = {"script": "'none'", "style": "'none'"}
+    for kind in allowed:
+        for part in re.findall(rf"<{kind}>(.*?)</{kind}>".encode(), _HTML, re.DOTALL):
+            allowed[kind] = f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"
+    return (
+        f"default-src 'none'; script-src {allowed['script']}; style-src {allowed['style']}; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+_HEADERS = (("Content-Security-Policy", _policy()), ("Referrer-Policy", "no-referrer"))
+
+
+def _page(request: Request) -> Response:
+    return Response(HTTPStatus.OK, "text/html; charset=utf-8", _HTML, _HEADERS)
+
+
+PAGE: dict[str, Callable[[Request], Response]] = {"/": _page}
 
 
 class Observation:

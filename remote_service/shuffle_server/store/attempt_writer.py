@@ -38,6 +38,105 @@ LOCK_SECONDS = 30.0  # for which a stream waits for the one that it takes over f
 SENDER_SECONDS = 15.0  # for which a sender that writes nothing is still waited for
 
 
+class PartialFile:
+    """The file of an attempt under its partial name: made with the first batch, or written by a client in place.
+
+    :ivar local: a client writes it, or has.
+    """
+
+    def __init__(self, home: DataDirectory, shuffle: ShuffleId, output: MapAttempt) -> None:
+        self._home, self._shuffle, self._output = home, shuffle, output
+        self.path = home.paths.partial_text(shuffle, output, next(home.numbers))
+        self.local = False
+        self._fd = -1
+        self._size = 0  # of the file as it was given: to write over it needs no room
+
+    @property
+    def is_open(self) -> bool:
+        """Blocks are held in it."""
+        return self._fd >= 0
+
+    def lend(self) -> None:
+        """Make it, for a client to write it."""
+        os.close(self._home.open_partial(self.path, self._shuffle, self._output, LARGE_BYTES))
+        self.local = True
+
+    def write(self, data: memoryview, start: int) -> None:
+        """Append at `start`, where it ends. Raises StorageFull, StorageFailed, UnknownShuffle; then it still does."""
+        if self._fd < 0:
+            self._fd = self._home.open_partial(self.path, self._shuffle, self._output, len(data))
+            self._size = os.fstat(self._fd).st_size
+        if (grows := start + len(data) - max(start, self._size)) > 0:
+            self._home.check_room(grows)
+        for again in (True, False):
+            try:
+                _write_all(self._fd, data, start)
+                return
+            except OSError as error:
+                failure = self.failure(error)
+                try:
+                    os.ftruncate(self._fd, start)
+                except OSError as second:
+                    raise self.failure(second) from error
+                self._size = min(self._size, start)
+                if not again or not isinstance(failure, StorageFull) or not self._home.file_pool.drop():
+                    raise failure from error
+
+    def finish(self, size: int, *, sync: bool) -> None:
+        """Cut it there: the rest is of its former contents. `sync` forces it to the disk."""
+        try:
+            os.ftruncate(self._fd, size)
+            if sync:
+                sync_data(self._fd)
+        except OSError as error:
+            raise self.failure(error) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def lent_size(self) -> int:
+        """As far as the client has written it. Raises what `write` raises."""
+        try:
+            return os.stat(self.path).st_size
+        except OSError as error:
+            raise self.failure(error) from error
+
+    def last_write(self) -> tuple[int, int] | None:
+        """Of a client: time and size, which only the file system knows."""
+        if self.local:
+            with suppress(OSError):
+                status = os.stat(self.path)
+                return status.st_mtime_ns, status.st_size
+        return None
+
+    def failure(self, error: OSError) -> ShuffleError:
+        return self._home.failure(error, self._shuffle, self._output)
+
+    def take_back(self, size: int) -> None:
+        """A client has written `size` bytes. Raises InvalidArgument when it is not fit to be a map output."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.ENOENT and not os.path.isdir(os.path.dirname(self.path)):
+                raise self.failure(error) from error
+            # Whatever it is, the client has put it there: it says nothing about the disk.
+            raise self._unusable(f"cannot be opened: {error.strerror}") from None
+        wrong = _unfit(fd, size)
+        if wrong:
+            os.close(fd)
+            raise self._unusable(wrong)
+        self._fd = fd
+
+    def _unusable(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"the file lent to {self._output} {why}",
+            remedy="write it whole, close it, then hand it over",
+            shuffle=self._shuffle,
+            output=self._output,
+        )
+
+
 class AttemptWriter:
     """One attempt's blocks, appended by one stream at a time.
 
@@ -58,15 +157,12 @@ class AttemptWriter:
         quota.open_attempt(shuffle.app)
         self.home, self.shuffle, self.output, self.codec = home, shuffle, output, codec
         self._partitions, self._quota = partitions, quota
-        self._path = home.paths.partial_text(shuffle, output, next(home.numbers))
+        self._file = PartialFile(home, shuffle, output)
         self._lock = threading.Lock()
-        self._fd = -1
-        self._size = 0  # of the file as it was given: to write over it needs no room
         self._tables: list[np.ndarray] = []
         self._fencing_token = 0
         self._copying = False
         self._open = True
-        self._local = False
         self.totals = Totals()
         self._touched = time.monotonic()
         self._unwritten = Silence(IDLE_LOOK_SECONDS)
@@ -102,7 +198,7 @@ class AttemptWriter:
             self._check(fencing_token)
             self._quota.take(self.shuffle.app, batch.payload.nbytes)
             try:
-                self._write(batch.payload, self.totals.bytes)
+                self._file.write(batch.payload, self.totals.bytes)
             except ShuffleError:
                 self._quota.give(self.shuffle.app, batch.payload.nbytes)
                 raise
@@ -113,12 +209,7 @@ class AttemptWriter:
 
     def idle(self) -> float:
         """Seconds for which nothing was written, between looks. Of a local file only its file system knows."""
-        written = None
-        if self._local:
-            with suppress(OSError):
-                status = os.stat(self._path)
-                written = status.st_mtime_ns, status.st_size
-        return self._unwritten.look((self._touched, written))
+        return self._unwritten.look((self._touched, self._file.last_write()))
 
     def create_file(self, size: int = 0) -> Path:
         """A file that another process writes this output to, about `size` bytes of it; `finalize` takes it back.
@@ -128,7 +219,7 @@ class AttemptWriter:
         """
         with self._alone(), self.home.calls.request():
             self._check(self._fencing_token)
-            if self._fd >= 0 or self._fencing_token:
+            if self._file.is_open or self._fencing_token:
                 raise InvalidArgument(
                     f"a stream writes {self.output}",
                     remedy="push it, or hand over another attempt",
@@ -136,9 +227,8 @@ class AttemptWriter:
                     output=self.output,
                 )
             self._check_room(max(size, LARGE_BYTES))
-            os.close(self.home.open_partial(self._path, self.shuffle, self.output, LARGE_BYTES))
-            self._local = True
-            return Path(self._path)
+            self._file.lend()
+            return Path(self._file.path)
 
     def extend_file(self, size: int) -> Path:
         """See to it that there is room for `size` bytes in the local file, as far as is known now. Raises as
@@ -146,14 +236,10 @@ class AttemptWriter:
         """
         with self._alone(), self.home.calls.request():
             self._check(self._fencing_token)
-            if not self._local or self._fd >= 0:
+            if not self._file.local or self._file.is_open:
                 raise self._not_local()
-            try:
-                has = os.stat(self._path).st_size
-            except OSError as error:
-                raise self._failure(error) from error
-            self._check_room(size, size - has)
-            return Path(self._path)
+            self._check_room(size, size - self._file.lent_size())
+            return Path(self._file.path)
 
     def _check_room(self, size: int, grows: int | None = None) -> None:
         """Who writes a local file asks before it writes, so that quota and floor hold before the commit as well."""
@@ -178,40 +264,19 @@ class AttemptWriter:
         """
         with self._alone(), self.home.calls.request():
             self._check(fencing_token)
-            if self._local and self._fd >= 0 and len(self._tables) == 1 and np.array_equal(self._tables[0], rows):
+            finalized = self._file.local and self._file.is_open
+            if finalized and len(self._tables) == 1 and np.array_equal(self._tables[0], rows):
                 return  # said again: the first answer got lost, or is under way
             totals = add_rows(Totals(), rows)
-            if not self._local or self._fd >= 0:
+            if not self._file.local or self._file.is_open:
                 raise self._not_local()
             self._quota.take(self.shuffle.app, totals.bytes)
             try:
-                self._fd = self._open_local(totals.bytes)
+                self._file.take_back(totals.bytes)
             except ShuffleError:
                 self._quota.give(self.shuffle.app, totals.bytes)
                 raise
             self._tables, self.totals = [rows], totals
-
-    def _open_local(self, size: int) -> int:
-        try:
-            fd = os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno == errno.ENOENT and not os.path.isdir(os.path.dirname(self._path)):
-                raise self._failure(error) from error
-            # Whatever it is, the client has put it there: it says nothing about the disk.
-            raise self._unusable(f"cannot be opened: {error.strerror}") from None
-        wrong = _unfit(fd, size)
-        if wrong:
-            os.close(fd)
-            raise self._unusable(wrong)
-        return fd
-
-    def _unusable(self, why: str) -> InvalidArgument:
-        return InvalidArgument(
-            f"the file lent to {self.output} {why}",
-            remedy="write it whole, close it, then hand it over",
-            shuffle=self.shuffle,
-            output=self.output,
-        )
 
     def seal(self, fencing_token: int, sync: bool) -> Description:
         """Write index and trailer: the file is complete, still under its partial name. `sync` forces it to the disk."""
@@ -228,40 +293,14 @@ class AttemptWriter:
                 self.totals,
             )
             tail = encode_tail(build_index(self._tables), description)
-            self._write(memoryview(tail), self.totals.bytes)
-            try:
-                # What is left of the file's former contents goes: the trailer is where the file ends.
-                os.ftruncate(self._fd, self.totals.bytes + len(tail))
-                if sync:
-                    sync_data(self._fd)
-            except OSError as error:
-                raise self._failure(error) from error
+            self._file.write(memoryview(tail), self.totals.bytes)
+            self._file.finish(self.totals.bytes + len(tail), sync=sync)
             return description
-
-    def _write(self, data: memoryview, start: int) -> None:
-        if self._fd < 0:
-            self._fd = self.home.open_partial(self._path, self.shuffle, self.output, len(data))
-            self._size = os.fstat(self._fd).st_size
-        if (grows := start + len(data) - max(start, self._size)) > 0:
-            self.home.check_room(grows)
-        for again in (True, False):
-            try:
-                _write_all(self._fd, data, start)
-                return
-            except OSError as error:
-                failure = self._failure(error)
-                try:
-                    os.ftruncate(self._fd, start)
-                except OSError as second:
-                    raise self._failure(second) from error
-                self._size = min(self._size, start)
-                if not again or not isinstance(failure, StorageFull) or not self.home.file_pool.drop():
-                    raise failure from error
 
     def publish(self, *, sync: bool) -> None:
         """Give the sealed file the name of a committed one. Raises what `append` raises."""
         with self.home.calls.request():
-            self.home.publish(self._path, self.shuffle, self.output, sync=sync)
+            self.home.publish(self._file.path, self.shuffle, self.output, sync=sync)
 
     def close(self, *, held: bool = False) -> bool:
         """Close the file, leaving it where it is; False when it was closed before.
@@ -272,8 +311,7 @@ class AttemptWriter:
             if not self._open:
                 return False
             self._open = False
-            if self._fd >= 0:
-                os.close(self._fd)
+            self._file.close()
             self.home.writer(-1)
             self._quota.close_attempt(self.shuffle.app)
             if not held:
@@ -283,7 +321,7 @@ class AttemptWriter:
     def discard(self) -> None:
         """Close and delete; idempotent, and fine when the directory is gone already."""
         self.close()
-        self.home.unlink(self._path)
+        self.home.unlink(self._file.path)
 
     def _check(self, fencing_token: int) -> None:
         if not self._open or fencing_token != self._fencing_token:
@@ -297,7 +335,7 @@ class AttemptWriter:
     @property
     def path(self) -> str:
         """Where the file lies until it is published."""
-        return self._path
+        return self._file.path
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -313,9 +351,6 @@ class AttemptWriter:
             yield
         finally:
             self._lock.release()
-
-    def _failure(self, error: OSError) -> ShuffleError:
-        return self.home.failure(error, self.shuffle, self.output)
 
 
 def _unfit(fd: int, size: int) -> str:

@@ -31,7 +31,7 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.format import INDEX_ROW, Description, TornFile
 from shuffle_server.store.output_file import OutputFile, read_range, read_ranges
 from shuffle_transport.checksum import crc32c
-from shuffle_transport.file_identity import FileIdentity
+from shuffle_transport.files import FileIdentity
 
 COMPACTED_ROW = np.dtype([*((name, INDEX_ROW[name]) for name in INDEX_ROW.names or ()), ("output", "<i4")])
 OUTPUT_ROW = np.dtype(

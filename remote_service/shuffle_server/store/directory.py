@@ -19,15 +19,14 @@ from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.data_sync import sync_data
 from shuffle_server.store import trash
-from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
+from shuffle_server.store.calls import DISK_SECONDS, DiskCalls, SharedSync
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.device import MEMORY, Device
 from shuffle_server.store.failures import BUSY, FAILING, FULL, gone, in_doubt
 from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import StorePaths, shuffle_of
-from shuffle_server.store.shared_sync import SharedSync
 from shuffle_server.store.statistics import DiskSpace, disk_space
-from shuffle_transport.private_directory import make_private
+from shuffle_transport.files import make_private
 
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 

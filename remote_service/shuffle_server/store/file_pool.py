@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shuffle_transport.private_directory import make_private
+from shuffle_transport.files import make_private
 
 LARGE_BYTES = 1 << 20  # from which on a file is kept for its pages
 SMALL_BYTES = 64 << 10  # up to which one is kept for its inode

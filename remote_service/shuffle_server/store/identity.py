@@ -53,13 +53,13 @@ def _claim(roots: Sequence[Path]) -> str:
                 remedy = f"begin --data-dir with the one that has the file {FIRST}, or empty this one"
                 raise _refused(root, f"has map outputs, and {first} names no worker", remedy)
         own = f"w-{uuid.uuid4().hex[:12]}"
-        _write(first / FIRST, own)
+        replace_text(first / FIRST, own)
     for root in further:
         if _read(root / FURTHER) is None:
-            _write(root / FURTHER, own)
+            replace_text(root / FURTHER, own)
     # Last: each directory in the list has its file.
     if (listed := [str(root.resolve()) for root in further]) != known:
-        _write(first / LIST, "\n".join(listed))
+        replace_text(first / LIST, "\n".join(listed))
     return own
 
 
@@ -74,7 +74,8 @@ def _read(path: Path) -> str | None:
         raise _refused(path.parent, f"has a damaged file {path.name} ({error.reason})", remedy) from error
 
 
-def _write(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file, which is whole or as it was before also after a crash of the machine. Raises OSError."""
     new = path.with_name(path.name + ".new")
     with new.open("w") as file:
         file.write(text)

@@ -13,8 +13,7 @@ import numpy as np
 from shuffle_server.store import linux_aio
 from shuffle_server.store.format import TRAILER, Description, TornFile, decode_tail, decode_trailer
 from shuffle_transport.checksum import BLOCK_ROW
-from shuffle_transport.file_identity import FileIdentity
-from shuffle_transport.read_fully import read_fully
+from shuffle_transport.files import FileIdentity, read_fully
 
 MANY_RANGES = 16  # are read with one call of the kernel; to prepare it takes longer than to read a few one by one
 

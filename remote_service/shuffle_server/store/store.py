@@ -23,9 +23,8 @@ from shuffle_server.store.directory import DataDirectory
 from shuffle_server.store.failures import gone, lost
 from shuffle_server.store.file_cache import CachedFiles, FileCache, OpenOutput
 from shuffle_server.store.format import Description
-from shuffle_server.store.index_cache import IndexCache
 from shuffle_server.store.object_store import ObjectStore
-from shuffle_server.store.opening import describe_committed, open_committed
+from shuffle_server.store.opening import IndexCache, describe_committed, open_committed
 from shuffle_server.store.options import DEFAULTS, StoreOptions
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import AppQuota

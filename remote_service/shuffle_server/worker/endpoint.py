@@ -27,10 +27,11 @@ from shuffle_server.observe.calls import StrangersObserver
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.log_context import add_log_fields, fields_of_error, log_context
 from shuffle_server.security import ServerSecurity
-from shuffle_server.worker import inline_fetch, scrubbing
+from shuffle_server.worker import inline_fetch
 from shuffle_server.worker.actions import act
 from shuffle_server.worker.incoming import Incoming, drain, put_messages
 from shuffle_server.worker.local_file_handler import PREFIX, LocalFileHandler
+from shuffle_server.worker.output_maintenance import SCRUB, scrub
 from shuffle_server.worker.pull_room import PullRoom
 from shuffle_server.worker.push_handler import INLINE_ACTION, PushHandler, PutOptions, note_push
 from shuffle_server.worker.relay.channel_relay import ChannelRelay
@@ -175,9 +176,9 @@ class FlightEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self._guard.called(peer).took(len(body))
         with log_context(peer=peer):
             try:
-                if kind == scrubbing.ACTION:
+                if kind == SCRUB:
                     request = messages.parse(pb.ScrubRequest, body)
-                    progress = scrubbing.scrub(self.worker, request, principal_of(context))
+                    progress = scrub(self.worker, request, principal_of(context))
                     return self._results(kind, (message.SerializeToString() for message in progress))
                 if kind == INLINE_ACTION:
                     results = [self._pushes.inline(body, principal_of(context)).SerializeToString()]

@@ -24,7 +24,7 @@ from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_server.registry_names import task_name
-from shuffle_server.worker.small_file import replace_text
+from shuffle_server.store.identity import replace_text
 from shuffle_transport import messages
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
@@ -78,7 +78,7 @@ class Incarnations:
         with self._lock:
             try:
                 number = (int(path.read_text()) if path.exists() else 0) + 1
-                replace_text(path, str(number), sync=True)
+                replace_text(path, str(number))
             except ValueError as error:
                 remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
                 message = f"{path} holds no number: how often this worker has started"
@@ -86,6 +86,80 @@ class Incarnations:
             except OSError as error:
                 raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk") from error
         return number
+
+
+class LossReports:
+    """Outputs that are gone from a worker, until the master has been told. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reporting = threading.Lock()
+        self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
+
+    def add(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
+        with self._lock:
+            self._losses[shuffle, output] = reason
+
+    def report(self, client: ControlClient, identity: Callable[[], Identity], only: ShuffleId | None) -> None:
+        """All there are, if there is any of shuffle `only`. Raises what a call raises."""
+        with self._lock:
+            if not any(only in (None, shuffle) for shuffle, _ in self._losses):
+                return
+        with self._reporting:
+            while True:
+                with self._lock:
+                    batch = list(self._losses.items())[:LOSSES_AT_ONCE]
+                if not batch:
+                    return
+                lost = [
+                    pb.LostOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output), reason=reason)
+                    for (id, output), reason in batch
+                ]
+                client.call("Lose", pb.LoseRequest(identity=identity().message(), outputs=lost))
+                with self._lock:
+                    for key, _ in batch:
+                        self._losses.pop(key, None)
+
+
+class HeartbeatContents:
+    """What a heartbeat says of a worker: the status if that has changed, and some of its shuffles.
+
+    :ivar under_way: the lock that is held while one is: none is sent beside the last request.
+    """
+
+    def __init__(self, holdings: Holdings) -> None:
+        self.under_way = threading.Lock()
+        self._holdings = holdings
+        self._asked = 0  # of the shuffles held, those up to here were named in earlier heartbeats
+        self._reported = control_pb.WorkerStatus()  # as the master has it
+
+    def joined(self) -> None:
+        """The master has no status yet."""
+        self._reported = control_pb.WorkerStatus()
+
+    def request(self, identity: Identity) -> tuple[pb.BeatRequest, control_pb.WorkerStatus]:
+        """The next one, and the status that the master has once it has answered."""
+        status = self._holdings.status()
+        request = pb.BeatRequest(
+            identity=identity.message(),
+            free_bytes=self._holdings.free_bytes(),
+            status=None if status == self._reported else status,
+            shuffles=map(messages.key_of, self._some_held()),
+        )
+        return request, status
+
+    def answered(self, status: control_pb.WorkerStatus) -> None:
+        self._reported = status
+
+    def _some_held(self) -> list[ShuffleId]:
+        """Some of the shuffles of which there are files, others each time: whether they are over is asked in turn.
+
+        Of shuffles with outputs committed here the master says so by itself.
+        """
+        held = self._holdings.held_shuffles()
+        first = self._asked if self._asked < len(held) else 0
+        self._asked = first + SHUFFLES_AT_ONCE
+        return held[first : self._asked]
 
 
 class MasterSession:
@@ -119,14 +193,9 @@ class MasterSession:
         self._on_drain: Callable[[], None] = lambda: None
         self._absence = ""  # why the last heartbeat was none
         self._joining = threading.Lock()
-        self._reporting = threading.Lock()
-        self._beating = threading.Lock()
-        self._lock = threading.Lock()  # of the losses
-        self._losses: dict[tuple[ShuffleId, MapAttempt], str] = {}
-        self._reported = control_pb.WorkerStatus()  # as the master has it
-        self._asked = 0  # of the shuffles held, those up to here were named in earlier heartbeats
+        self._losses = LossReports()
+        self._contents = HeartbeatContents(holdings)
         self._task = PeriodicTask(task_name("membership", registry), self._heartbeat, 1.0)
-        self._closing = self._task.closing
 
     @property
     def identity(self) -> Identity:
@@ -152,7 +221,7 @@ class MasterSession:
                 return
             except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
                 pause = backoff.pause()
-                if pause is None or self._closing.wait(pause):
+                if pause is None or self._task.closing.wait(pause):
                     raise
 
     def rejoin(self, stale: Identity) -> None:
@@ -161,7 +230,7 @@ class MasterSession:
         A worker that had been given up begins anew: its outputs are lost to the registry, so its files go.
         """
         with self._joining:
-            if self._identity != stale or self._closing.is_set():
+            if self._identity != stale or self._task.closing.is_set():
                 return
             # If the answer to a join is lost, the master has counted this worker in, and knows it the next time.
             doubt, self._doubt = self._doubt, True
@@ -195,7 +264,7 @@ class MasterSession:
         )
         reply: pb.JoinReply = self._client.call("Join", request)
         self._task.period = reply.beat_seconds
-        self._reported = control_pb.WorkerStatus()
+        self._contents.joined()
         self.registries = frozenset(reply.registries)
         log.info("joined the master at %s, epoch %d", self._client.address, reply.epoch)
         return Identity(reply.epoch, worker.id, self._incarnation), reply.known
@@ -213,29 +282,12 @@ class MasterSession:
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         """Report an output that is gone from here to the master soon; never waits for it."""
-        with self._lock:
-            self._losses[shuffle, output] = reason
+        self._losses.add(shuffle, output, reason)
         self._task.wake()
 
     def report_losses(self, only: ShuffleId | None = None) -> None:
         """Tell now what there is to tell, if there is any of shuffle `only`. Raises what a call raises."""
-        with self._lock:
-            if not any(only in (None, shuffle) for shuffle, _ in self._losses):
-                return
-        with self._reporting:
-            while True:
-                with self._lock:
-                    batch = list(self._losses.items())[:LOSSES_AT_ONCE]
-                if not batch:
-                    return
-                lost = [
-                    pb.LostOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output), reason=reason)
-                    for (id, output), reason in batch
-                ]
-                self._client.call("Lose", pb.LoseRequest(identity=self._identity.message(), outputs=lost))
-                with self._lock:
-                    for key, _ in batch:
-                        self._losses.pop(key, None)
+        self._losses.report(self._client, lambda: self._identity, only)
 
     def when_drained(self, begin: Callable[[], None]) -> None:
         """Have `begin` called when the master wants this worker to migrate what it holds and to leave. Call before
@@ -263,13 +315,13 @@ class MasterSession:
         Raises InvalidArgument while map outputs lie here and nowhere else, and what a call raises: then all is as
         before.
         """
-        with self._joining, self._beating:
+        with self._joining, self._contents.under_way:
             taking, self._taking = self._taking, False
             try:
                 self._client.call("Leave", pb.LeaveRequest(identity=self._identity.message()))
-                self._closing.set()
+                self._task.closing.set()
             finally:
-                self._taking = taking and not self._closing.is_set()
+                self._taking = taking and not self._task.closing.is_set()
         self._task.wake()
 
     def held_shuffles(self) -> list[ShuffleId]:
@@ -291,7 +343,7 @@ class MasterSession:
             self._send_heartbeat(identity)
             self._absence = ""
         except StaleEpoch as error:
-            if self._closing.is_set():
+            if self._task.closing.is_set():
                 return  # it has left
             log.warning("%s", error)
             self._absence = str(error)
@@ -300,48 +352,32 @@ class MasterSession:
             if not self._absence:
                 log.warning("reports to the master are delayed: %s", error)
             self._absence = str(error)
-            self._closing.wait(self._task.period)  # a loss that waits to be reported must not make this spin
+            self._task.closing.wait(self._task.period)  # a loss that waits to be reported must not make this spin
 
     def _try_to_rejoin(self, stale: Identity) -> None:
         try:
             self.rejoin(stale)
         except ShuffleError as error:
             log.warning("could not join again: %s", error)
-            self._closing.wait(self._task.period)
+            self._task.closing.wait(self._task.period)
 
     def _send_heartbeat(self, identity: Identity) -> None:
         if self._doubt:
             self.rejoin(identity)
             identity = self._identity
         self.report_losses()
-        status = self._holdings.status()
-        request = pb.BeatRequest(
-            identity=identity.message(),
-            free_bytes=self._holdings.free_bytes(),
-            status=None if status == self._reported else status,
-            shuffles=map(messages.key_of, self._some_held()),
-        )
-        with self._beating:
-            if self._closing.is_set():
+        request, status = self._contents.request(identity)
+        with self._contents.under_way:
+            if self._task.closing.is_set():
                 return  # it has left: a heartbeat would be refused
             reply: pb.BeatReply = self._client.call("Beat", request)
-        self._reported = status
+        self._contents.answered(status)
         self._task.period = reply.beat_seconds or self._task.period
         for gone in reply.gone:
             self._holdings.remove_shuffle(messages.shuffle_id(gone))
         if reply.draining and not self._draining:
             self._draining = True
             self._on_drain()
-
-    def _some_held(self) -> list[ShuffleId]:
-        """Some of the shuffles of which there are files, others each time: whether they are over is asked in turn.
-
-        Of shuffles with outputs committed here the master says so by itself.
-        """
-        held = self.held_shuffles()
-        first = self._asked if self._asked < len(held) else 0
-        self._asked = first + SHUFFLES_AT_ONCE
-        return held[first : self._asked]
 
     def close(self) -> None:
         """Stop; idempotent."""

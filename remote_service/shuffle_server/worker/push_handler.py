@@ -1,7 +1,7 @@
 """Push: the blocks of a map output come in, as a stream with credit or in one request (docs/protocol.md).
 
 One loop serves every way in. Where the blocks go is a `BlockSink`: the file of an attempt, or nowhere when the map has
-been committed already (attempt_sink.py); the readers of a relayed shuffle (sink.py).
+been committed already (attempt_sink.py); the readers of a relayed shuffle (relay/relay.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import name_of
 from shuffle_server.observe.log_context import add_log_fields
-from shuffle_server.observe.stalls import CreditStalls
+from shuffle_server.observe.traffic import CreditStalls
 from shuffle_server.worker.attempt_sink import attempt_sink
 from shuffle_server.worker.incoming import PushMessage
 from shuffle_server.worker.local_file_handler import LocalFileHandler

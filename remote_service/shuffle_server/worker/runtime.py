@@ -52,6 +52,46 @@ LEAST_UNREAD = 64 << 20  # bytes that all connections may have sent and no call 
 MERGE_SECONDS = 1.0  # between two looks whether the worker stops
 
 
+class StoreTasks:
+    """What is done for a store, and for the memory beside it, while nobody asks, in a thread of its own each.
+
+    :ivar evictions: of map outputs of cold shuffles to the object store: an upload takes as long as it takes.
+    """
+
+    def __init__(self, store: Store, pool: BufferPool, tier_after: float) -> None:
+        self._store, self._tier_after = store, tier_after
+        self.evictions = PeriodicTask("cold", self._evict_cold, COLD_SECONDS)
+        self._merges = PeriodicTask("merge", self._merge, MERGE_SECONDS)
+        self._reclaims = PeriodicTask("reclaim", pool.reclaim, RECLAIM_SECONDS)
+
+    def start(self, *, evictions: bool, merges: bool) -> None:
+        self._reclaims.start()
+        if evictions:
+            self.evictions.start()
+        if merges:
+            self._merges.start()
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self.evictions.closing.set()
+        self._merges.closing.set()
+        self._reclaims.close()
+
+    def close(self) -> None:
+        self.evictions.close(DATA_GRACE)  # an upload that is cut is repeated after the next start
+        self._merges.close(DATA_GRACE)
+
+    def _evict_cold(self) -> None:
+        self._store.evict_cold(self._tier_after, self.evictions.closing.is_set)
+
+    def _merge(self) -> float:
+        """Pulls go on meanwhile."""
+        compaction = self._store.compaction
+        compaction.wanted.wait(MERGE_SECONDS)
+        compaction.merge(self._merges.closing.is_set)
+        return 0.0
+
+
 class WorkerRuntime:
     """A store from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
@@ -77,9 +117,7 @@ class WorkerRuntime:
         self.channels = ChannelRelay(
             self.pool, options.relay_timeout, options.overload_timeout, functools.partial(_note_refused, instruments)
         )
-        self._mover = PeriodicTask("cold", self._evict_cold, COLD_SECONDS)
-        self._merger = PeriodicTask("merge", self._merge, MERGE_SECONDS)
-        self._reclaimer = PeriodicTask("reclaim", self.pool.reclaim, RECLAIM_SECONDS)
+        self._tasks = StoreTasks(self.store, self.pool, options.tier_after)
 
     def serve(self, registry_view: RegistryView, security: ServerSecurity, place: Place) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
@@ -124,11 +162,7 @@ class WorkerRuntime:
         self.guard.start(self._endpoint.port)
         self.store.start()
         self.removals.start()
-        self._reclaimer.start()
-        if options.tier:
-            self._mover.start()
-        if options.merge_below:
-            self._merger.start()
+        self._tasks.start(evictions=bool(options.tier), merges=bool(options.merge_below))
         return self.worker
 
     def held_shuffles(self) -> list[ShuffleId]:
@@ -145,17 +179,6 @@ class WorkerRuntime:
         for shuffle in shuffles:
             for held in self.store.catalog.outputs(shuffle):
                 self.store.remove_output(shuffle, held.output)
-
-    def _evict_cold(self) -> None:
-        """In a thread of its own: an upload takes as long as it takes."""
-        self.store.evict_cold(self._options.tier_after, self._mover.closing.is_set)
-
-    def _merge(self) -> float:
-        """In a thread of its own: pulls go on meanwhile."""
-        compaction = self.store.compaction
-        compaction.wanted.wait(MERGE_SECONDS)
-        compaction.merge(self._merger.closing.is_set)
-        return 0.0
 
     def sources(
         self, absent: Callable[[], str], joined: Callable[[], Mapping[str, bool]] = lambda: {"": True}
@@ -179,9 +202,7 @@ class WorkerRuntime:
         """End the streams. False when some stayed open: they die with the process."""
         self.relay.close()
         self.channels.close()
-        self._mover.closing.set()
-        self._merger.closing.set()
-        self._reclaimer.close()
+        self._tasks.stop()
         self.guard.close()
         # Arrow waits for the calls under way without a limit, and a peer may be stopped or cut off.
         ending = StreamThread("ending", self._endpoint.shutdown, lambda error: None)
@@ -191,8 +212,7 @@ class WorkerRuntime:
             log.warning("streams are still open after %g s; they are cut, committed data is unharmed", DATA_GRACE)
         self.pool.close()
         self._copier.close()
-        self._mover.close(DATA_GRACE)  # an upload that is cut is repeated after the next start
-        self._merger.close(DATA_GRACE)
+        self._tasks.close()
         return not ending.is_alive()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shuffle_api.errors import AppExists, AppExpired, UnknownApp
 from shuffle_api.ids import name_of
+from shuffle_api.registry.operations import RegisterApp
 
 EXPIRED_REMEMBERED = 10_000
 """Expired applications remembered, the latest ones, so that a server that runs for months stays small."""
@@ -20,6 +21,11 @@ class AppRecord:
     instance: str
     name: str
     only: str = ""
+
+    @property
+    def operation(self) -> RegisterApp:
+        """That leads to it."""
+        return RegisterApp(self.app, self.instance, self.name, self.only)
 
 
 @dataclass(slots=True)

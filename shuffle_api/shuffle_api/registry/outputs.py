@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
+from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation, RegisterShuffle
 from shuffle_api.registry.places import Places
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
 
@@ -47,6 +48,18 @@ class ShuffleOutputs:
             sums=list(self.sums),
             owner=owner,
         )
+
+    def operations(self) -> Iterator[Operation]:
+        """That lead to it, without the detours; the workers of what was lost are registered."""
+        id = self.spec.id
+        yield RegisterShuffle(self.spec)
+        for events in self.lost.values():
+            for event in events:
+                yield CommitMapOutput(id, event.output)
+                yield LoseMapOutput(id, event.output.output, event.reason)
+        for output in self.winners.values():
+            for worker in output.workers:
+                yield CommitMapOutput(id, output.at(worker))
 
     @property
     def totals(self) -> Totals:

@@ -31,7 +31,6 @@ from shuffle_api.registry.operations import (
     UnregisterShuffle,
 )
 from shuffle_api.registry.outputs import ShuffleOutputs
-from shuffle_api.registry.snapshot import rebuild
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals, WorkerInfo
 
 
@@ -351,7 +350,19 @@ class Registry:
     def operations(self) -> Iterator[Operation]:
         """A short list of operations that makes an empty registry equal to this one: a snapshot, in the form of
         the log. The registry must not change while it is drawn."""
-        return rebuild(self._apps, self._shuffles.values(), self._workers)
+        apps, shuffles = self._apps, self._shuffles.values()
+        yield from (record.operation for record in apps.expired.values())
+        if apps.expired:
+            yield ExpireApps(tuple(apps.expired))
+        # Lost outputs may have lain at workers that are gone: those come back for as long as they are needed.
+        used = {event.output.worker for outputs in shuffles for lost in outputs.lost.values() for event in lost}
+        gone = sorted(used - self._workers.keys())
+        yield from (RegisterWorker(info) for info in self._workers.values())
+        yield from (RegisterWorker(WorkerInfo(worker, host="", port=0)) for worker in gone)
+        yield from (record.operation for record in apps.live.values())
+        for outputs in shuffles:
+            yield from outputs.operations()
+        yield from (LoseWorker(worker, reason="gone") for worker in gone)
 
     def _find(self, id: ShuffleId) -> ShuffleId | None:
         """The whole id of a registered shuffle."""

@@ -15,11 +15,11 @@ from typing import Any
 
 from shuffle_api import clock
 from shuffle_api.registry.outputs import ShuffleOutputs
-from shuffle_plugins.pipelined import entries, payload_file
+from shuffle_plugins.pipelined import entries
 from shuffle_server.master.files import LocalFile
 from shuffle_server.store import recovery
 from shuffle_transport import flight_client
-from shuffle_transport.channels import received
+from shuffle_transport.channels import receiver
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.local_files import local_fetch
 
@@ -40,17 +40,17 @@ class _Same(int):
 
 def skip_crc() -> None:
     """A reader does not compare checksums."""
-    for module in (local_fetch, flight_client, received):
+    for module in (local_fetch, flight_client, receiver):
         _put(module, "crc32c", lambda data, value=0: _Same())
 
 
 def replay_unverified() -> None:
     """What is read from an in-flight log is not compared with the checksum made at the write, and gets a new one."""
 
-    def read(self: payload_file.PayloadRange, size: int, checksum: int, block: str) -> memoryview:
+    def read(self: entries.PayloadRange, size: int, checksum: int, block: str) -> memoryview:
         return memoryview(os.pread(self.file.fd, size, self.offset).ljust(size, b"\0"))
 
-    _put(payload_file.PayloadRange, "read", read)
+    _put(entries.PayloadRange, "read", read)
     _put(entries.SequencedBlock, "crc32c", property(lambda self: crc32c(self.payload)))
 
 

@@ -183,7 +183,7 @@ class Server:
         return stopped
 
     def answer(self, path: str, request: bytes) -> bytes:
-        from shuffle_server.master.refusal import refusal
+        from shuffle_server.master.door import refusal
 
         method = self._door.methods[path]
         try:

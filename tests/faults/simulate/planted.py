@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import shuffle_api.registry.snapshot
 import shuffle_server.master.commit_control
 import shuffle_server.master.recovery
 import tests.faults.simulate.client
@@ -189,7 +188,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "drop-last-frame": Plant("recovery takes the last frame for torn", _set(FrameFile, frames=_frames_but_the_last)),
     "snapshot-without-losses": Plant(
-        "a snapshot leaves lost outputs out", _set(shuffle_api.registry.snapshot, _shuffle=_snapshot_without_losses)
+        "a snapshot leaves lost outputs out", _set(ShuffleOutputs, operations=_snapshot_without_losses)
     ),
     "superseded-wins": Plant(
         "a later attempt takes the place of the winner", _set(ShuffleOutputs, _check=_check_only_losses)

@@ -20,7 +20,7 @@ def received(reader: PipelinedReader, blocks: int) -> None:
     """Wait until so many blocks of map 0 are there."""
     gate = reader._gate
     with gate.changed:
-        assert gate.changed.wait_for(lambda: gate.inputs[0].received.get(0) == blocks, WAIT)
+        assert gate.changed.wait_for(lambda: gate.inputs[0].received.blocks.get(0) == blocks, WAIT)
 
 
 def next_attempt_is_read(reader: PipelinedReader, attempt: int) -> None:

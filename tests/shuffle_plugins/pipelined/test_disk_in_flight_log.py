@@ -15,8 +15,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, Watermark
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.in_flight_log import DiskInFlightLog, NoInFlightLog, open_log
-from shuffle_plugins.pipelined.log_entries import Base, Stored, decode_entry, encode_entry
-from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.log_files import Base, RecoveredLog, Stored, decode_entry, encode_entry
 from shuffle_transport.checksum import crc32c
 from tests.shuffle_plugins.pipelined.scene import WAIT
 

@@ -20,9 +20,8 @@ from shuffle_api.streaming import (
 from shuffle_plugins.pipelined import input_receiver as receivers
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.input_gate import InputGate
-from shuffle_plugins.pipelined.producer_registry import ProducerLocation
+from shuffle_plugins.pipelined.producer_registry import ProducerLocation, StreamConfig
 from shuffle_plugins.pipelined.source import Received, Source
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, write
 

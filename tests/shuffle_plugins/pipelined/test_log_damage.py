@@ -17,9 +17,8 @@ from shuffle_api.errors import BlockCorrupt, ShuffleError, StorageFailed
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.streaming import Barrier, Position, Watermark
 from shuffle_plugins.pipelined import in_flight_log
-from shuffle_plugins.pipelined.entries import SequencedBlock
-from shuffle_plugins.pipelined.payload_file import PayloadRange
-from shuffle_plugins.pipelined.recovered_log import RecoveredLog
+from shuffle_plugins.pipelined.entries import PayloadRange, SequencedBlock
+from shuffle_plugins.pipelined.log_files import RecoveredLog
 from shuffle_plugins.pipelined.subpartition import Subpartition
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene, until, write
 from tests.shuffle_plugins.pipelined.test_disk_in_flight_log import Written, eventually

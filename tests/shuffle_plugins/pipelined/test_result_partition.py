@@ -17,11 +17,11 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Alignment, Barrier, EndOfPartition, Guarantee, WriterState
 from shuffle_api.values import ShuffleSpec
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.producer_registry import StreamConfig
 from shuffle_plugins.pipelined.pump import pump
 from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import LocalSource
-from shuffle_plugins.pipelined.stream_config import StreamConfig
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.channels import BlockChannel
 from shuffle_transport.pool import BufferPool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from shuffle_api.clock import ServingClock
-from shuffle_server.master.postgres.lease import (
+from shuffle_server.master.postgres.session import (
     LEASE_SECONDS,
     LOOK_CAP_SECONDS,
     LOOK_SECONDS,

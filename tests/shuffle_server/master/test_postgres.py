@@ -19,7 +19,6 @@ from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuttingDown, 
 from shuffle_server.master.files import AppendFile, FlatDirectory, LocalDirectory
 from shuffle_server.master.master import Master
 from shuffle_server.master.postgres import directory as postgres_directory
-from shuffle_server.master.postgres import lease
 from shuffle_server.master.postgres import session as postgres_session
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
@@ -205,7 +204,7 @@ def test_a_former_leader_records_nothing_and_tells_nothing(url: str) -> None:
 def test_a_leader_that_hears_nothing_tells_nothing_until_it_hears_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "VALID_SECONDS", 3.0)  # a busy machine must not look like a dead one
+    monkeypatch.setattr(postgres_session, "VALID_SECONDS", 3.0)  # a busy machine must not look like a dead one
     monkeypatch.setattr(postgres_session, "RENEW_SECONDS", 0.05)
     with closing(Leader(url)) as leader, closing(leader.master()) as master:
         master.apply_all(BEGIN)
@@ -236,8 +235,8 @@ def test_a_leader_that_does_not_renew_its_lease_is_replaced_and_records_and_tell
     with closing(Leader(url)) as former:
         master = former.master()
         master.apply_all([*BEGIN, commit(0)])
-        monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
-        monkeypatch.setattr(lease, "VALID_SECONDS", 0.8)
+        monkeypatch.setattr(postgres_session, "LEASE_SECONDS", 1.0)
+        monkeypatch.setattr(postgres_session, "VALID_SECONDS", 0.8)
         with closing(Leader(url)) as leader, closing(leader.master()) as next_master:
             assert next_master.epoch == master.epoch + 1
             assert [each.output.map for each in next_master.registry.map_outputs(SHUFFLE)[0]] == [0]
@@ -253,7 +252,7 @@ def test_a_leader_that_does_not_renew_its_lease_is_replaced_and_records_and_tell
 
 def test_a_leader_that_renews_its_lease_is_not_replaced(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_session, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(lease, "LEASE_SECONDS", 3.0)
+    monkeypatch.setattr(postgres_session, "LEASE_SECONDS", 3.0)
     looks = iter(range(100))
     with closing(Leader(url)) as leader, closing(PostgresSession(url, lambda why: None)) as standby:
         with pytest.raises(ShuttingDown, match="stood by"):

@@ -13,12 +13,10 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.commit_control import CommitService
 from shuffle_server.master.control import ControlService
-from shuffle_server.master.deadlines import Deadlines
-from shuffle_server.master.heartbeat_terms import HEARTBEATS_PER_SECOND, HEARTBEATS_PER_TIMEOUT, HeartbeatTerms
+from shuffle_server.master.liveness import HEARTBEATS_PER_SECOND, HEARTBEATS_PER_TIMEOUT, Deadlines, HeartbeatTerms
 from shuffle_server.master.master import Master
 from shuffle_server.master.membership import GONE_AT_ONCE, Membership
-from shuffle_server.master.worker_changes import WorkerVersions
-from shuffle_server.master.worker_record import ROOMY_BYTES, WorkerRecord
+from shuffle_server.master.worker_record import ROOMY_BYTES, WorkerRecord, WorkerVersions
 from shuffle_server.proto import registry_pb2
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -163,7 +161,7 @@ def test_the_interval_of_heartbeats_grows_with_the_cluster_and_the_timeout_with_
 
 
 def test_nobody_is_lost_because_the_cluster_has_shrunk(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shuffle_server.master.heartbeat_terms.HEARTBEATS_PER_SECOND", HEARTBEATS_PER_SECOND / 1000)
+    monkeypatch.setattr("shuffle_server.master.liveness.HEARTBEATS_PER_SECOND", HEARTBEATS_PER_SECOND / 1000)
     cell = Cell(master, 30)
     assert cell.beat("w0").beat_seconds == 30.0
     for number in range(2, 30):

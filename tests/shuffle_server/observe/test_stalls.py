@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shuffle_server.observe.stalls import CreditStalls
-from shuffle_server.observe.traffic import Traffic
+from shuffle_server.observe.traffic import CreditStalls, Traffic
 
 
 def stalls(traffic: Traffic) -> int:

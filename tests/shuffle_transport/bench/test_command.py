@@ -16,8 +16,8 @@ import pytest
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_transport.bench import command
-from shuffle_transport.bench.report import CASES
-from shuffle_transport.bench.table import tables
+from shuffle_transport.bench.cases import CASES
+from shuffle_transport.bench.report import tables
 from tests.shuffle_transport.channels.helpers import eventually
 
 PROGRAM = (sys.executable, "-c", "import sys; from shuffle_server.cli import main; sys.exit(main())")
@@ -140,7 +140,7 @@ def test_check_fails_when_a_target_is_missed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = {"targets": [{"met": True}, {"met": None}]}
-    monkeypatch.setattr("shuffle_transport.bench.report.measure", lambda plan, names: report)
+    monkeypatch.setattr("shuffle_transport.bench.cases.measure", lambda plan, names, **_: report)
     assert run("--json", "--check") == 0
     report["targets"].append({"met": False})
     assert run("--json", "--check") == 1

@@ -5,7 +5,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from shuffle_transport.bench.pace import due_blocks
+from shuffle_transport.bench.arrivals import due_blocks
 
 
 def test_due_blocks_are_all_there_in_order_at_the_rate() -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from shuffle_transport.bench.contender import CREDIT, RAW, RAW_POLLING, REMOTE, TCP, Contender, contenders
-from shuffle_transport.bench.ends import Ends
 from shuffle_transport.bench.job import Job
-from shuffle_transport.bench.streams import observe
+from shuffle_transport.bench.streams import Ends, observe
 
 KIB = 1 << 10
 ECHO = Job("echo", KIB, KIB, 500)

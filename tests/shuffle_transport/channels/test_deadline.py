@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shuffle_transport.channels.deadline import Deadline
-from shuffle_transport.channels.timer_thread import TimerThread
+from shuffle_transport.channels.timer_thread import Deadline, TimerThread
 from tests.shuffle_transport.channels.helpers import TIMEOUT
 
 SOON, NEVER, LONG_AGO = 0.02, 1000.0, -1.0

@@ -14,8 +14,7 @@ import pytest
 from shuffle_api.errors import InvalidArgument, StreamBroken
 from shuffle_api.values import Totals
 from shuffle_transport.channels.credit_account import CreditAccount
-from shuffle_transport.channels.received import ReceivedBatch
-from shuffle_transport.channels.receiver import ChannelReceiver
+from shuffle_transport.channels.receiver import ChannelReceiver, ReceivedBatch
 from shuffle_transport.channels.wire import EXCHANGE_SCHEMA, INLINE_BYTES, batch_meta, parse_record_batch, record_batch
 from shuffle_transport.checksum import BLOCK_ROW
 from shuffle_transport.codecs import get_codec

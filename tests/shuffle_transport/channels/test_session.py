@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -49,7 +50,7 @@ def close(*both: End) -> None:
 def test_the_time_of_an_earlier_absence_does_not_count_in_a_later_one() -> None:
     near, far = ends()
     timers = Watchful()
-    far.session._timers = timers
+    far.session.threads = replace(far.session.threads, timers=timers)
     connect(near, far)
     far.wire.broken = True
     far.session.run(away=LONG_AGO)
@@ -228,7 +229,7 @@ def test_an_endpoint_that_shuts_down_tells_the_channel_that_just_came() -> None:
 def test_a_client_cannot_keep_the_keeper_busy_by_its_keepalive() -> None:
     near, far = ends()
     connect(near, far)
-    far.session._silence = 0.003
+    far.session._silence.seconds = 0.003
     now = time.monotonic()
     assert far.session.check(now) >= now + 0.05
     close(near, far)

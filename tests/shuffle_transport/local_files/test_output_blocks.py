@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shuffle_transport.local_files.output_blocks import OutputBlocks
+from shuffle_transport.local_files.local_fetch import OutputBlocks
 
 SIZE = 256 << 10
 CONTENT = os.urandom(SIZE)
@@ -65,7 +65,7 @@ def test_files_of_which_blocks_are_held_use_up_no_descriptors(path: Path) -> Non
 
 PROGRAM = """
 import errno, os, sys
-from shuffle_transport.local_files.output_blocks import OutputBlocks
+from shuffle_transport.local_files.local_fetch import OutputBlocks
 
 path, size = sys.argv[1], int(sys.argv[2])
 with OutputBlocks(path, size) as blocks:

@@ -78,8 +78,8 @@ def transport(
     """Measure the transport between two processes of this machine: throughput, latency and memory of credit streams,
     beside raw Flight and raw TCP in the same run. Takes about half an hour (--quick: seconds).
     """
-    from shuffle_transport.bench.report import measure  # Arrow and numpy are loaded by those who measure
-    from shuffle_transport.bench.table import tables
+    from shuffle_transport.bench.cases import measure  # Arrow and numpy are loaded by those who measure
+    from shuffle_transport.bench.report import tables
 
     if plot is not None:
         _check_plot(plot)
@@ -89,7 +89,7 @@ def transport(
     report = measure(plan, only or NAMES, quiet=as_json)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else tables(report))
     if plot is not None:
-        from shuffle_transport.bench.plot import draw
+        from shuffle_transport.bench.report import draw
 
         draw(report, plot)
     missed = any(target["met"] is False for target in report["targets"])

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from shuffle_transport import grpc_polling
-from shuffle_transport.bench import process
+from shuffle_transport.bench import machine
 from shuffle_transport.bench.child import PeerProcess
 from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.job import Job
@@ -30,6 +30,12 @@ CREDIT, RAW, TCP, REMOTE = "credit", "raw_flight", "raw_tcp", "remote"
 and pull."""
 RAW_POLLING = "raw_flight_polling"
 """Raw Flight whose processes poll as those of the credit stream do (`grpc_polling`)."""
+CHECKED = "credit_checked"
+"""The credit stream whose receiver checks every block's checksum, which raw Flight has none of."""
+RAW_IPC = "raw_flight_ipc"
+"""Raw Flight that compresses with the same codec, whole columns, as Arrow IPC offers it."""
+PACKED = "credit_packed"
+"""A credit stream whose caller compresses every block; a channel itself compresses what has to wait for credit."""
 
 DEFAULT_BUDGET = 256 << 20
 
@@ -112,7 +118,7 @@ def _pids() -> tuple[int, int]:
 def _run(verb: str, jobs: tuple[Job, ...]) -> Run:
     work: Callable[[Job], Any] = getattr(_here[0], verb)
     pids = _pids()
-    cpu = [process.cpu_seconds(pid) for pid in pids]
+    cpu = [machine.cpu_seconds(pid) for pid in pids]
     started = perf_counter_ns()
     if len(jobs) == 1:
         value = work(*jobs)
@@ -120,5 +126,5 @@ def _run(verb: str, jobs: tuple[Job, ...]) -> Run:
         with ThreadPoolExecutor(len(jobs), "bench-channel") as pool:
             value = list(pool.map(work, jobs))
     seconds = (perf_counter_ns() - started) / 1e9
-    client, served = (process.cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True))
+    client, served = (machine.cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True))
     return Run(seconds, client, served, value)

@@ -10,10 +10,10 @@ from time import perf_counter_ns
 import numpy as np
 
 from shuffle_api.errors import StreamBroken
+from shuffle_transport.bench.arrivals import due_blocks
 from shuffle_transport.bench.credit_server import TIMEOUT_S, exchange_all, received, send_all
 from shuffle_transport.bench.data import Prepared, ring
 from shuffle_transport.bench.job import Job
-from shuffle_transport.bench.pace import due_blocks
 from shuffle_transport.channels import BlockChannel, ChannelOptions, Control, ExchangeClient
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.codecs import Codec, get_codec

@@ -16,7 +16,7 @@ from typing import Any
 from shuffle_transport.bench.counters import Counters
 from shuffle_transport.bench.credit_server import CreditHandler
 from shuffle_transport.bench.raw_server import ANY, RawServer
-from shuffle_transport.bench.remote_server import RemoteServer
+from shuffle_transport.bench.remote import RemoteServer
 from shuffle_transport.bench.tcp import TcpServer
 from shuffle_transport.channels import ExchangeEndpoint
 from shuffle_transport.pool import BufferPool

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from shuffle_transport.bench.arrivals import due_blocks
 from shuffle_transport.bench.data import batches, ring
 from shuffle_transport.bench.job import Job
-from shuffle_transport.bench.pace import due_blocks
 from shuffle_transport.bench.raw_server import chunks
 from shuffle_transport.blocks import PUT_SCHEMA, put_batch
 

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from shuffle_api.errors import DeadlineExceeded
-from shuffle_transport.bench import process
-from shuffle_transport.bench.ends import Ends
+from shuffle_transport.bench import machine
+from shuffle_transport.bench.child import PeerProcess
+from shuffle_transport.bench.credit import CreditSide
 from shuffle_transport.bench.job import Job
+from shuffle_transport.bench.raw import RawSide
 
 START_TIMEOUT_S = 60.0
+
+
+class Ends:
+    """Peer and clients; a context manager.
+
+    :param budget: bytes of either process's buffer pool.
+    """
+
+    def __init__(self, budget: int) -> None:
+        with ExitStack() as opening:  # closes what there is if something fails
+            peer = opening.enter_context(PeerProcess(budget, "credit", "raw"))
+            self.client_pid, self.peer_pid, ports = os.getpid(), peer.pid, peer.ports
+            self.credit = opening.enter_context(closing(CreditSide(ports["credit"], budget)))
+            self.raw, self.control = (opening.enter_context(closing(RawSide(ports["raw"]))) for _ in range(2))
+            self._closing = opening.pop_all()
+
+    def close(self) -> None:
+        """Close the clients, then end the peer. Idempotent."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class Streamer(Protocol):
@@ -39,8 +71,8 @@ def observe(ends: Ends, side: Streamer, jobs: Sequence[Job], warm_s: float, seco
     ends.control.ask("reset")
     pids = ends.client_pid, ends.peer_pid
     for pid in pids:
-        process.forget_peak(pid)
-    before = [process.resident(pid) for pid in pids]
+        machine.forget_peak(pid)
+    before = [machine.resident(pid) for pid in pids]
     with ThreadPoolExecutor(len(jobs), "bench-stream") as pool:
         running = [pool.submit(side.put_until, job, stop) for job in jobs]
         try:
@@ -49,7 +81,7 @@ def observe(ends: Ends, side: Streamer, jobs: Sequence[Job], warm_s: float, seco
             first = ends.control.ask("count")
             time.sleep(seconds)
             last = ends.control.ask("count")
-            growth = [process.peak(pid) - start for pid, start in zip(pids, before, strict=True)]
+            growth = [machine.peak(pid) - start for pid, start in zip(pids, before, strict=True)]
         finally:
             stop.set()
             ends.control.ask("release")

@@ -11,7 +11,7 @@ with ExchangeEndpoint("grpc+tcp://127.0.0.1:0", handler, BufferPool(64 << 20)) a
 from shuffle_transport.channels.channel import BlockChannel
 from shuffle_transport.channels.client import ExchangeClient
 from shuffle_transport.channels.options import ChannelOptions
-from shuffle_transport.channels.received import Control, ReceivedBatch
+from shuffle_transport.channels.receiver import Control, ReceivedBatch
 from shuffle_transport.channels.relay_listener import RelayListener
 from shuffle_transport.channels.server import ExchangeEndpoint, ExchangeService, Handler
 from shuffle_transport.channels.statistics import BlockChannelStatistics, ExchangeStatistics

@@ -11,7 +11,7 @@ import numpy as np
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
-from shuffle_transport.channels.received import Control, ReceivedBatch
+from shuffle_transport.channels.receiver import Control, ReceivedBatch
 from shuffle_transport.channels.session import LEAD_FROM, Session
 from shuffle_transport.channels.statistics import BlockChannelStatistics
 from shuffle_transport.channels.stream import Message
@@ -81,7 +81,7 @@ class BlockChannel:
         meta, message = _message(rows, payload)
         gate = self._sender.gate
         if not gate.try_acquire(meta.cost):
-            smaller = self._session.compressor.compress(self._session.codec, rows, payload)
+            smaller = self._session.threads.compressor.compress(self._session.codec, rows, payload)
             if smaller[0] is not rows:
                 meta, message = _message(*smaller)
             self._session.acquire(meta.cost, min(patience, deadline - time.monotonic()))

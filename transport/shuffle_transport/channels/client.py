@@ -33,8 +33,7 @@ from shuffle_transport.channels.timer_thread import TimerThread
 from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
 from shuffle_transport.channels.writer_thread import WriterThread
 from shuffle_transport.codecs import get_codec
-from shuffle_transport.connect import flight_connection, flight_options
-from shuffle_transport.forked import use_grpc
+from shuffle_transport.connect import flight_connection, flight_options, use_grpc
 from shuffle_transport.granter import Granter
 from shuffle_transport.pool import BufferPool
 from shuffle_transport.proto import flight_shuffle_pb2 as pb

@@ -19,9 +19,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from shuffle_api.errors import ShuffleError, StreamBroken
-from shuffle_transport.channels.deadline import Deadline
 from shuffle_transport.channels.stream import Message, Stream
-from shuffle_transport.channels.timer_thread import TimerThread
+from shuffle_transport.channels.timer_thread import Deadline, TimerThread
 
 LINGER = 0.02
 STAND_BY = 0.25

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport import messages
-from shuffle_transport.channels.deadline import Deadline
 from shuffle_transport.channels.stream import Message, Stream
-from shuffle_transport.channels.timer_thread import TimerThread
+from shuffle_transport.channels.timer_thread import Deadline, TimerThread
 from shuffle_transport.channels.wire import BatchMeta, RunningTotals
 from shuffle_transport.gate import CreditGate
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -29,6 +28,93 @@ STATE_TIMEOUT = 5.0  # seconds for a message of a few bytes: a transport that do
 _SLOWEST = 1 << 20  # bytes per second of a transport that moves, for what is sent again
 _ABORT_WITHIN = 0.5  # seconds for a write to end that was aborted
 _REASON_WAIT = 1.0  # seconds in which who reads the stream says why it broke
+
+
+class KeptItems:
+    """Items that were sent, until the other end holds them. Thread-safe.
+
+    :ivar items: the oldest first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._place = SentBlocks()
+        self.items: deque[Message] = deque()
+
+    def add(self, item: Message) -> None:
+        """It is about to be sent."""
+        with self._lock:
+            self._place = self._place.send()
+            self.items.append(item)
+
+    def acknowledged(self, held: int) -> None:
+        """The other end holds this many. Raises ProtocolMismatch: so many were not sent."""
+        with self._lock:
+            self._place = self._place.acknowledge(held)
+            while len(self.items) > self._place.written - self._place.acknowledged:
+                self.items.popleft()
+
+    def again(self) -> tuple[int, list[Message]]:
+        """All there are, which a new stream is about to carry, and the number of the first."""
+        with self._lock:
+            self._place = self._place.reconnect()
+            first, kept = self._place.next, list(self.items)
+            self._place = self._place.send(len(kept))
+            return first, kept
+
+    def clear(self) -> None:
+        with self._lock:
+            self.items.clear()
+
+
+class DueState:
+    """State that is to be written by the thread that has the turn.
+
+    :param state: returns what this end has granted and holds, now.
+    :ivar due: there is some; `ping`: it asks for an answer; `backlog`: it says what the gate announces.
+    """
+
+    def __init__(self, state: Callable[[], pb.ExchangeControl], gate: CreditGate) -> None:
+        self._state, self._gate = state, gate
+        self.due = self.ping = self.backlog = False
+
+    def message(self) -> Message:
+        """All of it, as it is at this moment."""
+        control = self._state()
+        if self.ping:
+            self.ping, control.ping = False, True
+        if self.backlog:
+            self.backlog = False
+            backlog, spent = self._gate.announcement()
+            if backlog:
+                control.backlog, control.spent = backlog, spent
+        return None, control.SerializeToString()
+
+
+class WriteDeadline(Deadline):
+    """Until when the write under way may last: then its stream is aborted, and severed if that does not end it.
+
+    :ivar stream: that is written to.
+    :ivar overdue: the last write has lasted until its deadline.
+    """
+
+    def __init__(self, timers: TimerThread) -> None:
+        super().__init__(timers, self._give_up)
+        self.stream: Stream | None = None
+        self.overdue = False
+
+    def _give_up(self, deadline: float) -> None:
+        stream = self.stream
+        if stream is None:
+            return
+
+        def sever() -> None:
+            if self.until == deadline:
+                stream.sever()
+
+        self.overdue = True
+        stream.abort()
+        self._timers.begin(sever, time.monotonic() + _ABORT_WITHIN, sever)
 
 
 class ChannelSender:
@@ -51,18 +137,15 @@ class ChannelSender:
         self.gate = CreditGate(where, self._announce, shared=True)
         self.running_totals, self.items, self.ended = RunningTotals(checked=True), 0, False
         self.active = time.monotonic()  # when something was written last
-        self._where, self._timers, self._state, self._keep = where, timers, state, keep
+        self._where, self._keep = where, keep
+        self._state = DueState(state, self.gate)
         self._writing = threading.Lock()  # the turn to write; held for a whole write
-        self._written_by = Deadline(timers, self._give_up)
-        self._due = self._backlog_due = self._ping_due = False  # state to be written by who has the turn
+        self._written_by = WriteDeadline(timers)
         self._stream: Stream | None = None
         self._behind = False  # the stream is new: it has to carry what was kept before anything else
-        self._overdue = False
         self._error: ShuffleError | None = None
         self._failed = threading.Event()
-        self._counting = threading.Lock()  # of the next two
-        self._place = SentBlocks()
-        self._kept: deque[Message] = deque()
+        self._kept = KeptItems()
 
     def put(self, item: Message, deadline: float, meta: BatchMeta | None = None) -> None:
         """Send one item; `meta` has what a batch adds to the totals, and took of the gate's credit.
@@ -105,8 +188,8 @@ class ChannelSender:
     def tell(self, *, ping: bool = False) -> None:
         """Have the state written, with `ping` to ask for an answer; soon, if another thread writes. Never raises."""
         if ping:
-            self._ping_due = True
-        self._due = True
+            self._state.ping = True
+        self._state.due = True
         self._flush()
 
     def idle(self) -> None:
@@ -133,22 +216,18 @@ class ChannelSender:
 
         :raises ProtocolMismatch: so many were not sent.
         """
-        if not self._keep:
-            return
-        with self._counting:
-            self._place = self._place.acknowledge(held)
-            while len(self._kept) > self._place.written - self._place.acknowledged:
-                self._kept.popleft()
+        if self._keep:
+            self._kept.acknowledged(held)
 
     @property
     def settled(self) -> bool:
         """The end is sent and, where items are kept, acknowledged."""
-        return self.ended and not self._kept
+        return self.ended and not self._kept.items
 
     @property
     def kept(self) -> int:
         """Items that are not acknowledged yet."""
-        return len(self._kept)
+        return len(self._kept.items)
 
     def attach(self, stream: Stream, *, hello: bool, behind: bool) -> None:
         """Write to `stream` from now on.
@@ -167,18 +246,15 @@ class ChannelSender:
         with self._turn(math.inf):
             if self._stream is not stream:
                 return
-            with self._counting:
-                self._place = self._place.reconnect()
-                first, kept = self._place.next, list(self._kept)
-                self._place = self._place.send(len(kept))
+            first, kept = self._kept.again()
             for message in ((None, pb.ExchangeControl(first=first).SerializeToString()), *kept):
                 # Too short for a large batch, a deadline would break this stream and every one after it.
                 size = 0 if message[0] is None else message[0].nbytes
                 self._write(message, time.monotonic() + STATE_TIMEOUT + size / _SLOWEST)
             self._behind = False
-            self._due = True  # what became due meanwhile could not be written
+            self._state.due = True  # what became due meanwhile could not be written
             if self.gate.waiting:
-                self._backlog_due = True
+                self._state.backlog = True
             else:
                 self.gate.idle()
 
@@ -209,8 +285,7 @@ class ChannelSender:
         self._error = self._error or error
         self._failed.set()
         self.gate.fail(error)
-        with self._counting:
-            self._kept.clear()
+        self._kept.clear()
 
     # ------------------------------------------------------------------------------------------------- turns
 
@@ -229,14 +304,14 @@ class ChannelSender:
 
     def _end_turn(self) -> None:
         self._writing.release()
-        if self._due:
+        if self._state.due:
             self._flush()
 
     def _flush(self) -> None:
         # Who finds the turn taken leaves: the thread that has it looks again when its turn ends.
-        while self._due and self._writing.acquire(blocking=False):
+        while self._state.due and self._writing.acquire(blocking=False):
             try:
-                self._due = False
+                self._state.due = False
                 if not self._behind:
                     self._write_state()
             finally:
@@ -247,10 +322,10 @@ class ChannelSender:
     def _announce(self, backlog: int) -> None:
         """The gate's. A backlog is written like other state; that nothing waits, at once, by who called `gate.idle`."""
         if backlog:
-            self._backlog_due = self._due = True
+            self._state.backlog = self._state.due = True
             self._flush()
         elif self._stream is not None and not self._behind:
-            self._backlog_due = False
+            self._state.backlog = False
             control = pb.ExchangeControl(backlog=0)
             self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
 
@@ -263,56 +338,34 @@ class ChannelSender:
     def _send(self, item: Message, deadline: float) -> ShuffleError | None:
         self.items += 1
         if self._keep:
-            with self._counting:
-                self._place = self._place.send()
-                self._kept.append(item)
+            self._kept.add(item)
         broken = None if self._behind else self._write(item, deadline)
         return None if self._keep else broken
 
     def _write_state(self) -> None:
-        control = self._state()
-        if self._ping_due:
-            self._ping_due, control.ping = False, True
-        if self._backlog_due:
-            self._backlog_due = False
-            backlog, spent = self.gate.announcement()
-            if backlog:
-                control.backlog, control.spent = backlog, spent
-        self._write((None, control.SerializeToString()), time.monotonic() + STATE_TIMEOUT)
+        self._write(self._state.message(), time.monotonic() + STATE_TIMEOUT)
 
     def _write(self, message: Message, deadline: float) -> ShuffleError | None:
         """Write if there is a stream. Returns why that failed; who reads the stream meets the same, and acts on it."""
         stream = self._stream
         if stream is None:
             return StreamBroken(f"{self._where}: the stream has ended")
-        self._overdue = False
-        self._written_by.begin(deadline)
+        writing = self._written_by
+        writing.stream, writing.overdue = stream, False
+        writing.begin(deadline)
         try:
             stream.write(message)
         except ShuffleError as error:
             self._stream = None
             return error
         finally:
-            self._written_by.end()
+            writing.end()
+            writing.stream = None
         self.active = time.monotonic()
         return None
 
-    def _give_up(self, deadline: float) -> None:
-        """The timer thread's: a write has lasted until its deadline."""
-        stream = self._stream
-        if stream is None:
-            return
-
-        def sever() -> None:
-            if self._written_by.until == deadline:
-                stream.sever()
-
-        self._overdue = True
-        stream.abort()
-        self._timers.begin(sever, time.monotonic() + _ABORT_WITHIN, sever)
-
     def _reason(self, error: ShuffleError) -> ShuffleError:
-        if self._overdue:
+        if self._written_by.overdue:
             return DeadlineExceeded(f"{self._where}: the transport took nothing until the deadline: {error.message}")
         # The other end may have said why before it stopped listening: that says more than "broken pipe".
         self._failed.wait(_REASON_WAIT)

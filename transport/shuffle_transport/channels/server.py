@@ -31,8 +31,8 @@ from shuffle_transport.channels.timer_thread import TimerThread
 from shuffle_transport.channels.wire import SERVED_SCHEMA
 from shuffle_transport.channels.writer_thread import WriterThread
 from shuffle_transport.codecs import get_codec
+from shuffle_transport.connect import use_grpc
 from shuffle_transport.flight_auth import principal_of
-from shuffle_transport.forked import use_grpc
 from shuffle_transport.freed_memory import keep_freed_memory
 from shuffle_transport.granter import Granter
 from shuffle_transport.grpc_polling import poll_directly

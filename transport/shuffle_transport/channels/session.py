@@ -51,6 +51,76 @@ class ChannelThreads:
         self.timers.close()
 
 
+class AttachedStream:
+    """The stream that a session has now.
+
+    :ivar readers: which threads read it.
+    :ivar you: the other end's address, to be said with the state that comes next.
+    :ivar resumes: the first message on it says what the other end holds.
+    :ivar lagging: it has said so; the rest is to be sent again.
+    :ivar silent: nothing has come for too long.
+    """
+
+    __slots__ = ("lagging", "readers", "resumes", "silent", "stream", "you")
+
+    def __init__(self, stream: Stream, readers: LeaderFollower, *, resumes: bool, you: str) -> None:
+        self.stream, self.readers, self.resumes, self.you = stream, readers, resumes, you
+        self.lagging = self.silent = False
+
+
+class SilenceLimit:
+    """For how long the other end may say nothing.
+
+    :ivar seconds: 0: without limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._unheard = Silence(seconds / 4)
+
+    def exceeded(self, attached: AttachedStream) -> bool:
+        heard = attached.stream, attached.readers.heard_at
+        return bool(self.seconds) and self._unheard.look(heard) > self.seconds
+
+    @property
+    def look_after(self) -> float:
+        """Seconds until it is worth to look again."""
+        return max((self.seconds or _LONG) / 4, _OFTEN)
+
+
+class Absence:
+    """The time in which a session has no stream.
+
+    :ivar began: set while it lasts.
+    :ivar until: when the channel fails without another stream (time.monotonic()).
+    """
+
+    def __init__(self) -> None:
+        self.began, self.until = threading.Event(), math.inf
+
+
+class Ending:
+    """Whether a channel is over, which is decided once.
+
+    :ivar deciding: the lock for that. Who ends the channel ends the stream that it finds. One that came a moment later
+        nobody would end, so it is held as well when a stream is attached.
+    :ivar over: both ends have said all they had to say, or it has failed; `failed`: the latter.
+    """
+
+    __slots__ = ("deciding", "failed", "over")
+
+    def __init__(self) -> None:
+        self.deciding = threading.Lock()
+        self.over = self.failed = False
+
+    def decide(self, *, failed: bool) -> bool:
+        """With the lock held: the channel is over from now on. False: it was before."""
+        if self.over:
+            return False
+        self.over, self.failed = True, failed
+        return True
+
+
 class Session:
     """One end of a channel.
 
@@ -75,19 +145,10 @@ class Session:
         self.receiver = ChannelReceiver(where, self.account, codec, self.consumed, resume=resume)
         self.sender = ChannelSender(where, threads.timers, self._state, keep=resume)
         self.heard = self.known = False  # something has come: on the present stream, on any
-        self._timers, self._writer_thread, self._silence = threads.timers, threads.writer, silence
-        self.compressor = threads.compressor
-        self._unheard = Silence(silence / 4)
-        self._stream: Stream | None = None
-        self._readers: LeaderFollower | None = None
-        self._detached = threading.Event()
-        self._away_until = math.inf
-        self._silent = False
-        self._lagging: Stream | None = None  # the other end has said what it holds; the rest is to be sent again
-        self._you = ""  # to be said with the state that comes next
-        self._deciding = threading.Lock()
-        self._over = self._ahead = False
-        self._failed = self._resuming = False
+        self.threads, self._silence = threads, SilenceLimit(silence)
+        self._attached: AttachedStream | None = None
+        self._absence, self._ending = Absence(), Ending()
+        self._ahead = False
         self.changing = threading.Lock()  # for who changes the stream
         self._refusal: ShuffleError | None = None
 
@@ -100,19 +161,17 @@ class Session:
         :param accepting: the other end opened it, and expects this one's state.
         :raises StreamBroken: the channel is over; ending the stream is left to the caller.
         """
-        readers = LeaderFollower(stream, self._timers, self)
-        # Who ends the channel ends the stream that it finds. One that came a moment later nobody would end.
-        with self._deciding:
-            if self._over:
+        readers = LeaderFollower(stream, self.threads.timers, self)
+        attached = AttachedStream(stream, readers, resumes=resumed, you=stream.peer if accepting else "")
+        with self._ending.deciding:
+            if self._ending.over:
                 raise StreamBroken(
                     f"{self.where}: it has ended, or was away for too long",
                     remedy="open a new channel and send everything again",
                 )
-            self._silent = self.heard = False
-            self._detached.clear()
-            self._resuming = resumed
-            self._you = stream.peer if accepting else ""
-            self._stream, self._readers = stream, readers
+            self.heard = False
+            self._absence.began.clear()
+            self._attached = attached
         self.sender.attach(stream, hello=resumed or accepting, behind=resumed)
 
     def run(self, *, away: float = math.inf) -> ShuffleError | None:
@@ -120,30 +179,29 @@ class Session:
 
         :param away: if the stream breaks, the channel fails after this many seconds without another one.
         """
-        stream, readers = self._stream, self._readers
-        assert stream is not None
-        assert readers is not None
-        reason = readers.run()
-        self._away_until = time.monotonic() + away  # first: without a stream, the time of an earlier absence is over
-        self._stream = self._readers = None
-        self._timers.end(stream)
-        self.sender.detach(stream)
-        self._detached.set()
+        attached = self._attached
+        assert attached is not None
+        reason = attached.readers.run()
+        self._absence.until = time.monotonic() + away  # first: without a stream, an earlier absence's time is over
+        self._attached = None
+        self.threads.timers.end(attached.stream)
+        self.sender.detach(attached.stream)
+        self._absence.began.set()
         if away < math.inf:
-            self._timers.hurry()
-        if self._silent:
-            reason = StreamBroken(f"the other end has been silent for {self._silence:g} s")
-        return None if self._over else reason
+            self.threads.timers.hurry()
+        if attached.silent:
+            reason = StreamBroken(f"the other end has been silent for {self._silence.seconds:g} s")
+        return None if self._ending.over else reason
 
     def evict(self, newcomer: Stream, timeout: float) -> None:
         """Make room for another stream: the present one is dead, though this end has not noticed.
 
         :raises DeadlineExceeded: it did not end in time.
         """
-        stream = self._stream
-        if stream is not None and stream.peer != newcomer.peer:
-            stream.abort()
-        if not self._detached.wait(timeout):
+        attached = self._attached
+        if attached is not None and attached.stream.peer != newcomer.peer:
+            attached.stream.abort()
+        if not self._absence.began.wait(timeout):
             raise DeadlineExceeded("the channel's earlier stream has not ended", remedy="try again")
 
     # ------------------------------------------------------------------------------------------- the caller
@@ -178,34 +236,37 @@ class Session:
     def finish(self) -> None:
         """Something has ended: leave if that was the last thing."""
         if self.receiver.ended and self.sender.settled:
-            with self._deciding:
-                if self._over:
+            with self._ending.deciding:
+                if not self._ending.decide(failed=False):
                     return
-                self._over = True
-            self._writer_thread.soon(self.sender.half_close, self.fail)
+            self.threads.writer.soon(self.sender.half_close, self.fail)
             self.wake_leader()
 
     @property
     def over(self) -> bool:
         """Both ends have said all they had to say, or the channel has failed."""
-        return self._over
+        return self._ending.over
 
     @property
     def attached(self) -> bool:
-        return self._stream is not None
+        return self._attached is not None
+
+    @property
+    def _readers(self) -> LeaderFollower | None:
+        attached = self._attached
+        return None if attached is None else attached.readers
 
     def abandon(self, error: ShuffleError) -> None:
         """End both directions with `error`, and send it to the other end."""
-        if not self._over:
+        if not self._ending.over:
             self.sender.refuse(error)
             self.fail(error)
 
     def fail(self, error: ShuffleError, *, unless_attached: bool = False) -> None:
         """Whoever uses this end, now or later, gets `error` (the first one); the stream, if any, ends soon."""
-        with self._deciding:
-            if self._over or (unless_attached and self._stream is not None):
+        with self._ending.deciding:
+            if (unless_attached and self._attached is not None) or not self._ending.decide(failed=True):
                 return
-            self._over = self._failed = True
         error.message = f"{self.where}: {error.message}"
         self.sender.fail(error)
         self.receiver.fail(error)
@@ -213,15 +274,16 @@ class Session:
 
     def leave(self) -> None:
         """Half-close the stream, and give the other end LEAVE_WITHIN seconds to end it."""
-        stream = self._stream
-        if stream is not None:
-            self._timers.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
-            self._writer_thread.soon(self.sender.half_close, self.fail)
+        attached = self._attached
+        if attached is not None:
+            stream = attached.stream
+            self.threads.timers.begin(stream, time.monotonic() + LEAVE_WITHIN, stream.abort)
+            self.threads.writer.soon(self.sender.half_close, self.fail)
             self.wake_leader()
 
     def close(self) -> None:
         """Nobody uses this end any more: free the memory."""
-        if self.receiver.close() is not None and not self._over:
+        if self.receiver.close() is not None and not self._ending.over:
             self.sender.tell()
         self.sender.close()
 
@@ -229,17 +291,17 @@ class Session:
 
     def check(self, now: float) -> float:
         """Is the other end alive? Returns when to ask again."""
-        stream, readers = self._stream, self._readers
-        if stream is None or readers is None:
-            if not self._over and now > self._away_until:
+        attached = self._attached
+        if attached is None:
+            if not self._ending.over and now > self._absence.until:
                 self.fail(StreamBroken("the other end did not come back in time"), unless_attached=True)
-            if self._over:
+            if self._ending.over:
                 return now + _LONG
-            return min(now + _LONG, max(now, self._away_until))
-        if self._silence and self._unheard.look((stream, readers.heard_at)) > self._silence:
-            self._silent = True
-            stream.abort()
-        return now + max((self._silence or _LONG) / 4, _OFTEN)
+            return min(now + _LONG, max(now, self._absence.until))
+        if self._silence.exceeded(attached):
+            attached.silent = True
+            attached.stream.abort()
+        return now + self._silence.look_after
 
     def ping(self, silence: float) -> None:
         """Say something and ask the other end to, unless something was said `silence` seconds ago or less."""
@@ -259,9 +321,10 @@ class Session:
         self.sender.tell(ping=True)
 
     def _catch_up(self) -> None:
-        stream, self._lagging = self._lagging, None  # not one that came since: its other end has not spoken yet
-        if stream is not None:
-            self.sender.catch_up(stream)
+        attached = self._attached
+        if attached is not None and attached.lagging:  # not one that came since: its other end has not spoken yet
+            attached.lagging = False
+            self.sender.catch_up(attached.stream)
 
     def _refuse(self) -> None:
         if self._refusal is not None:
@@ -274,7 +337,7 @@ class Session:
         is."""
         if not self.heard:
             self.heard = self.known = True
-        if self._failed or self._refusal is not None:
+        if self._ending.failed or self._refusal is not None:
             return False  # nothing counts any more; the other end is to come to what was said last
         batch, metadata = message
         try:
@@ -287,24 +350,25 @@ class Session:
                     return self._control(control)
                 found = parse_inline(table, control.payload)
             if self.receiver.put_batch(*found) is not None:
-                self._writer_thread.soon(self._tell, self.fail)
+                self.threads.writer.soon(self._tell, self.fail)
             return True
         except ShuffleError as refusal:
             self._refusal = refusal
-            self._writer_thread.soon(self._refuse, self.fail)
+            self.threads.writer.soon(self._refuse, self.fail)
             return False
 
     def _control(self, control: pb.ExchangeControl) -> bool:
         due = item = False
+        attached = self._attached
         if control.held:  # before the grant that came with it, so that no more is kept than a window
             self.sender.acknowledged(control.held)
         if control.granted:
             self.sender.gate.granted(control.granted)
-        if control.you and self._stream is not None:
-            self._stream.seen_as = control.you
-        if self._resuming:  # the first message on a new stream says what the other end holds
-            self._resuming, self._lagging = False, self._stream
-            self._writer_thread.soon(self._catch_up, self.fail)
+        if control.you and attached is not None:
+            attached.stream.seen_as = control.you
+        if attached is not None and attached.resumes:
+            attached.resumes, attached.lagging = False, True
+            self.threads.writer.soon(self._catch_up, self.fail)
         if control.HasField("first"):
             self.receiver.begin(control.first)
         if control.HasField("message"):
@@ -314,28 +378,28 @@ class Session:
             self.receiver.put_end(messages.totals(control.end))
             due, item = self.resume, True
         if control.HasField("backlog"):
-            hungry = self._readers is not None and self._readers.waited
+            hungry = attached is not None and attached.readers.waited
             due |= self.account.announced(control.backlog, control.spent, hungry=hungry) is not None
         if control.HasField("error"):
             error = messages.typed_error(control.error)
             self.fail(StreamBroken(error.message, remedy=error.remedy) if control.broken else error)
         if control.ping:
-            self._writer_thread.soon(self._answer, self.fail)
+            self.threads.writer.soon(self._answer, self.fail)
         elif due:
-            self._writer_thread.soon(self._tell, self.fail)
+            self.threads.writer.soon(self._tell, self.fail)
         self.finish()
         return item
 
     def late(self) -> None:
         """The timer thread's: a consumer reads beyond its deadline. The answer to a ping ends that."""
-        stream, readers, asked = self._stream, self._readers, time.monotonic()
-        self._writer_thread.soon(self._ask, self.fail)
+        attached, asked = self._attached, time.monotonic()
+        self.threads.writer.soon(self._ask, self.fail)
 
         def unanswered() -> None:
-            if stream is not None and readers is not None and readers.heard_at < asked:
-                stream.abort()
+            if attached is not None and attached.readers.heard_at < asked:
+                attached.stream.abort()
 
-        self._timers.begin(unanswered, asked + ANSWER_WITHIN, unanswered)
+        self.threads.timers.begin(unanswered, asked + ANSWER_WITHIN, unanswered)
 
     def _follow(self, readers: LeaderFollower | None, timeout: float) -> Found | None:
         """Wait for the receiver while another thread reads, or while there is no stream."""
@@ -366,7 +430,7 @@ class Session:
     def needs_reading(self) -> bool:
         """See StreamUser."""
         gate = self.sender.gate
-        return self._over or gate.starved or (self._ahead and gate.low)
+        return self._ending.over or gate.starved or (self._ahead and gate.low)
 
     def read_ahead(self) -> None:
         """Let the next grant be read before the credit is gone: from now on whenever it is low."""
@@ -380,5 +444,7 @@ class Session:
             readers.wake_leader()
 
     def _state(self) -> pb.ExchangeControl:
-        you, self._you = self._you, ""
+        attached, you = self._attached, ""
+        if attached is not None:
+            you, attached.you = attached.you, ""
         return pb.ExchangeControl(granted=self.account.granted, held=self.receiver.held if self.resume else 0, you=you)

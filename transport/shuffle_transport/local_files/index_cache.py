@@ -17,7 +17,7 @@ import numpy.typing as npt
 from shuffle_api.errors import ProtocolMismatch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_transport.checksum import BLOCK_ROW
-from shuffle_transport.file_identity import FileIdentity
+from shuffle_transport.files import FileIdentity
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 LOCATED_ROW = np.dtype([*((name, BLOCK_ROW[name]) for name in BLOCK_ROW.names or ()), ("offset", "<i8")])

@@ -7,20 +7,25 @@ output by output, is pulled, in its place in the order.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+
+import numpy as np
 
 from shuffle_api.errors import BlockCorrupt, ProtocolMismatch, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_transport import messages
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.files import FileIdentity, read_fully
 from shuffle_transport.flight_client import FlightClient, Pulled
 from shuffle_transport.local_files.access import LocalFileAccess
 from shuffle_transport.local_files.index_cache import MOST_BYTES, LocatedOutputs, OutputIndex, Row
-from shuffle_transport.local_files.output_blocks import OutputBlocks, check_file
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -29,6 +34,65 @@ WHOLE_BYTES: Final = 1 << 20  # indexes up to this size are asked for whole: oth
 ANSWER_BYTES: Final = MOST_BYTES // 2  # of all indexes of one answer
 RUN_BYTES: Final = 256 << 10  # that lie back to back: as much as stays in the processor's cache until verified
 WINDOW_BYTES: Final = 4 << 20  # of scattered blocks, read in the order of the file: neighbours in it are read at once
+
+
+def check_file(path: str, status: os.stat_result, file: FileIdentity) -> None:
+    """:raises OSError: what was found at `path` is another file."""
+    if FileIdentity.of(status) != file:
+        raise OSError(errno.ESTALE, "it was replaced", path)
+
+
+class OutputBlocks:
+    """Ranges of one committed file, read into memory of this process. A context manager.
+
+    They are read, not mapped: of a file that is cut, or a disk that fails, a read is an error, where a mapping ends the
+    process with a signal, at any later time too. Verified blocks stay as they are.
+
+    While it reads, a client holds a shared lock (flock): a worker writes over no file that is locked so
+    (`store/file_pool.py`). Once it holds the lock, the client looks at the path: if that still names this file, the
+    file is that of a committed output.
+    """
+
+    def __init__(self, path: str, end: int, file: FileIdentity | None = None) -> None:
+        """
+        :param end: where the last of them ends in the file.
+        :param file: which one it must be.
+        :raises OSError: the path does not name a whole committed file (any more), or it cannot be opened now.
+        """
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            status = os.fstat(self._fd)
+            named = os.stat(path, follow_symlinks=False)
+            self.file = FileIdentity.of(status)
+            check_file(path, named, self.file)
+            if file is not None:
+                check_file(path, status, file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size < end:
+                raise OSError(errno.EINVAL, f"it has {status.st_size} bytes, not {end}", path)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """A copy of the bytes from `offset` on. Raises OSError."""
+        target = np.empty(length, np.uint8).data  # as bytearray, but not zeroed first
+        done = read_fully(self._fd, offset, target)
+        if done < length:
+            raise OSError(errno.EINVAL, f"it ends at {offset + done}")
+        return target.toreadonly()
+
+    def __enter__(self) -> OutputBlocks:
+        return self
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class FetchStream(Protocol):

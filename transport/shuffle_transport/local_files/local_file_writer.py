@@ -27,10 +27,10 @@ from shuffle_api.errors import (
 from shuffle_transport import messages
 from shuffle_transport.blocks import Block, table_rows, totals_of
 from shuffle_transport.checksum import BLOCK_ROW
+from shuffle_transport.files import read_fully
 from shuffle_transport.flight_client import FlightClient, PushTarget, check_committed, put_command
 from shuffle_transport.local_files.access import LocalFileAccess
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
-from shuffle_transport.read_fully import read_fully
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,19 @@
 """The one session of a master with its PostgreSQL database: it leads, or stands by for the master that leads.
 
 Leadership is two things in the database. A session-level advisory lock, which the database takes back when the
-session ends, so that a leader that crashed is replaced at once. And a lease (`lease`), a row with a term that rises
+session ends, so that a leader that crashed is replaced at once. And a lease, a row with a term that rises
 with each leader and a count that rises with each renewal, so that a leader that is frozen or cut off while its session
 goes on is replaced as well: a standby that sees no renewal ends that session, takes the lock and raises the term.
 
 All that a leader writes goes through the session that has the lock, and each transaction begins by renewing the lease
 of its own term. So no write of a former leader can be carried out after another one has begun to lead. There is no
 second attempt on another connection: a master whose session or term ends is at its end.
+
+The leader renews its lease, and relies on it for a while after it *asked* for the last renewal, counting the time in
+which its machine was suspended. A standby takes over when it has seen the same renewal for the whole lease, from the
+*answer* to its first look to the question of its last one, and does not count a span in which it stood still itself or
+the database did not answer. So the leader falls silent before a standby takes over, however far their wall clocks are
+apart, as long as their clocks run at the same speed within a fifth.
 
 What a leader *answers* is no write. Therefore it answers nothing unless its lease is valid (`check`).
 """
@@ -23,18 +29,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shuffle_api.clock import ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
 from shuffle_api.periodic import PeriodicTask
-from shuffle_server.master.postgres.lease import (
-    LEASE_SECONDS,
-    LOOK_SECONDS,
-    RENEW_SECONDS,
-    HeldLease,
-    SeenLease,
-)
 
 log = logging.getLogger(__name__)
 
+LEASE_SECONDS = 10.0
+"""A leader that has not renewed its lease for so long is replaced."""
+
+VALID_SECONDS = 0.8 * LEASE_SECONDS
+"""A leader relies on a renewal for so long."""
+
+RENEW_SECONDS = LEASE_SECONDS / 5
+LOOK_SECONDS = 0.5  # between two looks of a standby
+LOOK_CAP_SECONDS = 2.0  # most of the time between two looks that counts as silence
 CHECK_SECONDS = 2 * RENEW_SECONDS  # for which an answer waits for the lease to be renewed
 VANISHED_SECONDS = 30
 NAME_BYTES = 63  # of a session, as far as PostgreSQL keeps it
@@ -69,6 +78,47 @@ END_LEADER = (
     f" AND ((held.classid::bigint << 32) | held.objid::bigint) = {LOCK}"
     " AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+
+
+class HeldLease:
+    """The leader's side of the lease, on a clock of its own. No I/O. Not valid before the first renewal."""
+
+    def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
+        self._clock = clock
+        self._until = float("-inf")
+
+    def now(self) -> float:
+        """To be asked before a renewal is sent."""
+        return self._clock()
+
+    def renewed(self, asked: float) -> None:
+        """A renewal that was sent after `asked` has been recorded."""
+        self._until = max(self._until, asked + VALID_SECONDS)
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can lead yet."""
+        return self._clock() < self._until
+
+
+class SeenLease:
+    """A standby's side of the lease, on a clock of its own: how long the leader has not renewed."""
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or ServingClock(LOOK_CAP_SECONDS)
+        self._seen: object = None
+        self._since = self._asked = self._clock()
+
+    def ask(self) -> None:
+        """The database is about to be asked."""
+        self._asked = self._clock()
+
+    def answer(self, renewal: object) -> bool:
+        """It has answered which renewal is the last, None if there never was one; whether the lease has lapsed."""
+        answered = self._clock()
+        if renewal is None or renewal != self._seen:
+            self._seen, self._since = renewal, answered
+        return self._asked - self._since >= LEASE_SECONDS
 
 
 class _Replaced(Exception):

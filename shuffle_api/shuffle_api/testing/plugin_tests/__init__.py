@@ -10,7 +10,7 @@ A plugin with options overrides the fixture `options`; one with optional abiliti
 """
 
 from shuffle_api.testing.plugin_tests.apps import AppTests
-from shuffle_api.testing.plugin_tests.attempts import AttemptTests
+from shuffle_api.testing.plugin_tests.attempts import AttemptTests, ThreadTests
 from shuffle_api.testing.plugin_tests.base import PluginTestBase
 from shuffle_api.testing.plugin_tests.batches import BatchTests
 from shuffle_api.testing.plugin_tests.blocks import BlockTests
@@ -20,7 +20,6 @@ from shuffle_api.testing.plugin_tests.handles import HandleTests
 from shuffle_api.testing.plugin_tests.ranges import RangeTests
 from shuffle_api.testing.plugin_tests.records import RecordTests
 from shuffle_api.testing.plugin_tests.streaming import StreamingTests
-from shuffle_api.testing.plugin_tests.threads import ThreadTests
 
 __all__ = ["PluginTestBase", "ShufflePluginTests"]
 

@@ -1,5 +1,6 @@
 """Attempts: one of each map wins, the others leave no trace; nothing of one is visible before its commit, if the mode
-says so."""
+says so. Threads share plugins and masters, and each has its own writers and readers.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from shuffle_api.values import MapOutput, ShuffleHandle
 
 FIRST, SECOND = MapAttempt(0, 0), MapAttempt(0, 1)
 WORKLOAD = oracle.Workload(seed=21, partitions=3, maps=1)
+SHARED = oracle.Workload(seed=61, partitions=5, maps=8, records=400)
 
 
 class AttemptTests(PluginTestBase):
@@ -145,3 +147,45 @@ class AttemptTests(PluginTestBase):
         handle = self.shuffle(plugin, master, partitions=2, maps=4)
         winners = [oracle.write(plugin, handle, workload, MapAttempt(map, map % 2)) for map in (3, 0, 2)]
         assert master.map_outputs(handle) == sorted(winners, key=lambda output: output.output.map)
+
+
+class ThreadTests(PluginTestBase):
+    """Concurrency within one process."""
+
+    def test_writers_in_eight_threads(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
+        handle = master.register_shuffle(SHARED.partitions, SHARED.maps)
+
+        def write() -> None:
+            in_threads(*(partial(oracle.write, plugin, handle, SHARED, attempt) for attempt in SHARED.attempts()))
+
+        got = self.read_written(plugin, handle, write)
+        oracle.verify(SHARED.expected(SHARED.attempts(), range(5)), got)
+
+    def test_readers_in_threads_each_with_its_partition(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
+        handle = self.stored(plugin, master, SHARED)
+        parts = in_threads(*(partial(oracle.read, plugin, handle, range(n, n + 1)) for n in range(5)))
+        for n, got in enumerate(parts):
+            oracle.verify(SHARED.expected(SHARED.attempts(), range(n, n + 1)), got)
+
+    def test_writers_of_one_thread_take_turns(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
+        self.needs(not plugin.mode.bounded, "writes ahead of its readers without bound")
+        handle = master.register_shuffle(1, 2)
+        with plugin.writer(handle, MapAttempt(0, 0)) as one, plugin.writer(handle, MapAttempt(1, 0)) as two:
+            for n in range(20):
+                one.write(0, oracle.TAG.pack(0, 0, n))
+                two.write(0, oracle.TAG.pack(1, 0, n))
+            one.commit()
+            two.commit()
+        for map in range(2):
+            expected = [(0, oracle.TAG.pack(map, 0, n)) for n in range(20)]
+            assert oracle.read(plugin, handle, maps=range(map, map + 1)) == expected
+
+    def test_shuffles_in_threads_do_not_mix(self, plugin: ShufflePlugin, master: ShuffleMaster) -> None:
+        def job(seed: int) -> int:
+            workload = oracle.Workload(seed=seed, partitions=3, maps=2)
+            handle = self.stored(plugin, master, workload)
+            oracle.verify(workload.expected(workload.attempts(), range(3)), oracle.read(plugin, handle))
+            return handle.spec.id.shuffle
+
+        numbers = in_threads(*(partial(job, seed) for seed in range(6)))
+        assert len(set(numbers)) == 6

@@ -1,7 +1,7 @@
 """Channels within a process: the transport for tests and for a producer and a consumer that share one.
 
 Behaves like a stream over a connection: ordered, bounded (a send waits while the other end does not
-receive), and broken for both ends at once. Faults are added by :mod:`shuffle_transport.faults`.
+receive), and broken for both ends at once. Faults are added by :mod:`tests.shuffle_transport.faults`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
-from shuffle_transport.channel import Channel, ChannelStatistics, Message
+from tests.shuffle_transport.channel import Channel, ChannelStatistics, Message
 
 DEFAULT_CAPACITY = 64
 """Messages under way in one direction before `send` waits."""

@@ -1,7 +1,7 @@
 """The seam of the transport: one end of a two-way stream of messages, in order, each delivered once.
 
 A channel is what the credit rules run over: a Flight stream, or the in-memory pair of
-:mod:`shuffle_transport.loopback`. It knows nothing of blocks or credit. Blocking calls, each with a deadline.
+:mod:`tests.shuffle_transport.loopback`. It knows nothing of blocks or credit. Blocking calls, each with a deadline.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A channel that misbehaves on cue, around any other channel.
 
-For tests of everything that runs over a :class:`~shuffle_transport.channel.Channel`, those of other packages
+For tests of everything that runs over a :class:`~tests.shuffle_transport.channel.Channel`, those of other packages
 included: the script says which message of this end meets which fault, so a failure can be repeated.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
-from shuffle_transport.channel import Channel, ChannelStatistics, Message
+from tests.shuffle_transport.channel import Channel, ChannelStatistics, Message
 
 
 @dataclass(frozen=True, slots=True)
