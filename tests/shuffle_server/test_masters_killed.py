@@ -13,7 +13,7 @@ from bench.shared_workers import Job, SharedWorkers, app_of
 from shuffle_plugins.remote import RemoteShuffle
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import running_database
-from tests.shuffle_server.test_leaders import MasterProcess
+from tests.shuffle_server.master_process import MasterProcess
 
 MAPS = 8
 
