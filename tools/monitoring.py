@@ -187,7 +187,7 @@ def board(uid: str, title: str, rows: Sequence[Row]) -> str:
         "tags": ["flight-shuffle"],
         "schemaVersion": 39,
         "version": 1,
-        "editable": True,
+        "editable": False,
         "timezone": "browser",
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},

@@ -96,6 +96,28 @@ def test_boards_can_be_taken_in_by_any_grafana(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
+def test_boards_keep_the_rules_of_grafanas_linter(name: str) -> None:
+    """Those of github.com/grafana/dashboard-linter, which no registry has."""
+    board = json.loads(DOCUMENTS[name])
+    assert not board["editable"], "a board from a file is changed there"
+    variables = {each["name"]: each for each in board["templating"]["list"]}
+    assert list(variables) == ["datasource", "job", "instance"]
+    assert variables["datasource"]["type"] == "datasource"
+    for label in ("job", "instance"):
+        assert variables[label]["datasource"] == monitoring.DATASOURCE
+        assert (variables[label]["multi"], variables[label]["allValue"], variables[label]["refresh"]) == (True, ".+", 2)
+    counters = {family.name for family in families.ALL if family.kind == "counter"}
+    for panel in panels(name):
+        for target in panel.get("targets", []):
+            assert target["datasource"] == monitoring.DATASOURCE
+            for metric, matchers in re.findall(r"\b((?:flight_shuffle|process)_\w+)\{([^}]*)\}", target["expr"]):
+                assert 'job=~"$job"' in matchers, target["expr"]
+                assert 'instance=~"$instance"' in matchers, target["expr"]
+                if metric in counters:
+                    assert re.search(rf"(?:rate|increase)\({metric}\{{", target["expr"]), target["expr"]
+
+
+@pytest.mark.parametrize("name", BOARDS)
 def test_panels_do_not_overlap(name: str) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(DOCUMENTS[name])["panels"]:

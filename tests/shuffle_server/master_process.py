@@ -1,22 +1,28 @@
-"""A master in a process of its own that keeps its state in a database."""
+"""Masters at PostgreSQL as processes, of which one leads, and a way to cut one off from the database."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from bench.harness.cluster import wait_until
 from bench.harness.server import lasting_addresses
 from tests.processes import await_stopped
+from tests.shuffle_server.master.database import USER
 
 TIMEOUT = 240.0
 
@@ -74,3 +80,65 @@ class MasterProcess:
         self.process.wait(TIMEOUT)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+class CutProxy:
+    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager."""
+
+    def __init__(self, database: str) -> None:
+        parts = psycopg.conninfo.conninfo_to_dict(database)
+        self._socket = f"{parts['host']}/.s.PGSQL.5432"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = f"postgresql://{USER}@127.0.0.1:{port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
+        self._flows = threading.Event()
+        self._flows.set()
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def cut(self) -> None:
+        self._flows.clear()
+
+    def mend(self) -> None:
+        self._flows.set()
+
+    def _start(self, run: Any, *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=run, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self._socket)
+            self._ends += [near, far]
+            self._start(self._pass_on, near, far)
+            self._start(self._pass_on, far, near)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while piece := source.recv(1 << 16):
+                self._flows.wait()
+                sink.sendall(piece)
+            self._flows.wait()
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one end has gone
+
+    def __enter__(self) -> CutProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mend()
+        for each in [self._listener, *self._ends]:
+            with suppress(OSError):  # its peer was faster
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()

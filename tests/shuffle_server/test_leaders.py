@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import grpc
-import psycopg
 import pytest
 
 from bench.harness.server import ServerProcess
@@ -23,76 +19,14 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
 from tests.shuffle_server.helpers import read_all, write_map
-from tests.shuffle_server.master.database import USER, Database, running_database
-from tests.shuffle_server.master_process import TIMEOUT, MasterProcess
+from tests.shuffle_server.master.database import Database, running_database
+from tests.shuffle_server.master_process import TIMEOUT, CutProxy, MasterProcess
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     with running_database() as running:
         yield running
-
-
-class CutProxy:
-    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager."""
-
-    def __init__(self, database: str) -> None:
-        parts = psycopg.conninfo.conninfo_to_dict(database)
-        self._socket = f"{parts['host']}/.s.PGSQL.5432"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        port = self._listener.getsockname()[1]
-        self.url = f"postgresql://{USER}@127.0.0.1:{port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
-        self._flows = threading.Event()
-        self._flows.set()
-        self._ends: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def cut(self) -> None:
-        self._flows.clear()
-
-    def mend(self) -> None:
-        self._flows.set()
-
-    def _start(self, run: Any, *arguments: socket.socket) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self._socket)
-            self._ends += [near, far]
-            self._start(self._pass_on, near, far)
-            self._start(self._pass_on, far, near)
-
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while piece := source.recv(1 << 16):
-                self._flows.wait()
-                sink.sendall(piece)
-            self._flows.wait()
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # one end has gone
-
-    def __enter__(self) -> CutProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.mend()
-        for each in [self._listener, *self._ends]:
-            with suppress(OSError):  # its peer was faster
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join(TIMEOUT)
-            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])

@@ -130,8 +130,13 @@ def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
 
 
 def test_of_many_shuffles_rows_are_made_of_those_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, of = [], CompactionShown.of
-    monkeypatch.setattr(CompactionShown, "of", lambda self, shuffle: made.append(shuffle) or of(self, shuffle))
+    made: list[pb.ShuffleStatus] = []
+
+    def note(self: CompactionShown, shuffle: pb.ShuffleStatus) -> str:
+        made.append(shuffle)
+        return "-"
+
+    monkeypatch.setattr(CompactionShown, "of", note)
     assert len(ask(api_of(Shuffles()), "shuffles", "limit=7")[1]["rows"]) == len(made) == 7
 
 

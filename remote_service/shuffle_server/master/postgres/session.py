@@ -35,14 +35,14 @@ from shuffle_api.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 10.0
-"""A leader that has not renewed its lease for so long is replaced."""
+LEASE_SECONDS = 8.0
+"""A leader that has not renewed its lease for so long is replaced, within ten seconds."""
 
 VALID_SECONDS = 0.8 * LEASE_SECONDS
 """A leader relies on a renewal for so long."""
 
 RENEW_SECONDS = LEASE_SECONDS / 5
-LOOK_SECONDS = 0.5  # between two looks of a standby
+LOOK_SECONDS = 0.25  # between two looks of a standby
 LOOK_CAP_SECONDS = 2.0  # most of the time between two looks that counts as silence
 CHECK_SECONDS = 2 * RENEW_SECONDS  # for which an answer waits for the lease to be renewed
 VANISHED_SECONDS = 30
