@@ -60,6 +60,7 @@ class Cluster:
         self._salt = crc32(registry.encode()) << 32
         self._epoch = membership.epoch ^ self._salt
         self._asked = -ASK_SECONDS
+        self._whole = pb.WorkerChanges()  # as the last client without a list was sent it, for the next ones
 
     def workers(self) -> list[pb.Worker]:
         """All of them."""
@@ -73,9 +74,15 @@ class Cluster:
 
     def changes(self, known: pb.WorkersKnown) -> pb.WorkerChanges:
         """What a client lacks that has this state of the list."""
-        version, whole, records, gone = self._membership.changes(known.epoch ^ self._salt, known.version)
+        epoch, made = known.epoch ^ self._salt, self._whole
+        version, whole, records, gone = self._membership.changes(epoch, known.version, made.version)
+        if records is None:
+            return made
         workers = [_message(record, record.tier is Tier.SILENT) for record in records]
-        return pb.WorkerChanges(epoch=self._epoch, version=version, all=whole, workers=workers, gone=gone)
+        changes = pb.WorkerChanges(epoch=self._epoch, version=version, all=whole, workers=workers, gone=gone)
+        if whole:
+            self._whole = changes
+        return changes
 
     def place(self, wish: Wish) -> Placed:
         self._ask_local(ASK_SECONDS)

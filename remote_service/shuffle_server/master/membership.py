@@ -366,11 +366,16 @@ class Membership:
         with self._lock:
             return [replace(self._records[id]) for id in ids if id in self._records]
 
-    def changes(self, epoch: int, version: int) -> tuple[int, bool, list[WorkerRecord], list[str]]:
+    def changes(
+        self, epoch: int, version: int, made: int = 0
+    ) -> tuple[int, bool, list[WorkerRecord] | None, list[str]]:
         """What a client lacks that has this version of the list: the version it has then, whether these are all there
-        are, the workers, and the ids of those that are gone."""
+        are, the workers, and the ids of those that are gone. `made`: the version of which the caller has all; then None
+        stands for them."""
         with self._lock:
             changed = self._versions.since(version) if epoch == self._master.epoch else None
+            if changed is None and made == self._versions.version:
+                return made, True, None, []
             ids = self._records if changed is None else changed
             present = [replace(self._records[id]) for id in ids if id in self._records]
             gone = [id for id in ids if id not in self._records]

@@ -102,6 +102,30 @@ def test_a_state_of_another_master_or_of_none_gets_the_whole_list(master: Master
     assert cell.heartbeat(strange).changes.all
 
 
+def test_the_whole_list_is_made_once_for_all_clients_that_have_none(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    real = messages.worker_message
+
+    def noting(worker: WorkerInfo) -> pb.Worker:
+        made.append(worker.id)
+        return real(worker)
+
+    monkeypatch.setattr(messages, "worker_message", noting)
+    cell = Cell(master, WORKERS)
+    first, second = (cell.heartbeat(pb.WorkersKnown()).changes for _ in range(2))
+    assert len(made) == WORKERS
+    assert second == first
+    cell.membership.join(worker("w1", port=2))
+    cell.membership.leave("w2", "gone")
+    third = cell.heartbeat(pb.WorkersKnown()).changes
+    assert len(made) == WORKERS + len(third.workers)
+    assert {each.id: each.port for each in third.workers}["w1"] == 2
+    assert sorted(each.id for each in third.workers) == sorted({each.id for each in first.workers} - {"w2"})
+    assert list(cell.heartbeat(known(third)).changes.workers) == []
+
+
 def test_a_client_of_an_earlier_release_is_sent_all_workers(master: Master) -> None:
     """Such a client names no state of the list, in none of its requests."""
     cell = Cell(master, 3)
