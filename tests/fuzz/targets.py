@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 
+from shuffle_api.columnar.ipc import encode as encode_batch
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.encoding import Decoder, encode
@@ -37,6 +38,7 @@ from shuffle_server.store.format import MAGIC, TRAILER, Description, TornFile, b
 from shuffle_server.store.output_file import load, read_range
 from shuffle_transport.blocks import PUT_SCHEMA, parse_batch, put_batch, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
+from shuffle_transport.codecs import get_codec
 from shuffle_transport.frames import IN_FLIGHT, LOG, SNAPSHOT, FileHeader, encode_frame
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import ANYBODY, Admission
@@ -92,6 +94,23 @@ def read_ipc(data: bytes) -> None:
             parsed = parse_batch(batch, PUT_SCHEMA)
             bytes(parsed.payload)
             totals_of(parsed.rows)
+
+
+def narrowed_seeds(directory: Path) -> list[bytes]:
+    """The length of a block, and what `lz4` makes of it: numbers that it cannot shrink, and some that it can."""
+    rng, seeds = Random(1), []
+    for spread in (1 << 31, 1 << 8):
+        numbers = pa.array([rng.randrange(spread) for _ in range(500)], pa.int64())
+        texts = pa.array([f"text {n % 9}" for n in range(500)])
+        block = encode_batch(pa.record_batch({"number": numbers, "rising": pa.array(range(500)), "text": texts}))
+        stored = get_codec("lz4").compress(block)
+        seeds.append(len(block).to_bytes(4, "little") + bytes(memoryview(stored or b"")))
+    return seeds
+
+
+def read_narrowed(data: bytes) -> None:
+    length = int.from_bytes(data[:4], "little")
+    assert memoryview(get_codec("lz4").decompress(data[4:], length)).nbytes == length
 
 
 SECRET = bytes(range(32))
@@ -335,6 +354,7 @@ TARGETS: dict[str, Target] = {
         Target("command", put_commands, lambda d: Stage(d).push, change=partial(message_change, pb.PutCommand)),
         Target("whole-put", whole_puts, lambda d: Stage(d).put_whole, change=partial(message_change, pb.WholePut)),
         Target("ipc", ipc_seeds, constant(read_ipc), (ShuffleError, pa.ArrowException, OSError)),
+        Target("narrowed", narrowed_seeds, constant(read_narrowed)),
         Target("token", token_seeds, constant(read_token)),
         Target("log", log_seeds, partial(begin_registry_file, "log")),
         Target("snapshot", snapshot_seeds, partial(begin_registry_file, "snapshot")),

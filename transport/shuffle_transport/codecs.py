@@ -14,6 +14,8 @@ Three rules, the same for every codec, live in the base class:
    Zstandard), is refused. A writer does not compress a block that a reader would refuse.
 3. *Decompression yields exactly the declared bytes* or raises BlockCorrupt.
 
+`lz4` and `zstd` narrow the numbers of Arrow's blocks first (`shuffle_transport.narrowing`).
+
 Both directions release the interpreter lock, and codecs hold no state, so one object serves all threads.
 Which library does what was measured: `pyarrow.Codec` compresses and handles Zstandard, but its
 `lz4_raw` ignores how much it decompressed, so a short block would come back with a tail of foreign
@@ -22,6 +24,7 @@ memory; `lz4.block` returns the true length at the same speed.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from importlib.metadata import entry_points
 from typing import ClassVar, Self
@@ -31,6 +34,7 @@ import pyarrow as pa
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import BlockCorrupt, InvalidArgument, UnknownCodec
+from shuffle_transport.narrowing import narrowed, widened
 
 ENTRY_POINT_GROUP = "shuffle.codecs"
 """Entry points of this group name subclasses of :class:`Codec`; the entry point's name is the codec's."""
@@ -38,7 +42,13 @@ ENTRY_POINT_GROUP = "shuffle.codecs"
 DEFAULT_MAX_RAW = 256 << 20
 """Largest block that is compressed, and largest declared raw length that is believed, in bytes."""
 
+NARROWED = 1
+"""What a stored payload begins with whose numbers are narrowed. Neither LZ4's blocks nor Zstandard's frames begin so:
+the first byte of the former is 16 at least, as they begin with bytes and not with a repeat."""
+
+_NARROWED_HEAD = struct.Struct("<BBxxI")
 _SAMPLE_FROM = 64 << 10
+_MARK = bytes([NARROWED])
 _PIECES = 4
 _PIECE = 2 << 10
 
@@ -133,7 +143,40 @@ class NoneCodec(Codec):
         return data
 
 
-class Lz4Codec(Codec):
+class NarrowingCodec(Codec):
+    """Narrows the numbers of Arrow's blocks before it compresses them.
+
+    No stored payload of its format begins with the byte `NARROWED`.
+    """
+
+    def compress(self, data: Buffer) -> Buffer | None:
+        raw = memoryview(data).cast("B")
+        fewer = narrowed(raw) if len(raw) <= self.max_raw else None
+        if fewer is None:
+            return super().compress(raw)
+        stored = super().compress(fewer)
+        head = _NARROWED_HEAD.pack(NARROWED, stored is not None, len(fewer))
+        whole = b"".join((head, fewer if stored is None else stored))
+        return whole if len(whole) < len(raw) else None
+
+    def decompress(self, data: Buffer, raw_length: int) -> Buffer:
+        view = memoryview(data).cast("B")
+        if len(view) == raw_length or view[:1] != _MARK:
+            return super().decompress(data, raw_length)
+        if not _NARROWED_HEAD.size <= len(view) < raw_length <= self.max_raw:
+            raise _corrupt(self.name, data, raw_length, f"narrowed blocks of up to {self.max_raw} bytes are shorter")
+        _, compressed, length = _NARROWED_HEAD.unpack_from(view)
+        rest = view[_NARROWED_HEAD.size :]
+        if compressed != (len(rest) < length) or length >= raw_length:
+            raise _corrupt(self.name, data, raw_length, f"{len(rest)} bytes of it are {length} narrowed ones")
+        fewer = super().decompress(rest, length)
+        try:
+            return widened(fewer, raw_length)
+        except ValueError as error:
+            raise _corrupt(self.name, data, raw_length, str(error)) from error
+
+
+class Lz4Codec(NarrowingCodec):
     """LZ4 block format, without frame and without a size before it."""
 
     name = "lz4"
@@ -155,7 +198,7 @@ class Lz4Codec(Codec):
         return raw
 
 
-class ZstdCodec(Codec):
+class ZstdCodec(NarrowingCodec):
     """One Zstandard frame per block, level 1 to 22.
 
     Level 1 unless told otherwise: shuffle data is written once and read about once, so time spent on a
