@@ -8,7 +8,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 PAGE = 10_000  # runs and shuffles that are asked for at a time
 ONCE = ("workers", "states", "lost", "registries")
-"""What each page has whole. The last one tells it, with the scalars, as of now; the first one is kept."""
+"""Lists that each page has whole: those of the first are kept. The scalars are those of the last page."""
 
 
 def all_pages(ask: Callable[[pb.StatusRequest], pb.StatusReply], app: str = "") -> pb.StatusReply:

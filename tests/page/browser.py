@@ -81,7 +81,7 @@ class Browser:
         return result["result"].get("value")
 
     def open(self, url: str) -> None:
-        """Load it, in a document of its own: what was shown before is gone."""
+        """Load it in a new document."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=url)
 

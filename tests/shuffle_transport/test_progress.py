@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 
 def at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """What is shown there. Not a fixture: what pytest captures is put in place after those."""
+    """A terminal in place of standard error. Not a fixture: pytest's capture replaces standard error after those."""
     monkeypatch.setenv("COLUMNS", "100")
     made = Terminal()
     monkeypatch.setattr(sys, "stderr", made)

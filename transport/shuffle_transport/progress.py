@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def is_shown(self) -> bool:
-        """Whether anybody sees it: what it takes to know the total may be left out otherwise."""
+        """Whether there is a bar: without one the caller need not find out the total."""
         return self._bar is not None
 
     def __enter__(self) -> Progress:

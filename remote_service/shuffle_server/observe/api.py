@@ -233,8 +233,8 @@ def _of_row(column: str, absent: str | int) -> Callable[[Row], Any]:
     return lambda row: row.get(column, absent)
 
 
-# The columns by which the lists may be sorted, the usual one first. What is sorted may be long, so the rows are made of
-# those only that are on the page.
+# The columns by which the lists may be sorted, the usual one first. A list may be long: it is sorted before rows are
+# made, and those of one page are.
 WORKER_ORDERS: dict[str, Callable[[Row], Any]] = {
     name: _of_row(name, "" if name in ("worker", "state") else 0)
     for name in ("worker", "state", "free_bytes", "memory_used", "streams_waiting")
