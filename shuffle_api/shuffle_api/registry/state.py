@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
@@ -326,9 +327,8 @@ class Registry:
     def worker(self, id: str) -> WorkerInfo:
         """:raises InvalidArgument: no such worker is registered."""
         if id not in self._workers:
-            raise InvalidArgument(
-                f"worker {id!r} is not registered", remedy=f"known: {', '.join(sorted(self._workers)) or 'none'}"
-            )
+            some = ", ".join(islice(self._workers, 10))  # to name all takes longer than to register one
+            raise InvalidArgument(f"worker {id!r} is not registered", remedy=f"known: {some or 'none'}")
         return self._workers[id]
 
     def workers(self) -> list[WorkerInfo]:
