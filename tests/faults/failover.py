@@ -34,6 +34,7 @@ from shuffle_api.interfaces import OptionValue
 from shuffle_api.testing.oracle import Workload, problems, read
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.master.postgres.session import LEASE_SECONDS
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.faults.cluster_writers import write_all
@@ -174,7 +175,7 @@ def run(plan: Plan, database: Database) -> Report:
     began, metadata = time.monotonic(), database.fresh()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"failover-{plan.seed}-")))
-        proxy = stack.enter_context(CutProxy(metadata))
+        proxy = stack.enter_context(CutProxy(metadata, LEASE_SECONDS))
         leader = stack.enter_context(MasterProcess(root / "one", proxy.url if plan.fault == "cut" else metadata))
         leader.await_leading()
         standby = stack.enter_context(MasterProcess(root / "two", metadata))

@@ -83,9 +83,14 @@ class MasterProcess:
 
 
 class CutProxy:
-    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager."""
+    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager.
 
-    def __init__(self, database: str) -> None:
+    :param patience: seconds after which a connection whose bytes are not passed on ends, as TCP's user timeout ends one
+        whose bytes are not acknowledged; None: never.
+    """
+
+    def __init__(self, database: str, patience: float | None = None) -> None:
+        self._patience = patience
         parts = psycopg.conninfo.conninfo_to_dict(database)
         self._socket = f"{parts['host']}/.s.PGSQL.5432"
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -123,7 +128,9 @@ class CutProxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while piece := source.recv(1 << 16):
-                self._flows.wait()
+                if not self._flows.wait(self._patience):
+                    source.shutdown(socket.SHUT_RDWR)
+                    return
                 sink.sendall(piece)
             self._flows.wait()
             sink.shutdown(socket.SHUT_WR)
