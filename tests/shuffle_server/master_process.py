@@ -85,8 +85,8 @@ class MasterProcess:
 class CutProxy:
     """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager.
 
-    :param patience: seconds after which a connection whose bytes are not passed on ends, as TCP's user timeout ends one
-        whose bytes are not acknowledged; None: never.
+    :param patience: seconds after which both ends of a connection whose bytes are not passed on are closed, as TCP's
+        user timeout closes one whose bytes or keepalives are not acknowledged; None: never.
     """
 
     def __init__(self, database: str, patience: float | None = None) -> None:
@@ -129,7 +129,8 @@ class CutProxy:
         try:
             while piece := source.recv(1 << 16):
                 if not self._flows.wait(self._patience):
-                    source.shutdown(socket.SHUT_RDWR)
+                    for end in (source, sink):
+                        end.shutdown(socket.SHUT_RDWR)
                     return
                 sink.sendall(piece)
             self._flows.wait()

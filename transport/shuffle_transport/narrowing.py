@@ -1,5 +1,4 @@
-"""Blocks of content `arrow` with fewer bytes for their numbers, before a codec sees them (docs/protocol.md, "Narrowed
-blocks").
+"""Blocks of content `arrow` with fewer bytes for their numbers, before a codec sees them (docs/protocol.md).
 
 Columns of integers, dates, times, decimals and offsets are runs of numbers of one width. Most of them lie close to each
 other, or rise, and a codec looks for repeats where there is arithmetic. So a run whose numbers need fewer bytes is

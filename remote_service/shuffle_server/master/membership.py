@@ -370,8 +370,8 @@ class Membership:
         self, epoch: int, version: int, made: int = 0
     ) -> tuple[int, bool, list[WorkerRecord] | None, list[str]]:
         """What a client lacks that has this version of the list: the version it has then, whether these are all there
-        are, the workers, and the ids of those that are gone. The workers are None where the caller has them all, at version
-        `made`."""
+        are, the workers, and the ids of those that are gone. The workers are None where the caller has them all, of
+        version `made`."""
         with self._lock:
             changed = self._versions.since(version) if epoch == self._master.epoch else None
             if changed is None and made == self._versions.version:

@@ -45,6 +45,7 @@ RENEW_SECONDS = LEASE_SECONDS / 5
 LOOK_SECONDS = 0.25  # between two looks of a standby
 LOOK_CAP_SECONDS = 2.0  # most of the time between two looks that counts as silence
 CHECK_SECONDS = 2 * RENEW_SECONDS  # for which an answer waits for the lease to be renewed
+KEEPALIVE_SECONDS = 2
 VANISHED_SECONDS = 30
 NAME_BYTES = 63  # of a session, as far as PostgreSQL keeps it
 CONNECT_SECONDS = 10
@@ -158,7 +159,8 @@ class PostgresSession:
                 autocommit=True,
                 connect_timeout=CONNECT_SECONDS,
                 tcp_user_timeout=int(LEASE_SECONDS * 1000),
-                keepalives_idle=int(LEASE_SECONDS),
+                keepalives_idle=KEEPALIVE_SECONDS,  # a reply that is lost on the way leaves nothing to acknowledge
+                keepalives_interval=KEEPALIVE_SECONDS,
             )
             idle, between, times = VANISHED_SECONDS // 2, VANISHED_SECONDS // 6, 3
             for setting, value in (

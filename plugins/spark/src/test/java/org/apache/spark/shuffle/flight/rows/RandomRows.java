@@ -85,6 +85,11 @@ final class RandomRows {
     return this;
   }
 
+  /** Bytes so far. */
+  int size() {
+    return bytes.size();
+  }
+
   byte[] toBytes() {
     return bytes.toByteArray();
   }
