@@ -58,6 +58,7 @@ def recover(directory: FlatDirectory) -> Recovered:
             _tidy(directory)
             state = _newest_snapshot(directory)
             _replay_logs(directory, state)
+            state.registry.index()  # before anybody waits for it
             return state
     except OSError as error:
         raise StorageFailed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from shuffle_api.ids import ShuffleId, name_of
@@ -57,6 +57,17 @@ class Index:
     bytes: int = 0
     lost: int = 0
 
+    @classmethod
+    def of(cls, shuffles: Iterable[ShuffleOutputs]) -> Index:
+        """The index of these shuffles, which were registered in this order."""
+        index = cls()
+        for outputs in shuffles:
+            index.registered(outputs.spec.id)
+            for place, held in outputs.places.at.items():
+                index._add(outputs, place, len(held.maps), held.bytes, first=True)
+            index.lost += len(outputs.maps) - len(outputs.winners)
+        return index
+
     def copy(self) -> Index:
         """An equal one that shares nothing that changes."""
         return replace(
@@ -91,7 +102,7 @@ class Index:
 
     def committed_first(self, outputs: ShuffleOutputs, output: MapOutput) -> None:
         """The winner of a map that had none, noted in `outputs`."""
-        self._add(outputs, (output.worker,), output.totals.bytes)
+        self._put(outputs, (output.worker,), output.totals.bytes)
         if outputs.lost and output.output.map in outputs.lost:
             self.lost -= 1
 
@@ -107,7 +118,7 @@ class Index:
         if after is None:
             self.lost += 1
         else:
-            self._add(outputs, after.workers, size)
+            self._put(outputs, after.workers, size)
 
     def only_at(self, worker: str, others: Collection[str] | None) -> tuple[int, int]:
         """How many outputs lie at a worker and at none of the `others` (None: nowhere else), and their bytes."""
@@ -120,12 +131,16 @@ class Index:
         amounts = [amount for place, amount in found.places.items() if not any(each in others for each in place)]
         return sum(count for count, _ in amounts), sum(size for _, size in amounts)
 
-    def _add(self, outputs: ShuffleOutputs, place: Place, size: int) -> None:
+    def _put(self, outputs: ShuffleOutputs, place: Place, size: int) -> None:
+        """One more output lies at a place, where it is noted already."""
+        self._add(outputs, place, 1, size, first=len(outputs.places.at[place].maps) == 1)
+
+    def _add(self, outputs: ShuffleOutputs, place: Place, count: int, size: int, *, first: bool) -> None:
+        """So many outputs and bytes more; `first`: there were none of this shuffle."""
         id = outputs.spec.id
-        self.committed += 1
+        self.committed += count
         self.bytes += size
         self.runs[id.app].bytes += size
-        first = len(outputs.places.at[place].maps) == 1
         for worker in place:
             found = self.workers.get(worker)
             if found is None:
@@ -134,9 +149,9 @@ class Index:
                 found.shuffles[id] = found.shuffles.get(id, 0) + 1
             amount = found.places.get(place)
             if amount is None:
-                found.places[place] = [1, size]
+                found.places[place] = [count, size]
             else:
-                amount[0] += 1
+                amount[0] += count
                 amount[1] += size
 
     def _take(self, place: Place, count: int, size: int) -> None:

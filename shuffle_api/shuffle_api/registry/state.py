@@ -66,13 +66,14 @@ class Registry:
         self._shuffles: dict[ShuffleId, ShuffleOutputs] = {}
         self._current: dict[ShuffleId, ShuffleId] = {}  # by `ShuffleId.current`: a number has one generation at a time
         self._workers: dict[str, WorkerInfo] = {}
-        self._index = Index()
+        self._counted: Index | None = None  # kept up from the first question on: what is replayed asks none
         self._owner = object()  # of those shuffles that no copy shares
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Registry):
             return NotImplemented
-        return {**self.__dict__, "_owner": None} == {**other.__dict__, "_owner": None}
+        mine, others = ({**each.__dict__, "_counted": each.index(), "_owner": None} for each in (self, other))
+        return mine == others
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -83,7 +84,8 @@ class Registry:
         """
         copy = Registry()
         copy._apps, copy._shuffles, copy._workers = self._apps.clone(), dict(self._shuffles), dict(self._workers)
-        copy._current, copy._index = dict(self._current), self._index.copy()
+        copy._current = dict(self._current)
+        copy._counted = None if self._counted is None else self._counted.copy()
         self._owner = object()
         return copy
 
@@ -122,7 +124,8 @@ class Registry:
         if current is None:
             self._shuffles[id] = ShuffleOutputs(op.spec, owner=self._owner)
             self._current[id.current()] = id
-            self._index.registered(id)
+            if self._counted is not None:
+                self._counted.registered(id)
             return ()
         present = self._shuffles[current].spec
         if replace(op.spec, id=current) != present:
@@ -155,10 +158,12 @@ class Registry:
         event = outputs.commit(op.output)
         if event is None:
             return ()
+        if self._counted is None:
+            return (event,)
         if isinstance(event, MapOutputCommitted):
-            self._index.committed_first(outputs, op.output)
+            self._counted.committed_first(outputs, op.output)
         else:
-            self._index.moved(outputs, _before_copy(event.output), event.output)
+            self._counted.moved(outputs, _before_copy(event.output), event.output)
         return (event,)
 
     def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
@@ -168,8 +173,8 @@ class Registry:
     def _lose(self, outputs: ShuffleOutputs, attempt: MapAttempt, reason: str, worker: str) -> Event | None:
         before = outputs.winners.get(attempt.map)
         event = outputs.lose(attempt, reason, worker)
-        if event is not None and before is not None:
-            self._index.moved(outputs, before, outputs.winners.get(attempt.map))
+        if event is not None and before is not None and self._counted is not None:
+            self._counted.moved(outputs, before, outputs.winners.get(attempt.map))
         return event
 
     def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
@@ -193,11 +198,18 @@ class Registry:
 
     def _remove(self, id: ShuffleId) -> ShuffleRemoved:
         outputs = self._shuffles.pop(id)
-        self._index.removed(outputs)
+        if self._counted is not None:
+            self._counted.removed(outputs)
         del self._current[id.current()]
         return ShuffleRemoved(id, tuple(dict.fromkeys(worker for place in outputs.places.at for worker in place)))
 
     # ----------------------------------------------------------------------------------- questions
+
+    def index(self) -> Index:
+        """Lists and sums. The first call makes them, from the places of each shuffle's outputs."""
+        if self._counted is None:
+            self._counted = Index.of(self._shuffles.values())
+        return self._counted
 
     def app(self, app: str) -> AppRecord:
         """
@@ -243,7 +255,7 @@ class Registry:
 
     def shuffle_ids(self, app: str | None = None) -> list[ShuffleId]:
         """The registered shuffles, of one run or of all, as a list to be gone through by who holds no lock."""
-        return list(self._shuffles if app is None else self._index.runs.get(app, RunShuffles()).ids)
+        return list(self._shuffles if app is None else self.index().runs.get(app, RunShuffles()).ids)
 
     def shuffles(self, app: str | None = None) -> list[ShuffleSpec]:
         """What they are. Goes through all of them."""
@@ -251,16 +263,16 @@ class Registry:
 
     def run_size(self, app: str) -> tuple[int, int]:
         """How many shuffles a run has, and the payload of their committed outputs."""
-        run = self._index.runs.get(app, RunShuffles())
+        run = self.index().runs.get(app, RunShuffles())
         return len(run.ids), run.bytes
 
     def shuffles_of(self, name: str) -> int:
         """How many shuffles the runs of an application have, which is named by them all (`ids.name_of`)."""
-        return self._index.names.get(name, 0)
+        return self.index().names.get(name, 0)
 
     def shuffles_at(self, worker: str) -> list[ShuffleId]:
         """The shuffles of which a committed output lies at a worker, there alone or there too."""
-        found = self._index.workers.get(worker)
+        found = self.index().workers.get(worker)
         return [] if found is None else list(found.shuffles)
 
     def held_in(self, id: ShuffleId, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
@@ -288,7 +300,7 @@ class Registry:
     def only_at(self, worker: str, others: Collection[str] | None = None) -> tuple[int, int]:
         """How many committed outputs lie at a worker and at none of the `others` (None: nowhere else), and their
         payload."""
-        return self._index.only_at(worker, others)
+        return self.index().only_at(worker, others)
 
     def map_output(self, id: ShuffleId, map: int) -> MapOutput:
         """The committed output of one map.
@@ -340,11 +352,11 @@ class Registry:
         return RegistryFigures(
             apps=len(self._apps.live),
             shuffles=len(self._shuffles),
-            most_shuffles=max(self._index.names.values(), default=0),
+            most_shuffles=max(self.index().names.values(), default=0),
             workers=len(self._workers),
-            committed=self._index.committed,
-            lost=self._index.lost,
-            bytes=self._index.bytes,
+            committed=self.index().committed,
+            lost=self.index().lost,
+            bytes=self.index().bytes,
         )
 
     def operations(self) -> Iterator[Operation]:
