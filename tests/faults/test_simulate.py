@@ -15,7 +15,7 @@ from tests.faults.simulate.schedule import Schedule, make
 from tests.faults.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CI_SECONDS = os.environ.get("SIMULATE_SECONDS", "60")
+CI_SECONDS = os.environ.get("SIMULATE_SECONDS", "90")
 FOUND = json.loads((ROOT / "docs/faults/simulate.json").read_text())["planted"]
 
 
