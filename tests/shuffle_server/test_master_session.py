@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from shuffle_api.ids import ShuffleId
+from shuffle_api.errors import StaleEpoch
+from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
+from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE, Incarnations, MasterSession
 from shuffle_transport import messages
@@ -49,13 +51,28 @@ class Master:
     def __init__(self) -> None:
         self.beats: list[pb.BeatRequest] = []
         self.reply = pb.BeatReply(beat_seconds=7.0)
+        self.epoch, self.joins = 1, 0
+        self.lost: list[pb.LostOutput] = []
 
     def call(self, method: str, request: Any) -> Any:
         if method == "Join":
-            return pb.JoinReply(epoch=1, known=True, beat_seconds=2.0)
+            self.joins += 1
+            return pb.JoinReply(epoch=self.epoch, known=True, beat_seconds=2.0)
+        if method == "Held":
+            return pb.HeldReply()
+        if method in ("Lose", "Release"):
+            return self._changed(request)
         assert method == "Beat"
         self.beats.append(request)
         return self.reply
+
+    def _changed(self, request: pb.LoseRequest | pb.ReleaseRequest) -> pb.LoseReply | pb.ReleaseReply:
+        if request.identity.epoch != self.epoch:
+            raise StaleEpoch(f"the request is for epoch {request.identity.epoch} of the master, this is {self.epoch}")
+        if isinstance(request, pb.ReleaseRequest):
+            return pb.ReleaseReply(released=request.outputs)
+        self.lost += request.outputs
+        return pb.LoseReply()
 
 
 class Scene:
@@ -106,3 +123,26 @@ def test_held_shuffles_are_named_in_turn_a_few_with_each_heartbeat(scene: Scene)
     scene.master.reply.gone.append(messages.key_of(scene.holdings.held[3]))
     scene.beat()
     assert scene.holdings.removed == [scene.holdings.held[3]]
+
+
+def test_a_request_meant_for_the_last_life_of_the_master_is_repeated_after_a_join(scene: Scene) -> None:
+    shuffle, output = ShuffleId("app", 0, 1), MapAttempt(2, 0)
+    scene.session.lose(shuffle, output, "its file is gone")
+    scene.master.epoch = 2  # it was restarted, and no heartbeat has said so yet
+    scene.session.report_losses(shuffle)
+    assert [lost.output.map for lost in scene.master.lost] == [2]
+    scene.master.epoch = 3
+    assert scene.session.release(shuffle, output)
+    assert scene.master.joins == 3
+    assert scene.session.as_joined(lambda identity: identity.epoch) == 3
+
+
+def test_a_master_that_refuses_each_life_is_not_asked_for_ever(scene: Scene) -> None:
+    def refuse(identity: Identity) -> None:
+        asked.append(identity.epoch)
+        raise StaleEpoch("the request is for another epoch of the master")
+
+    asked: list[int] = []
+    with pytest.raises(StaleEpoch):
+        scene.session.as_joined(refuse)
+    assert 2 <= len(asked) <= 10

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from shuffle_api.backoff import Backoff
 from shuffle_api.errors import (
@@ -32,7 +32,10 @@ from shuffle_transport.security import Credentials
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CALL_SECONDS = 10.0
+STALE_ATTEMPTS = 3
 LOSSES_AT_ONCE = 1000
 SHUFFLES_AT_ONCE = 25  # in a heartbeat
 
@@ -100,7 +103,7 @@ class LossReports:
         with self._lock:
             self._losses[shuffle, output] = reason
 
-    def report(self, client: ControlClient, identity: Callable[[], Identity], only: ShuffleId | None) -> None:
+    def report(self, client: ControlClient, identity: Identity, only: ShuffleId | None) -> None:
         """All there are, if there is any of shuffle `only`. Raises what a call raises."""
         with self._lock:
             if not any(only in (None, shuffle) for shuffle, _ in self._losses):
@@ -115,7 +118,7 @@ class LossReports:
                     pb.LostOutput(shuffle=messages.key_of(id), output=messages.attempt_of(output), reason=reason)
                     for (id, output), reason in batch
                 ]
-                client.call("Lose", pb.LoseRequest(identity=identity().message(), outputs=lost))
+                client.call("Lose", pb.LoseRequest(identity=identity.message(), outputs=lost))
                 with self._lock:
                     for key, _ in batch:
                         self._losses.pop(key, None)
@@ -285,9 +288,21 @@ class MasterSession:
         self._losses.add(shuffle, output, reason)
         self._task.wake()
 
+    def as_joined(self, call: Callable[[Identity], T]) -> T:
+        """What a call to the master answers. A master that was restarted does not count on this worker, and refuses it:
+        then it joins again, which costs no output of it, and calls once more. Raises what `join` and the call raise.
+        """
+        for _ in range(STALE_ATTEMPTS - 1):
+            identity = self._identity
+            try:
+                return call(identity)
+            except StaleEpoch:
+                self.rejoin(identity)
+        return call(self._identity)
+
     def report_losses(self, only: ShuffleId | None = None) -> None:
-        """Tell now what there is to tell, if there is any of shuffle `only`. Raises what a call raises."""
-        self._losses.report(self._client, lambda: self._identity, only)
+        """Report now what there is to report, if there is any of shuffle `only`. Raises what a call raises."""
+        self.as_joined(lambda identity: self._losses.report(self._client, identity, only))
 
     def when_drained(self, begin: Callable[[], None]) -> None:
         """Have `begin` called when the master wants this worker to migrate what it holds and to leave. Call before
@@ -305,9 +320,13 @@ class MasterSession:
         Raises what a call raises; then it may have been done.
         """
         held = pb.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
-        request = pb.ReleaseRequest(identity=self._identity.message(), outputs=[held])
-        reply: pb.ReleaseReply = self._client.call("Release", request)
-        return bool(reply.released)
+
+        def ask(identity: Identity) -> bool:
+            request = pb.ReleaseRequest(identity=identity.message(), outputs=[held])
+            reply: pb.ReleaseReply = self._client.call("Release", request)
+            return bool(reply.released)
+
+        return self.as_joined(ask)
 
     def leave(self) -> None:
         """Leave the master: nothing is committed here any more, and no heartbeat is shown.

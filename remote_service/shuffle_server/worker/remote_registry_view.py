@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from shuffle_api.errors import ShuffleError, StaleEpoch
+from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import RegistryClient
@@ -20,7 +20,6 @@ from shuffle_transport.security import Credentials
 RETRY_SECONDS = 60.0
 """How long a request waits for a master that is away: it may be restarting, and then running jobs wait and go on."""
 
-STALE_ATTEMPTS = 3
 KEPT_SPECS = 10_000
 KEPT_HOLDERS = 10_000
 
@@ -74,18 +73,9 @@ class RemoteRegistryView:
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         self._session.check_taking()
-        winner = self._commit(shuffle, output)
+        winner = self._session.as_joined(lambda _: self._registry.commit(shuffle, output))
         self._session.settle()
         return winner
-
-    def _commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
-        for _ in range(STALE_ATTEMPTS - 1):
-            identity = self._session.identity
-            try:
-                return self._registry.commit(shuffle, output)
-            except StaleEpoch:  # the master was restarted, which costs no output of ours
-                self._session.rejoin(identity)
-        return self._registry.commit(shuffle, output)
 
     def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
         """What became of each of many: its output, that of the attempt that had won its map, or why it is refused."""
