@@ -38,7 +38,7 @@ class Refusals:
     """How a pool refuses.
 
     :param full: what the refusal of a call says that finds too many waiting.
-    :param stuck_seconds: calls are refused that have waited so long, if none has ended meanwhile; None: they wait.
+    :param stuck_seconds: calls are refused that have waited so long for others to end, if none has; None: they wait.
     :param stuck: what that refusal says.
     :param refused: called when `offer` refuses.
     """
@@ -101,7 +101,10 @@ class CallPool:
         return sum(list(self._running.values()))
 
     def sweep(self) -> None:
-        """Refuse what has waited for too long; to be called often."""
+        """Refuse what has waited for too long; to be called often.
+
+        A call that could have its turn is not refused: its thread has not got to run, and that says nothing of others.
+        """
         refusals = self._refusals
         if refusals.stuck_seconds is None or not self._count:
             return
@@ -109,7 +112,8 @@ class CallPool:
             overdue = time.monotonic() - refusals.stuck_seconds
             if self._ended_at > overdue:
                 return
-            refused = [job for jobs in self._waiting.values() for job in jobs if job.since <= overdue]
+            stuck = [jobs for caller, jobs in self._waiting.items() if not self._may_run(caller)]
+            refused = [job for jobs in stuck for job in jobs if job.since <= overdue]
             for job in refused:
                 self._forget(job)
         for job in refused:
@@ -148,13 +152,15 @@ class CallPool:
                     return None
             return job
 
+    def _may_run(self, caller: str) -> bool:
+        return self._running.get(caller, 0) < self._share and self.running < self._threads
+
     def _turn(self) -> QueuedCall | None:
         for caller, jobs in self._waiting.items():
-            under_way = self._running.get(caller, 0)
-            if under_way < self._share:
+            if self._may_run(caller):
                 job = jobs.popleft()
                 self._count -= 1
-                self._running[caller] = under_way + 1
+                self._running[caller] = self._running.get(caller, 0) + 1
                 if jobs:
                     self._waiting.move_to_end(caller)
                 else:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bench.harness.cluster import wait_until
 from shuffle_api.errors import Overloaded, ShuffleError
+from shuffle_api.periodic import StreamThread
 from shuffle_server.bounds import Bound
 from shuffle_server.master import call_pool
 from shuffle_server.master.call_pool import CallPool, QueuedCall, Refusals
@@ -86,6 +87,22 @@ def test_jobs_without_a_turn_are_refused_once_none_has_ended_for_so_long() -> No
     assert all("the disk hangs" in str(error) for error in work.refused)
     work.go.set()
     wait_until(lambda: work.done == ["app"], "the one that had its turn is done")
+    pool.close()
+
+
+def test_a_job_that_could_have_its_turn_is_not_refused_while_its_thread_is_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = list[threading.Thread]()
+    monkeypatch.setattr(StreamThread, "start", lambda thread: started.append(thread))  # none gets to run
+    work, pool = Work(), CallPool("test", 2, 10, Refusals("full", stuck_seconds=0.0, stuck="the disk hangs"))
+    pool.offer(work.job("app"))
+    pool.sweep()
+    assert (work.refused, pool.waiting, len(started)) == ([], 1, 1)
+    monkeypatch.undo()
+    started[0].start()
+    work.go.set()
+    wait_until(lambda: work.done == ["app"], "it is done")
     pool.close()
 
 
