@@ -17,8 +17,8 @@ import org.junit.jupiter.api.Test;
 
 /**
  * Bad blocks of rows, thousands in a test run, or for as long as one says: {@code scripts/jvm test -Dtest=RowBlockFuzzTest
- * -Dfuzz.minutes=10 [-Dfuzz.seed=N]}. What is found is kept in src/test/resources/row-blocks, from where it is read again
- * each time: fix the code, and commit the file.
+ * -Dfuzz.minutes=10 [-Dfuzz.seed=N]}. Findings are kept in src/test/resources/row-blocks and read again each time: fix
+ * the code, and commit the file.
  */
 class RowBlockFuzzTest {
   private static final Path KEPT = Path.of(System.getProperty("basedir", "."), "src", "test", "resources", "row-blocks");
