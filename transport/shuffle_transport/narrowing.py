@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.messages import MARK, buffer_spans
+from shuffle_api.columnar.messages import buffer_spans
 
 Values: TypeAlias = npt.NDArray[np.integer[Any]]
 
@@ -32,7 +32,6 @@ DOUBLE = 16
 
 _RUN = struct.Struct("<BBBxIqq")
 _COUNT = struct.Struct("<I")
-_MARK_BYTES = MARK.to_bytes(4, "little")
 _LEAST_BYTES = 512  # of a run that is looked at
 _PIECE = 128  # bytes of a run that are looked at, in three places
 _LONGS, _INTS = struct.Struct("<48q"), struct.Struct("<96i")
@@ -62,8 +61,6 @@ class NumberRun:
 
 def narrowed(raw: memoryview) -> memoryview | None:
     """`raw` with fewer bytes; None when it is no block of Arrow's, or has hardly any fewer."""
-    if bytes(raw[:4]) != _MARK_BYTES:
-        return None
     runs: list[tuple[NumberRun, Values]] = []
     at = saved = 0
     for begin, end in buffer_spans(raw):

@@ -8,12 +8,8 @@ with; the reader puts it back.
 
 from __future__ import annotations
 
-import struct
-
 from shuffle_api.buffer import Buffer
-
-MARK = struct.pack("<Ii", 0xFFFFFFFF, 0)
-"""The end of an Arrow stream, with which none begins."""
+from shuffle_api.columnar.messages import END, PREFIX
 
 WORTH = 16
 """A block of more than so many heads is sent whole: leaving the head out is a copy of the rest."""
@@ -23,10 +19,10 @@ MOST_HEAD = 1 << 20
 
 def _head_of(payload: memoryview) -> bytes:
     """The first message, which has no body; empty: it does not begin with one, or that is too long to keep."""
-    if payload.nbytes < len(MARK) or payload[:4] != MARK[:4]:
+    if payload.nbytes < len(END) or payload[:4] != END[:4]:
         return b""
-    size = len(MARK) + struct.unpack_from("<i", payload, 4)[0]
-    return bytes(payload[:size]) if len(MARK) < size <= min(payload.nbytes, MOST_HEAD) else b""
+    size = len(END) + PREFIX.unpack_from(payload)[1]
+    return bytes(payload[:size]) if len(END) < size <= min(payload.nbytes, MOST_HEAD) else b""
 
 
 class HeadRemover:
@@ -44,7 +40,7 @@ class HeadRemover:
         known, self._head = head == self._head, head
         if not known or view.nbytes > WORTH * len(head):
             return payload
-        return b"".join((MARK, view[len(head) :]))
+        return b"".join((END, view[len(head) :]))
 
 
 class HeadRestorer:
@@ -56,7 +52,7 @@ class HeadRestorer:
     def whole(self, payload: Buffer) -> Buffer:
         """The block as it was written."""
         view = memoryview(payload).cast("B")
-        if self._head and view[: len(MARK)] == MARK:
-            return b"".join((self._head, view[len(MARK) :]))
+        if self._head and view[: len(END)] == END:
+            return b"".join((self._head, view[len(END) :]))
         self._head = _head_of(view) or self._head
         return payload

@@ -1,4 +1,4 @@
-"""Where the buffers of a block of content `arrow` lie, found without Arrow: of a block that anybody may have made.
+"""Where things lie in a block of content `arrow`, found without Arrow: of a block that anybody may have made.
 
 A block is messages of Arrow's IPC format, one behind the other (format/Message.fbs of Arrow; "FlatBuffers Internals").
 A message is a mark, the size of its metadata, the metadata, and a body, in which the buffers of a batch lie.
@@ -18,7 +18,12 @@ Span: TypeAlias = tuple[int, int]
 MARK = 0xFFFFFFFF
 """What every message begins with."""
 
-_PREFIX = struct.Struct("<Ii")
+PREFIX = struct.Struct("<Ii")
+"""The mark, and the size of the metadata."""
+
+END = PREFIX.pack(MARK, 0)
+"""The end of a stream of messages, with which none begins."""
+
 _RECORD_BATCH = 3
 _LONGEST = 64 << 20  # metadata of one message
 
@@ -40,11 +45,11 @@ def buffer_spans(block: memoryview) -> list[Span]:
 def _messages(block: memoryview) -> Iterator[tuple[int, Table]]:
     """Where the body of each message begins, and the message. Raises ValueError where there is none."""
     at = 0
-    while at + _PREFIX.size < len(block):
-        mark, size = _PREFIX.unpack_from(block, at)
+    while at + PREFIX.size < len(block):
+        mark, size = PREFIX.unpack_from(block, at)
         if mark != MARK or not 0 <= size <= _LONGEST:
             raise ValueError("no message")
-        at += _PREFIX.size
+        at += PREFIX.size
         if size == 0:  # in place of a schema that its reader has, or an end
             continue
         message = Table(bytes(block[at : at + size]), 0)
@@ -98,19 +103,21 @@ class Table:
         at = self.field(number)
         return _number("<q", self.data, at) if at else 0
 
-    def target(self, number: int) -> int:
-        """Where that lies which the field refers to."""
+    def present(self, number: int) -> int:
+        """Where a field lies that must be there."""
         at = self.field(number)
         if not at:
             raise ValueError(f"field {number} is left out")
+        return at
+
+    def target(self, number: int) -> int:
+        """Where that lies which the field refers to."""
+        at = self.present(number)
         return at + _number("<I", self.data, at)
 
     def table(self, number: int) -> Table:
         """The table that the field refers to."""
-        at = self.field(number)
-        if not at:
-            raise ValueError(f"field {number} is left out")
-        return Table(self.data, at)
+        return Table(self.data, self.present(number))
 
 
 def _number(form: str, data: Buffer, at: int) -> int:

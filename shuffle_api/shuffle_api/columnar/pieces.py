@@ -5,7 +5,7 @@ stream. Where a payload may lie in pieces, because it is written to a file, neit
 then each column's bytes, slice by slice, as they lie in memory.
 
 The head (the schema, and the message that says how long each buffer is) is one that Arrow made, for a single row, with
-other numbers in it (format/Message.fbs of Arrow; "FlatBuffers Internals"). Columns that are not simply numbers, times,
+other numbers in it (messages.py). Columns that are not simply numbers, times,
 texts or bytes go the other way.
 """
 
@@ -22,6 +22,7 @@ from shuffle_api.columnar.arrays import MOST_TEXT
 from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.joining import fitted, joined
+from shuffle_api.columnar.messages import END, PREFIX, Table
 from shuffle_api.columnar.slices import Column, Slice, simple
 from shuffle_api.errors import InvalidArgument
 
@@ -30,7 +31,7 @@ Pieces: TypeAlias = tuple[memoryview, ...]
 
 _ALIGN = 8  # as Arrow's writers have it by default
 _ZEROS = memoryview(bytes(_ALIGN))
-_END = memoryview(struct.pack("<Ii", 0xFFFFFFFF, 0))
+_END = memoryview(END)
 _LONG = struct.Struct("<q")
 
 
@@ -135,13 +136,14 @@ class _StreamHead:
 
     def __init__(self, stream: memoryview, bare: bool) -> None:
         """`stream` is one that Arrow wrote, of one batch that is not empty; `bare`: its schema is left out."""
-        start = 8 + _number("<i", stream, 4) + 8  # behind the schema, which has no body, and the next one's prefix
-        self._bytes = bytes(stream[: start + _number("<i", stream, start - 4)])
-        self._begin = start - 8 if bare else 0
-        message = _Table(self._bytes, start)
-        batch = _Table(self._bytes, message.field(2))
-        self._body_length = message.field(3)
-        self._rows = batch.field(0)
+        batch_at = PREFIX.size + PREFIX.unpack_from(stream)[1]  # behind the schema, which has no body
+        start = batch_at + PREFIX.size
+        self._bytes = bytes(stream[: start + PREFIX.unpack_from(stream, batch_at)[1]])
+        self._begin = batch_at if bare else 0
+        message = Table(self._bytes, start)
+        batch = message.table(2)
+        self._body_length = message.present(3)
+        self._rows = batch.present(0)
         self._nodes, self._buffers = (batch.target(number) + 4 for number in (1, 2))  # behind the vector's length
 
     def stating(self, rows: int, body: _Body) -> memoryview:
@@ -152,27 +154,3 @@ class _StreamHead:
         struct.pack_into(f"<{len(body.nodes)}q", head, self._nodes, *body.nodes)
         struct.pack_into(f"<{len(body.buffers)}q", head, self._buffers, *body.buffers)
         return memoryview(head)[self._begin :]
-
-
-class _Table:
-    """A table of a flatbuffer: where its fields lie, all of which must be there."""
-
-    def __init__(self, data: bytes, reference: int) -> None:
-        """`reference` is where the offset to it lies."""
-        self._data = data
-        self._at = reference + _number("<I", data, reference)
-        self._fields = self._at - _number("<i", data, self._at)
-
-    def field(self, number: int) -> int:
-        """Where that field lies."""
-        return self._at + _number("<H", self._data, self._fields + 4 + 2 * number)
-
-    def target(self, number: int) -> int:
-        """Where that lies which the field refers to."""
-        at = self.field(number)
-        return at + _number("<I", self._data, at)
-
-
-def _number(form: str, data: memoryview | bytes, at: int) -> int:
-    value: int = struct.unpack_from(form, data, at)[0]
-    return value

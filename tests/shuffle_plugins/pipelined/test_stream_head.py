@@ -11,10 +11,11 @@ import pytest
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar import RoundRobinPartitioner
 from shuffle_api.columnar.ipc import decode, encode
+from shuffle_api.columnar.messages import END
 from shuffle_api.streaming import Barrier, Captured
 from shuffle_plugins.pipelined import DataBlock
 from shuffle_plugins.pipelined.pump import pump
-from shuffle_plugins.pipelined.stream_head import MARK, HeadRemover, HeadRestorer
+from shuffle_plugins.pipelined.stream_head import HeadRemover, HeadRestorer
 from shuffle_transport.channels import BlockChannel
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import rest, until
@@ -62,7 +63,7 @@ def test_schema_of_a_wide_table_travels_once_per_stream(scene: Open, sent: list[
         blocks = [event for event in rest(reader) if isinstance(event, DataBlock)]
     assert values(blocks) == list(range(BATCHES))
     assert [memoryview(block.payload).nbytes for block in blocks] == [whole] * BATCHES
-    assert sum(sent) == whole + (BATCHES - 1) * (whole - schema + len(MARK))
+    assert sum(sent) == whole + (BATCHES - 1) * (whole - schema + len(END))
 
 
 def test_reader_that_goes_on_from_a_checkpoint_gets_the_schema_again(scene: Open) -> None:
@@ -100,7 +101,7 @@ def test_any_payloads_come_out_as_they_went_in(seed: int) -> None:
     chance = random.Random(seed)
     tables = [wide(0), pa.record_batch({"n": [1, 2]}), pa.record_batch({"t": pa.array(["a"]).dictionary_encode()})]
     streams = [bytes(encode(table)) for table in tables] + [bytes(tables[1].serialize())]
-    odd = [b"", b"x", MARK[:4], MARK[:4] + b"\xff" * 8, streams[0][:100], bytes(100_000), streams[1] * 5000]
+    odd = [b"", b"x", END[:4], END[:4] + b"\xff" * 8, streams[0][:100], bytes(100_000), streams[1] * 5000]
     remover, restorer, shortened = HeadRemover(), HeadRestorer(), 0
     for _ in range(200):
         payload = chance.choice(streams if chance.random() < 0.7 else odd)
