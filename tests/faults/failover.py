@@ -38,8 +38,9 @@ from shuffle_server.master.postgres.session import LEASE_SECONDS
 from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.faults.cluster_writers import write_all
+from tests.faults.fault_proxy import FaultProxy
 from tests.shuffle_server.master.database import Database, running_database
-from tests.shuffle_server.master_process import TIMEOUT, CutProxy, MasterProcess
+from tests.shuffle_server.master_process import TIMEOUT, MasterProcess, reached_at, socket_of
 
 TAKEOVER_S = 10.0
 WORKERS, SHUFFLES, MAPS, PARTITIONS, RECORDS = 2, 2, 12, 8, 300
@@ -132,7 +133,7 @@ class Fault:
     :ivar struck_at: when it did.
     """
 
-    def __init__(self, plan: Plan, leader: MasterProcess, database: str, proxy: CutProxy) -> None:
+    def __init__(self, plan: Plan, leader: MasterProcess, database: str, proxy: FaultProxy) -> None:
         self.struck_at: float | None = None
         self._plan, self._leader, self._database, self._proxy = plan, leader, database, proxy
         self._lock, self._left = threading.Lock(), plan.nth + 1
@@ -159,14 +160,16 @@ class Fault:
         elif self._plan.fault == "freeze":
             self._leader.stop()
         else:
-            self._proxy.cut()
+            self._proxy.freeze()
+            time.sleep(LEASE_SECONDS)
+            self._proxy.reset()  # as TCP's user timeout does with a connection that acknowledges nothing
 
     def end(self) -> int:
         """Nothing holds the leader up any more; how it has ended."""
         self._thread.join()
         if self._plan.fault == "freeze":
             self._leader.go_on()
-        self._proxy.mend()
+        self._proxy.thaw()
         return self._leader.process.wait(TIMEOUT)
 
 
@@ -175,8 +178,9 @@ def run(plan: Plan, database: Database) -> Report:
     began, metadata = time.monotonic(), database.fresh()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"failover-{plan.seed}-")))
-        proxy = stack.enter_context(CutProxy(metadata, LEASE_SECONDS))
-        leader = stack.enter_context(MasterProcess(root / "one", proxy.url if plan.fault == "cut" else metadata))
+        proxy = stack.enter_context(FaultProxy(socket_of(metadata)))
+        url = reached_at(proxy.address, metadata) if plan.fault == "cut" else metadata
+        leader = stack.enter_context(MasterProcess(root / "one", url))
         leader.await_leading()
         standby = stack.enter_context(MasterProcess(root / "two", metadata))
         standby.await_standing_by()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from shuffle_api.address import parse_address
+from shuffle_api.address import Address, parse_address
 
 CONNECT_S = 10.0
 JOIN_S = 30.0
@@ -22,11 +22,13 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST and drops unsen
 class FaultProxy:
     """Forwards connections from `listen` to `target` (HOST:PORT each; port 0: any free one). A context manager.
 
+    :param target: or the path of a socket of this machine.
     :param delay: seconds for which each piece of up to 256 KiB is held, each way.
     """
 
     def __init__(self, target: str, listen: str = "127.0.0.1:0", *, delay: float = 0.0) -> None:
-        self._target, self.delay = parse_address(target, "target"), delay
+        self._target = target if target.startswith("/") else parse_address(target, "target")
+        self.delay = delay
         wanted = parse_address(listen, "listen", any_port=True)
         self._listener = socket.create_server((wanted.host, wanted.port), backlog=128)
         self._listener.settimeout(LOOK_S)
@@ -79,7 +81,7 @@ class FaultProxy:
                 continue
             near.setblocking(True)
             try:
-                far = socket.create_connection((self._target.host, self._target.port), timeout=CONNECT_S)
+                far = _connected(self._target)
             except OSError:
                 _close(near, reset=True)
                 continue
@@ -111,7 +113,8 @@ class _Connection:
 
     def start(self) -> None:
         for end in self._ends:
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if end.family != socket.AF_UNIX:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for thread in self._threads:
             thread.start()
 
@@ -149,6 +152,18 @@ class _Connection:
     def _check(self) -> None:
         if self.doomed.is_set():
             raise ConnectionResetError
+
+
+def _connected(target: Address | str) -> socket.socket:
+    if isinstance(target, Address):
+        return socket.create_connection((target.host, target.port), timeout=CONNECT_S)
+    end = socket.socket(socket.AF_UNIX)
+    try:
+        end.connect(target)
+    except OSError:
+        end.close()
+        raise
+    return end
 
 
 def _ready(end: socket.socket, event: int) -> bool:

@@ -1,19 +1,16 @@
-"""Masters at PostgreSQL as processes, of which one leads, and a way to cut one off from the database."""
+"""Masters at PostgreSQL as processes, of which one leads."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,71 +79,12 @@ class MasterProcess:
         self.process.stdout.close()
 
 
-class CutProxy:
-    """A TCP port in front of the database's socket that passes nothing on while it is cut. A context manager.
+def socket_of(database: str) -> str:
+    """The path of the socket at which the database listens."""
+    return f"{psycopg.conninfo.conninfo_to_dict(database)['host']}/.s.PGSQL.5432"
 
-    :param patience: seconds after which both ends of a connection whose bytes are not passed on are closed, as TCP's
-        user timeout closes one whose bytes or keepalives are not acknowledged; None: never.
-    """
 
-    def __init__(self, database: str, patience: float | None = None) -> None:
-        self._patience = patience
-        parts = psycopg.conninfo.conninfo_to_dict(database)
-        self._socket = f"{parts['host']}/.s.PGSQL.5432"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        port = self._listener.getsockname()[1]
-        self.url = f"postgresql://{USER}@127.0.0.1:{port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
-        self._flows = threading.Event()
-        self._flows.set()
-        self._ends: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def cut(self) -> None:
-        self._flows.clear()
-
-    def mend(self) -> None:
-        self._flows.set()
-
-    def _start(self, run: Any, *arguments: socket.socket) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self._socket)
-            self._ends += [near, far]
-            self._start(self._pass_on, near, far)
-            self._start(self._pass_on, far, near)
-
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while piece := source.recv(1 << 16):
-                if not self._flows.wait(self._patience):
-                    for end in (source, sink):
-                        end.shutdown(socket.SHUT_RDWR)
-                    return
-                sink.sendall(piece)
-            self._flows.wait()
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # one end has gone
-
-    def __enter__(self) -> CutProxy:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.mend()
-        for each in [self._listener, *self._ends]:
-            with suppress(OSError):  # its peer was faster
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join(TIMEOUT)
-            assert not thread.is_alive()
+def reached_at(address: str, database: str) -> str:
+    """The URL of the database for a client that is to reach it there (HOST:PORT)."""
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    return f"postgresql://{USER}@{address}/{name}?sslmode=disable&gssencmode=disable"

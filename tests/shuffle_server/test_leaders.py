@@ -18,9 +18,10 @@ from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.proto import flight_shuffle_pb2_grpc as rpc
 from tests.certificates import make_party
+from tests.faults.fault_proxy import FaultProxy
 from tests.shuffle_server.helpers import read_all, write_map
 from tests.shuffle_server.master.database import Database, running_database
-from tests.shuffle_server.master_process import TIMEOUT, CutProxy, MasterProcess
+from tests.shuffle_server.master_process import TIMEOUT, MasterProcess, reached_at, socket_of
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,10 @@ def test_a_leader_that_is_cut_off_from_the_database_falls_silent_and_is_replaced
     tmp_path: Path, database: Database
 ) -> None:
     metadata = database.fresh()
-    with CutProxy(metadata) as proxy, MasterProcess(tmp_path / "one", proxy.url) as one:
+    with (
+        FaultProxy(socket_of(metadata)) as proxy,
+        MasterProcess(tmp_path / "one", reached_at(proxy.address, metadata)) as one,
+    ):
         one.await_leading()
         with (
             MasterProcess(tmp_path / "two", metadata) as two,
@@ -119,7 +123,7 @@ def test_a_leader_that_is_cut_off_from_the_database_falls_silent_and_is_replaced
         ):
             two.await_standing_by()
             old.hello()
-            proxy.cut()
+            proxy.freeze()
             two.await_leading()
             with pytest.raises(ShuttingDown, match="may not lead any more"):
                 old.hello()
@@ -127,5 +131,5 @@ def test_a_leader_that_is_cut_off_from_the_database_falls_silent_and_is_replaced
             assert one.metric("flight_shuffle_leader") == 0
             with closing(ControlClient(f"{one.control},{two.control}", client="test")) as client:
                 client.hello()
-            proxy.mend()
+            proxy.thaw()
             assert one.process.wait(TIMEOUT) == 1
