@@ -151,11 +151,8 @@ class MapAttempt:
     attempt: int
 
     def __post_init__(self) -> None:
-        # A recovery makes millions of these: the usual case costs no call.
-        if type(self.map) is not int or not 0 <= self.map <= MAX_ID:
-            check_number("map number", self.map)
-        if type(self.attempt) is not int or not 0 <= self.attempt <= MAX_ID:
-            check_number("attempt number", self.attempt)
+        check_number("map number", self.map)
+        check_number("attempt number", self.attempt)
 
     def __str__(self) -> str:
         return f"map {self.map} attempt {self.attempt}"

@@ -112,7 +112,8 @@ class CallPool:
             overdue = time.monotonic() - refusals.stuck_seconds
             if self._ended_at > overdue:
                 return
-            stuck = [jobs for caller, jobs in self._waiting.items() if not self._may_run(caller)]
+            all_busy = self.running >= self._threads
+            stuck = [jobs for caller, jobs in self._waiting.items() if all_busy or not self._may_run(caller)]
             refused = [job for jobs in stuck for job in jobs if job.since <= overdue]
             for job in refused:
                 self._forget(job)
@@ -153,7 +154,8 @@ class CallPool:
             return job
 
     def _may_run(self, caller: str) -> bool:
-        return self._running.get(caller, 0) < self._share and self.running < self._threads
+        """Whether it has less than its share of the threads."""
+        return self._running.get(caller, 0) < self._share
 
     def _turn(self) -> QueuedCall | None:
         for caller, jobs in self._waiting.items():

@@ -64,7 +64,7 @@ class Index:
         for outputs in shuffles:
             index.registered(outputs.spec.id)
             for place, held in outputs.places.at.items():
-                index._add(outputs, place, len(held.maps), held.bytes, first=True)
+                index._add(outputs, place, len(held.maps), held.bytes)
             index.lost += len(outputs.maps) - len(outputs.winners)
         return index
 
@@ -102,7 +102,7 @@ class Index:
 
     def committed_first(self, outputs: ShuffleOutputs, output: MapOutput) -> None:
         """The winner of a map that had none, noted in `outputs`."""
-        self._put(outputs, (output.worker,), output.totals.bytes)
+        self._add(outputs, (output.worker,), 1, output.totals.bytes)
         if outputs.lost and output.output.map in outputs.lost:
             self.lost -= 1
 
@@ -118,7 +118,7 @@ class Index:
         if after is None:
             self.lost += 1
         else:
-            self._put(outputs, after.workers, size)
+            self._add(outputs, after.workers, 1, size)
 
     def only_at(self, worker: str, others: Collection[str] | None) -> tuple[int, int]:
         """How many outputs lie at a worker and at none of the `others` (None: nowhere else), and their bytes."""
@@ -131,13 +131,10 @@ class Index:
         amounts = [amount for place, amount in found.places.items() if not any(each in others for each in place)]
         return sum(count for count, _ in amounts), sum(size for _, size in amounts)
 
-    def _put(self, outputs: ShuffleOutputs, place: Place, size: int) -> None:
-        """One more output lies at a place, where it is noted already."""
-        self._add(outputs, place, 1, size, first=len(outputs.places.at[place].maps) == 1)
-
-    def _add(self, outputs: ShuffleOutputs, place: Place, count: int, size: int, *, first: bool) -> None:
-        """So many outputs and bytes more; `first`: there were none of this shuffle."""
+    def _add(self, outputs: ShuffleOutputs, place: Place, count: int, size: int) -> None:
+        """So many outputs and bytes more lie at a place; `outputs` has them already."""
         id = outputs.spec.id
+        first = len(outputs.places.at[place].maps) == count
         self.committed += count
         self.bytes += size
         self.runs[id.app].bytes += size

@@ -349,14 +349,15 @@ class Registry:
 
     def figures(self) -> RegistryFigures:
         """How much there is of everything."""
+        index = self.index()
         return RegistryFigures(
             apps=len(self._apps.live),
             shuffles=len(self._shuffles),
-            most_shuffles=max(self.index().names.values(), default=0),
+            most_shuffles=max(index.names.values(), default=0),
             workers=len(self._workers),
-            committed=self.index().committed,
-            lost=self.index().lost,
-            bytes=self.index().bytes,
+            committed=index.committed,
+            lost=index.lost,
+            bytes=index.bytes,
         )
 
     def operations(self) -> Iterator[Operation]:
