@@ -9,7 +9,10 @@ from tests.shuffle_transport.users import USERS
 
 CALLS = 300
 
-# What switches how often says who has taken part in the calls: with gRPC's event engine its threads do, in each.
+# How often threads switch says which have taken part in the calls: those of gRPC's event engine do so eight times in
+# each call, or, where they do not take part, once in several calls, by their timers (more often on a busy machine).
+FEW, MANY = 2 * CALLS, 4 * CALLS
+
 PROGRAM = f"""
 import os
 import pyarrow.flight as fl
@@ -21,15 +24,17 @@ class Server(fl.FlightServerBase):
 
 server = Server("grpc+tcp://127.0.0.1:0")
 client = fl.connect(f"grpc+tcp://127.0.0.1:{{server.port}}")
+list(client.do_action(fl.Action("", b"")))
+before = event_engine_switches(os.getpid())
 for _ in range({CALLS}):
     list(client.do_action(fl.Action("", b"")))
-print(event_engine_switches(os.getpid()), os.environ.get("GRPC_EXPERIMENTS"), flush=True)
+print(event_engine_switches(os.getpid()) - before, os.environ.get("GRPC_EXPERIMENTS"), flush=True)
 os._exit(0)  # threads of the server
 """
 
 
 def calls_after(first: str, **variables: str) -> tuple[int, str]:
-    """Switches of the event engine's threads in a process that has run `first`, and what it finds in the variable."""
+    """How often the event engine's threads switch in the calls of a process after `first`, and the variable it finds."""
     done = run_apart(f"{first}\n{PROGRAM}", "GRPC_EXPERIMENTS", **variables)
     assert "experiment" not in done.stderr  # this pyarrow's gRPC knows them all
     switches, variable = done.stdout.split()
@@ -39,15 +44,15 @@ def calls_after(first: str, **variables: str) -> tuple[int, str]:
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS.keys())
 def test_no_other_thread_takes_part(user: str) -> None:
     switches, variable = calls_after(user)
-    assert switches < CALLS
+    assert switches < FEW
     assert variable == "None"  # not set for child processes and grpcio
 
 
 def test_others_keep_the_event_engine() -> None:
-    assert calls_after("import shuffle_transport.channels")[0] > 2 * CALLS
+    assert calls_after("import shuffle_transport.channels")[0] > MANY
 
 
 def test_who_has_set_the_variable_keeps_it() -> None:
     switches, variable = calls_after(USERS["channels"], GRPC_EXPERIMENTS="event_engine_client")
-    assert switches > 2 * CALLS
+    assert switches > MANY
     assert variable == "event_engine_client"
