@@ -151,8 +151,11 @@ class MapAttempt:
     attempt: int
 
     def __post_init__(self) -> None:
-        check_number("map number", self.map)
-        check_number("attempt number", self.attempt)
+        map, attempt = self.map, self.attempt
+        if type(map) is type(attempt) is int and 0 <= map <= MAX_ID and 0 <= attempt <= MAX_ID:
+            return  # a registry makes millions of them
+        check_number("map number", map)
+        check_number("attempt number", attempt)
 
     def __str__(self) -> str:
         return f"map {self.map} attempt {self.attempt}"

@@ -34,7 +34,7 @@ os._exit(0)  # threads of the server
 
 
 def calls_after(first: str, **variables: str) -> tuple[int, str]:
-    """How often the event engine's threads switch in the calls of a process after `first`, and the variable it finds."""
+    """How often the event engine's threads switch in the calls of a process after `first`; the variable it finds."""
     done = run_apart(f"{first}\n{PROGRAM}", "GRPC_EXPERIMENTS", **variables)
     assert "experiment" not in done.stderr  # this pyarrow's gRPC knows them all
     switches, variable = done.stdout.split()

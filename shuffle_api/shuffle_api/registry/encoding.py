@@ -17,7 +17,7 @@ from typing import Any
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.registry.operations import CommitMapOutput, Operation
+from shuffle_api.registry.operations import CommitMapOutput, Operation, RegisterShuffle
 from shuffle_api.slots_json import COMPACT_JSON, fields_of
 from shuffle_api.values import MapOutput, Totals
 
@@ -82,6 +82,9 @@ class Decoder:
                 operation, at = self._commit(data, at)
             elif data[at] == JSON:
                 operation, at = _other(data, at)
+                if isinstance(operation, RegisterShuffle):  # the key of its registry, which is then found by identity
+                    id = operation.spec.id
+                    self._ids[id.app.encode(), id.shuffle, id.generation] = id
             else:
                 raise InvalidArgument(f"an operation with the unknown tag {data[at]:#04x}", remedy=_REMEDY)
             yield operation
@@ -95,20 +98,15 @@ class Decoder:
         end = middle + worker_size
         if end > len(data):
             raise _short(len(data) - at)
-        output = MapOutput(MapAttempt(map, attempt), self._worker(data[middle:end]), Totals(*totals))
-        return CommitMapOutput(self._id(data[names:middle], number, generation), output), end
-
-    def _id(self, app: bytes, number: int, generation: int) -> ShuffleId:
-        id = self._ids.get((app, number, generation))
+        key = data[names:middle], number, generation
+        id = self._ids.get(key)
         if id is None:
-            id = self._ids[app, number, generation] = ShuffleId(_text(app), number, generation)
-        return id
-
-    def _worker(self, name: bytes) -> str:
+            id = self._ids[key] = ShuffleId(_text(key[0]), number, generation)
+        name = data[middle:end]
         worker = self._workers.get(name)
         if worker is None:
             worker = self._workers[name] = _text(name)
-        return worker
+        return CommitMapOutput(id, MapOutput(MapAttempt(map, attempt), worker, Totals(*totals))), end
 
 
 _REMEDY = "read it with the release of flight-shuffle that wrote it"

@@ -78,21 +78,23 @@ class ShuffleOutputs:
         :raises MapOutputLost: this attempt had won and was lost.
         """
         attempt = output.output
-        winner = self.winners.get(attempt.map)
+        map = attempt.map
+        winner = self.winners.get(map)
         if winner is not None and winner.output == attempt and winner.totals == output.totals:
             if output.worker in winner.workers:
                 return None
             return self._move(winner, replace(winner, copies=(*winner.copies, output.worker)))
-        again = attempt.map in self.lost
+        again = map in self.lost
         if again or winner is not None:
             self._check(output, winner)
-        self.winners[attempt.map] = output
+        self.winners[map] = output
         self._add(output)
         if not again:
-            if self.maps and attempt.map < self.maps[-1]:
-                insort(self.maps, attempt.map)
+            maps = self.maps
+            if maps and map < maps[-1]:
+                insort(maps, map)
             else:  # as a replayed log has most of them
-                self.maps.append(attempt.map)
+                maps.append(map)
         return MapOutputCommitted(self.spec.id, output)
 
     def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
@@ -118,8 +120,9 @@ class ShuffleOutputs:
 
     def _add(self, output: MapOutput) -> None:
         totals, sums = output.totals, self.sums
-        self.places.add(output.workers, output.output.map, totals.bytes)
-        sums[0] += totals.bytes
+        size = totals.bytes
+        self.places.add(output.workers, output.output.map, size)
+        sums[0] += size
         sums[1] += totals.blocks
         sums[2] += totals.raw_bytes
         sums[3] += totals.records
