@@ -45,7 +45,7 @@ def main() -> None:
     else:
         _many(arguments)
     sys.stdout.flush()
-    os._exit(0)  # threads that carry simulated ones wait for ever
+    os._exit(0)  # at once: what modules do at exit finds threads, clocks and files patched
 
 
 def _many(arguments: argparse.Namespace) -> None:

@@ -1,17 +1,18 @@
 """Simulated threads, processes and time: one thread runs at a time, and a seeded generator chooses the next.
 
-Each simulated thread has an operating system thread that waits for its turn, so the product's code runs unmodified.
-Time passes only when no thread can run: the clock then moves to the next timer.
+Each simulated thread is a greenlet with a stack of its own, so the product's code runs unmodified. Time passes only
+when no thread can run: the clock then moves to the next timer.
 """
 
 from __future__ import annotations
 
-import _thread
 import heapq
 import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from greenlet import greenlet
 
 MOST_STEPS = 400_000
 """Steps of one schedule; a schedule with more is one in which a thread spins."""
@@ -47,40 +48,14 @@ class Task:
 
     def __init__(self, process: Process, target: Callable[[], object], name: str) -> None:
         self.stack, self.target, self.name = [process], target, name
-        self.baton: _thread.LockType | None = None  # of the thread that carries it, once it has begun
-        self.waiting = self.woken = self.begun = self.done = False
+        self.fiber: greenlet | None = None  # once it has begun
+        self.waiting = self.woken = self.done = False
         self.turn = 0  # of its waits, so that the timer of an earlier one wakes nobody
         self.joining: list[Task] = []
 
     @property
     def process(self) -> Process:
         return self.stack[-1]
-
-
-class _Carrier:
-    """An operating system thread that carries one simulated thread after the other."""
-
-    idle: list[_Carrier] = []  # noqa: RUF012  # shared by all schedules of this process
-
-    def __init__(self) -> None:
-        self.baton = _thread.allocate_lock()
-        self.baton.acquire()
-        self.work: tuple[Scheduler, Task] | None = None
-        _thread.start_new_thread(self._run, ())
-
-    def _run(self) -> None:
-        while True:
-            self.baton.acquire()
-            self._carry()
-
-    def _carry(self) -> None:
-        """In a function of its own: an idle thread must keep nothing of a schedule alive."""
-        assert self.work is not None
-        scheduler, task = self.work
-        scheduler.carry(task)
-        self.work = None
-        _Carrier.idle.append(self)
-        scheduler.hand_over()
 
 
 class Scheduler:
@@ -101,8 +76,7 @@ class Scheduler:
         self._tasks: dict[Task, None] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._main = _thread.allocate_lock()
-        self._main.acquire()
+        self._main: greenlet | None = None
         self.current: Task | None = None
         self.unexpected: Callable[[Task, Exception], None] = lambda task, error: None
 
@@ -110,8 +84,10 @@ class Scheduler:
 
     def run(self) -> None:
         """Run until `end` is called or time is up; all threads have ended when this returns."""
-        self._hand_to(self._next())
-        self._main.acquire()
+        self._main = greenlet.getcurrent()
+        while (task := self._next()) is not None:
+            self._go_on(task)  # returns when some thread has ended
+        self.current = None
 
     def forget(self) -> None:
         """Let go of everything, after the run."""
@@ -135,8 +111,8 @@ class Scheduler:
         self._ready.append(task)
         return task
 
-    def carry(self, task: Task) -> None:
-        """Run a thread to its end; for the operating system's thread that carries it."""
+    def _carry(self, task: Task) -> None:
+        """Run a thread to its end."""
         try:
             self.check(task)
             task.target()
@@ -150,10 +126,6 @@ class Scheduler:
         for other in task.joining:
             if other.waiting:
                 self.wake(other)
-
-    def hand_over(self) -> None:
-        """The current thread has ended: another one goes on."""
-        self._hand_to(self._next())
 
     def check(self, task: Task) -> None:
         """Raises Crash when the process of a thread is dead; returns when it is not stopped."""
@@ -253,12 +225,11 @@ class Scheduler:
 
     def _switch(self, task: Task) -> None:
         following = self._next()
+        assert following is not None  # `task` at the latest, which has not ended
         if following is task:
             self.current = task
-            return
-        self._hand_to(following)
-        assert task.baton is not None
-        task.baton.acquire()
+        else:
+            self._go_on(following)
 
     def _next(self) -> Task | None:
         """Whose turn it is now, None at the end."""
@@ -280,19 +251,13 @@ class Scheduler:
                 self.trouble = f"{type(error).__name__}: {error}"
                 self.end()
 
-    def _hand_to(self, task: Task | None) -> None:
+    def _go_on(self, task: Task) -> None:
         self.current = task
-        if task is None:
-            self._main.release()
-        elif not task.begun:
-            task.begun = True
-            carrier = _Carrier.idle.pop() if _Carrier.idle else _Carrier()
-            carrier.work = self, task
-            task.baton = carrier.baton
-            carrier.baton.release()
+        if task.fiber is None:
+            task.fiber = greenlet(self._carry, self._main)
+            task.fiber.switch(task)
         else:
-            assert task.baton is not None
-            task.baton.release()
+            task.fiber.switch()
 
 
 def _may_run(process: Process) -> bool:
