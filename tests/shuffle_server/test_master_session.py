@@ -14,7 +14,9 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.store.catalog import Catalog
 from shuffle_server.worker.master_session import SHUFFLES_AT_ONCE, Incarnations, MasterSession
+from shuffle_server.worker.remote_registry_view import RemoteRegistryView
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as control_pb
 from shuffle_transport.security import NO_CREDENTIALS
@@ -25,6 +27,7 @@ class Holdings:
         self.state = control_pb.WorkerStatus(worker="w", open_pushes=1)
         self.held = [ShuffleId("app", number, 1) for number in range(2 * SHUFFLES_AT_ONCE + 1)]
         self.removed: list[ShuffleId] = []
+        self.dropped = 0
 
     def info(self) -> WorkerInfo:
         return WorkerInfo("w", "h", 1)
@@ -42,7 +45,7 @@ class Holdings:
         self.removed.append(shuffle)
 
     def drop_outputs(self) -> None:
-        raise AssertionError("nothing was given up")
+        self.dropped += 1
 
 
 class Master:
@@ -51,20 +54,29 @@ class Master:
     def __init__(self) -> None:
         self.beats: list[pb.BeatRequest] = []
         self.reply = pb.BeatReply(beat_seconds=7.0)
-        self.epoch, self.joins = 1, 0
+        self.epoch, self.joins, self.known = 1, 0, True
+        self.held: list[pb.HeldOutput] = []
         self.lost: list[pb.LostOutput] = []
 
     def call(self, method: str, request: Any) -> Any:
         if method == "Join":
             self.joins += 1
-            return pb.JoinReply(epoch=self.epoch, known=True, beat_seconds=2.0)
+            known, self.known = self.known, True
+            return pb.JoinReply(epoch=self.epoch, known=known, beat_seconds=2.0)
         if method == "Held":
-            return pb.HeldReply()
+            return pb.HeldReply(outputs=self.held)
+        if method == "Place":
+            return self._placed(request)
         if method in ("Lose", "Release"):
             return self._changed(request)
         assert method == "Beat"
         self.beats.append(request)
         return self.reply
+
+    def _placed(self, request: control_pb.PlaceRequest) -> control_pb.PlaceReply:
+        if self.joins < self.epoch:
+            raise StaleEpoch(f"worker {request.copy_from} has not joined")
+        return control_pb.PlaceReply(workers=[messages.worker_message(WorkerInfo("other", "h", 2))])
 
     def _changed(self, request: pb.LoseRequest | pb.ReleaseRequest) -> pb.LoseReply | pb.ReleaseReply:
         if request.identity.epoch != self.epoch:
@@ -135,6 +147,40 @@ def test_a_request_meant_for_the_last_life_of_the_master_is_repeated_after_a_joi
     assert scene.session.release(shuffle, output)
     assert scene.master.joins == 3
     assert scene.session.as_joined(lambda identity: identity.epoch) == 3
+
+
+def test_a_master_that_was_restarted_while_a_worker_starts_loses_none_of_its_outputs(scene: Scene) -> None:
+    shuffle, gone = ShuffleId("app", 0, 1), MapAttempt(2, 0)
+    scene.master.held = [held(shuffle, gone), held(shuffle, MapAttempt(3, 0))]
+    scene.session.lose(shuffle, gone, "its file is gone")
+    scene.master.epoch = 2
+    scene.session.report_losses()
+    assert [lost.output.map for lost in scene.master.lost] == [2]
+    assert scene.holdings.dropped == 0
+
+
+def test_a_worker_that_was_given_up_reports_what_the_master_still_has_of_it(scene: Scene) -> None:
+    scene.master.held = [held(ShuffleId("app", 0, 1), MapAttempt(3, 0))]
+    scene.master.known = False
+    scene.session.rejoin(scene.session.identity)
+    assert scene.holdings.dropped == 1
+    scene.session.report_losses()
+    assert [lost.output.map for lost in scene.master.lost] == [3]
+
+
+def held(shuffle: ShuffleId, output: MapAttempt) -> pb.HeldOutput:
+    return pb.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
+
+
+def test_a_worker_that_was_given_up_joins_before_it_is_told_where_a_copy_goes(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = RemoteRegistryView("127.0.0.1:1", scene.session, Catalog(), NO_CREDENTIALS)
+    with closing(view):
+        monkeypatch.setattr(view._control, "call", scene.master.call)
+        scene.master.epoch = 2
+        assert [worker.id for worker in view.place(ShuffleId("app", 0, 1), ())] == ["other"]
+    assert scene.master.joins == 2
 
 
 def test_a_master_that_refuses_each_life_is_not_asked_for_ever(scene: Scene) -> None:

@@ -26,6 +26,7 @@ from shuffle_server.master.quota import NO_QUOTAS, Quotas
 from shuffle_server.master.registries import ALONE, Registries
 from shuffle_server.master.summary import summary
 from shuffle_server.master.watching import MAX_WATCHES, Watchers
+from shuffle_server.master.worker_checks import joined_worker
 from shuffle_transport import messages
 from shuffle_transport.codecs import get_codec
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -196,7 +197,7 @@ class ControlService:
         with self.master.lock:
             registry = self.master.registry
             only = registry.app(registry.spec(shuffle).id.app).only
-            apart = (registry.worker(request.copy_from), self._apart) if request.copy_from else None
+            apart = (joined_worker(registry, request.copy_from), self._apart) if request.copy_from else None
         placed = self._workers.place(Wish(request.host, request.near, only, avoid, apart))
         first = placed.candidates[: placed.in_turn]
         lasting = placed.lasting and not any(each.info.id in avoid for each in first)

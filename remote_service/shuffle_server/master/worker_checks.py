@@ -9,24 +9,29 @@ from shuffle_api.errors import (
     InvalidArgument,
     MapOutputLost,
     MapOutputNotWritten,
-    ShuffleError,
     StaleEpoch,
     UnknownApp,
     UnknownShuffle,
 )
 from shuffle_api.registry.operations import LoseMapOutput, Operation
 from shuffle_api.registry.state import Registry
+from shuffle_api.values import WorkerInfo
 from shuffle_server.master.master import Master
 
 OUTPUT_IS_GONE = (AppExpired, MapOutputLost, MapOutputNotWritten, UnknownApp, UnknownShuffle)
 
 
+def joined_worker(registry: Registry, id: str) -> WorkerInfo:
+    """:raises StaleEpoch: the registry does not count on the worker."""
+    try:
+        return registry.worker(id)
+    except InvalidArgument:
+        raise StaleEpoch(f"worker {id} has not joined, or was given up", worker=id) from None
+
+
 def check_present(master: Master, id: str, incarnation: int) -> None:
     """:raises StaleEpoch: the registry does not count on this life of the worker."""
-    try:
-        present = master.registry.worker(id).incarnation
-    except ShuffleError:
-        raise StaleEpoch(f"worker {id} has not joined, or was given up", worker=id) from None
+    present = joined_worker(master.registry, id).incarnation
     if present != incarnation:
         raise StaleEpoch(f"worker {id} is at incarnation {present}, this is {incarnation}", worker=id)
 

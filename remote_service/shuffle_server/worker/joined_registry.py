@@ -104,8 +104,7 @@ class JoinedRegistry:
         try:
             self.session.join(0.0)
             self.failure = None
-            held = [each for each in self._found if self._data.store.catalog.holds(each.shuffle_id, each.output)]
-            recover_remote(self._data.store, self.session, self.view, held)
+            self.session.as_joined(lambda _: self._recover())
         except ShuffleError as error:
             if str(error) != str(self.failure):
                 log.warning("%s is not joined: %s", shown(self.name), error)
@@ -118,6 +117,10 @@ class JoinedRegistry:
             self._joining.close()
         self._changed()
         return REFUSED_SECONDS if self.is_refused else None
+
+    def _recover(self) -> None:
+        held = [each for each in self._found if self._data.store.catalog.holds(each.shuffle_id, each.output)]
+        recover_remote(self._data.store, self.session, self.view, held)
 
     @property
     def is_refused(self) -> bool:

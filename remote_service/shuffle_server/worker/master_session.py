@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import threading
 from collections.abc import Callable
@@ -38,6 +39,14 @@ CALL_SECONDS = 10.0
 STALE_ATTEMPTS = 3
 LOSSES_AT_ONCE = 1000
 SHUFFLES_AT_ONCE = 25  # in a heartbeat
+
+
+class Unsettled(enum.IntEnum):
+    """What is not over yet of joining again."""
+
+    NOTHING = 0
+    JOINING = 1  # the master may have counted this worker in, without its seeing the answer
+    DROPPED = 2  # the files are gone, and the master may still send readers for some
 
 
 class Holdings(Protocol):
@@ -191,7 +200,7 @@ class MasterSession:
         self._incarnations, self._incarnation = incarnations, incarnations.next()
         self.registries: frozenset[str] = frozenset()  # the names of all that share the workers, as the master says
         self._identity = Identity()
-        self._taking = self._doubt = False
+        self._taking, self._unsettled = False, Unsettled.NOTHING
         self._draining = False
         self._on_drain: Callable[[], None] = lambda: None
         self._absence = ""  # why the last heartbeat was none
@@ -207,7 +216,7 @@ class MasterSession:
 
     def check_taking(self) -> None:
         """:raises ShuttingDown: between two lives nothing is taken: what comes now could pass for lost later."""
-        if not self._taking:
+        if not self._takes:
             raise ShuttingDown("the worker is about to join its master", remedy="retry; it will be back in a moment")
 
     def join(self, retry_for: float) -> None:
@@ -236,18 +245,19 @@ class MasterSession:
             if self._identity != stale or self._task.closing.is_set():
                 return
             # If the answer to a join is lost, the master has counted this worker in, and knows it the next time.
-            doubt, self._doubt = self._doubt, True
+            doubt = self._unsettled is not Unsettled.NOTHING
+            self._unsettled = max(self._unsettled, Unsettled.JOINING)
             identity, known = self._join()
             if not known or (doubt and not self.held()):
                 log.error("this worker had been given up by the master; it drops what it held and begins anew")
-                self._taking = False
+                self._unsettled = Unsettled.DROPPED
                 self._holdings.drop_outputs()
                 self._incarnation = self._incarnations.next()
                 identity, _ = self._join()
-            if not self._taking:  # commits of the last life that were under way have been recorded after all
+            if self._unsettled is Unsettled.DROPPED:  # commits that were under way have been recorded after all
                 for shuffle, output in self.held():
                     self.lose(shuffle, output, "the worker had been given up when it was committed")
-            self._identity, self._taking, self._doubt = identity, True, False
+            self._identity, self._unsettled = identity, Unsettled.NOTHING
 
     def settle(self) -> None:
         """Return when it is settled which life this is: until then what it holds may have to be dropped."""
@@ -354,7 +364,11 @@ class MasterSession:
 
     def absent(self) -> str:
         """Why the master may not count on this worker, empty while it does."""
-        return self._absence if self._taking else "it has not joined its master"
+        return self._absence if self._takes else "it has not joined its master"
+
+    @property
+    def _takes(self) -> bool:
+        return self._taking and self._unsettled is not Unsettled.DROPPED
 
     def _heartbeat(self) -> None:
         identity = self._identity
@@ -381,7 +395,7 @@ class MasterSession:
             self._task.closing.wait(self._task.period)
 
     def _send_heartbeat(self, identity: Identity) -> None:
-        if self._doubt:
+        if self._unsettled is not Unsettled.NOTHING:
             self.rejoin(identity)
             identity = self._identity
         self.report_losses()

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable
 
-from shuffle_api.errors import ShuffleError, StorageFailed, StorageFull
+from shuffle_api.errors import ShuffleError, StaleEpoch, StorageFailed, StorageFull
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput
 from shuffle_api.values import MapOutput
@@ -73,8 +73,8 @@ def _kept(
         if isinstance(outcome, MapOutput) and outcome.output == output.output:
             kept.add((shuffle, output.output))
             continue
-        if isinstance(outcome, (StorageFailed, StorageFull)):
-            raise outcome  # the registry's log failed, not the output
+        if isinstance(outcome, (StaleEpoch, StorageFailed, StorageFull)):
+            raise outcome  # the registry failed, or does not have this worker: it says nothing of the output
         with log_context(**fields_of(shuffle, output.output)):
             log.warning("dropped %s of %s: %s", output.output, shuffle, _why(outcome))
         store.remove_output(shuffle, output.output)

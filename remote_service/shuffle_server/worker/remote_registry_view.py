@@ -9,7 +9,7 @@ from dataclasses import replace
 from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
-from shuffle_server.master.client import RegistryClient
+from shuffle_server.master.client import Identity, RegistryClient
 from shuffle_server.store.catalog import Catalog
 from shuffle_server.worker.master_session import MasterSession
 from shuffle_transport import messages
@@ -87,10 +87,14 @@ class RemoteRegistryView:
     def place(self, shuffle: ShuffleId, avoid: Collection[str]) -> list[WorkerInfo]:
         """Up to three workers that take a copy of a map output, best first; those to avoid come last."""
         avoid = list(avoid)[-messages.MOST_AVOIDED :]
-        request = pb.PlaceRequest(
-            shuffle=messages.key_of(shuffle), avoid=avoid, copy_from=self._session.identity.worker
-        )
-        reply: pb.PlaceReply = self._control.call("Place", request)
+        request = pb.PlaceRequest(shuffle=messages.key_of(shuffle), avoid=avoid)
+
+        def ask(identity: Identity) -> pb.PlaceReply:
+            request.copy_from = identity.worker
+            reply: pb.PlaceReply = self._control.call("Place", request)
+            return reply
+
+        reply = self._session.as_joined(ask)
         return [messages.worker_info(worker) for worker in reply.workers]
 
     def holder(self, worker: str) -> WorkerInfo | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Literal
 
-from shuffle_api.errors import InvalidArgument, ShuffleExists, UnknownShuffle
+from shuffle_api.errors import InvalidArgument, ShuffleExists, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.apps import AppRecord, Apps
 from shuffle_api.registry.events import (
@@ -99,7 +99,8 @@ class Registry:
         :raises UnknownApp: RegisterShuffle: no such application.
         :raises ShuffleExists: RegisterShuffle: the id is taken by a shuffle with other properties.
         :raises UnknownShuffle: CommitMapOutput, LoseMapOutput: no such shuffle.
-        :raises InvalidArgument: CommitMapOutput: the worker is not registered, or there are several.
+        :raises StaleEpoch: CommitMapOutput: the worker is not registered.
+        :raises InvalidArgument: CommitMapOutput: it names several workers.
         :raises AttemptSuperseded: CommitMapOutput: another attempt has won; `.output` and `.worker` name it.
         :raises CommitMismatch: CommitMapOutput: this attempt has won with other totals.
         :raises MapOutputLost: CommitMapOutput: this attempt had won and was lost.
@@ -142,9 +143,10 @@ class Registry:
             outputs = self._own(op.shuffle)
         # A commit by a worker that was given up would make outputs visible that nobody can reach.
         if op.output.worker not in self._workers:
-            raise InvalidArgument(
+            raise StaleEpoch(
                 f"worker {op.output.worker!r} is not registered",
                 remedy="register the worker before it commits",
+                worker=op.output.worker,
                 shuffle=op.shuffle,
                 output=op.output.output,
             )

@@ -16,6 +16,7 @@ from shuffle_api.errors import (
     MapOutputNotWritten,
     ShuffleError,
     ShuffleExists,
+    StaleEpoch,
     UnknownApp,
     UnknownShuffle,
 )
@@ -87,7 +88,7 @@ def test_commit_of_a_superseded_attempt_names_the_winner(registry: Registry) -> 
 
 
 def test_commit_at_a_worker_that_is_not_registered_is_refused(registry: Registry) -> None:
-    refused(registry, CommitMapOutput(ID, output(1, worker="w9")), InvalidArgument)
+    refused(registry, CommitMapOutput(ID, output(1, worker="w9")), StaleEpoch)
 
 
 def test_commit_into_an_unknown_shuffle_is_refused(registry: Registry) -> None:

@@ -100,7 +100,8 @@ def test_one_refused_commit_does_not_harm_those_beside_it(scene: Scene) -> None:
     request = pb.CommitRequest(commits=map(message, outputs))
     reply = pb.CommitReply.FromString(raw_call(scene.address, request.SerializeToString()))
     assert [each.HasField("error") for each in reply.results] == [False, True, False]
-    assert "'stranger' is not registered" in reply.results[1].error.message
+    with pytest.raises(StaleEpoch, match="'stranger' is not registered"):
+        raise messages.typed_error(reply.results[1].error)
     assert [each.output.map for each in scene.durable()] == [0, 2]
 
 

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from shuffle_api.registry import RegisterApp, RegisterShuffle
+from shuffle_api.errors import StaleEpoch
+from shuffle_api.registry import LoseWorker, RegisterApp, RegisterShuffle
 from shuffle_api.values import ShuffleSpec, WorkerInfo
 from shuffle_server.master.cluster import Cluster
 from shuffle_server.master.control import ControlService
@@ -177,6 +178,20 @@ def test_an_answer_stays_small_and_holds_for_a_while() -> None:
         assert reply.ByteSize() <= LARGEST_ANSWER
         request.avoid.extend(worker.id for worker in reply.workers)
         assert not {worker.id for worker in service.Place(request).workers} & set(request.avoid)
+
+
+def test_a_copy_from_a_worker_that_was_given_up_waits_until_it_has_joined() -> None:
+    with closing(Master(None)) as master:
+        master.apply_all([RegisterApp("app", "i", ""), RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2))])
+        membership = Membership(master, 60.0)
+        for number in range(2):
+            membership.join(info(number))
+        service = ControlService(master, Cluster(membership, None), "0", 1)
+        request = pb.PlaceRequest(shuffle=messages.key_of(SHUFFLE), copy_from="w0")
+        assert len(service.Place(request).workers) == 2
+        master.apply_all([LoseWorker("w0", "silent")])
+        with pytest.raises(StaleEpoch, match="w0"):
+            service.Place(request)
 
 
 def test_pools_are_gone_with_their_workers() -> None:
