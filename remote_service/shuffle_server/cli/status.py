@@ -258,7 +258,7 @@ def _shuffles(found: Any, decided: CompactionShown) -> str:
                 s.partitions,
                 s.maps,
                 s.committed,
-                s.totals.records,
+                s.totals.records if s.totals.records or not s.totals.bytes else "-",  # blocks need not say it
                 size_shown(s.totals.bytes),
                 s.replicas,
                 s.degraded,

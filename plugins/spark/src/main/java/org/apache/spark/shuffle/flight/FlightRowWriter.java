@@ -97,7 +97,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
   }
 
   /** Makes the block where it is to lie in its message, or, when there is too little room, in an array of its own. */
-  private void push(int partition, byte[] rows, int length) throws IOException {
+  private void push(int partition, byte[] rows, int length, int count) throws IOException {
     blocks.start(rows, length);
     int most = blocks.most();
     BlockBatch batch = push.roomFor(partition, most);
@@ -109,9 +109,9 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     }
     long start = System.nanoTime();
     if (batch != null) {
-      push.madeBlock();
+      push.madeBlock(count);
     } else {
-      push.writeBlock(partition, blocks.header(), blocks.headerLength(), blocks.bytes(), blocks.size());
+      push.writeBlock(partition, count, blocks.header(), blocks.headerLength(), blocks.bytes(), blocks.size());
     }
     metrics.incWriteTime(System.nanoTime() - start);
     int size = blocks.headerLength() + blocks.size();

@@ -87,6 +87,11 @@ public final class DataPusher implements AutoCloseable {
 
   /** @param behind bytes of this map output that come after these, 0 when unknown */
   public void write(byte[] bytes, int offset, int length, long behind) throws IOException {
+    write(bytes, offset, length, behind, 0);
+  }
+
+  /** The same; a block that ends with the last of these bytes, and of those behind them, has so many records. */
+  private void write(byte[] bytes, int offset, int length, long behind, int records) throws IOException {
     if (batch == null && length > 0) {
       batch = new BlockBatch(conf.batchSize());
     }
@@ -96,12 +101,12 @@ public final class DataPusher implements AutoCloseable {
       int taken = Math.min(end - at, Math.min(batch.room(), conf.blockSize() - batch.openLength()));
       batch.append(bytes, at, taken);
       at += taken;
-      if (batch.openLength() == conf.blockSize()) {
-        batch.endBlock(partition, totals);
+      long left = behind + end - at;
+      if (batch.openLength() == conf.blockSize() || batch.room() == 0) {
+        batch.endBlock(partition, left == 0 ? records : 0, totals);
       }
       if (batch.room() == 0) {
-        batch.endBlock(partition, totals);
-        send(behind + end - at);
+        send(left);
       }
     }
   }
@@ -118,21 +123,25 @@ public final class DataPusher implements AutoCloseable {
     return most <= Math.min(batch.room(), conf.blockSize()) ? batch : null;
   }
 
-  /** A block is in the batch. */
-  public void madeBlock() throws IOException {
-    batch.endBlock(partition, totals);
+  /** A block of {@code records} is in the batch. */
+  public void madeBlock(int records) throws IOException {
+    batch.endBlock(partition, records, totals);
     if (batch.room() == 0) {
       send(0);
     }
   }
 
-  /** Adds bytes of {@code header} and of {@code bytes} to {@code next}; partitions come in any order, and again. */
-  public void writeBlock(int next, byte[] header, int headerLength, byte[] bytes, int length) throws IOException {
+  /**
+   * Adds {@code records}, the bytes of {@code header} and of {@code bytes}, to {@code next}; partitions come in any order,
+   * and again. Of several blocks that these bytes make the last one has the records.
+   */
+  public void writeBlock(int next, int records, byte[] header, int headerLength, byte[] bytes, int length)
+      throws IOException {
     partition = next;
-    write(header, 0, headerLength, length);
-    write(bytes, 0, length, 0);
+    write(header, 0, headerLength, length, records);
+    write(bytes, 0, length, 0, records);
     if (batch != null) {
-      batch.endBlock(partition, totals);
+      batch.endBlock(partition, records, totals);
     }
   }
 

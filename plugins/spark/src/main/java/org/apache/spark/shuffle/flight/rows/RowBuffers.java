@@ -19,8 +19,8 @@ public final class RowBuffers extends MemoryConsumer {
 
   /** Where rows go when there is no room for more of their partition. */
   public interface Sink {
-    /** Takes whole rows: the first {@code length} bytes of {@code rows}, an array that is used again. */
-    void write(int partition, byte[] rows, int length) throws IOException;
+    /** Takes {@code count} whole rows: the first {@code length} bytes of {@code rows}, an array that is used again. */
+    void write(int partition, byte[] rows, int length, int count) throws IOException;
   }
 
   private final Thread owner = Thread.currentThread();
@@ -28,6 +28,7 @@ public final class RowBuffers extends MemoryConsumer {
   private final Sink sink;
   private final byte[][] buffers;
   private final int[] used;
+  private final int[] counts; // of the rows in the buffers
   private int limit;
   private boolean tight; // Spark has refused memory
   private long reserved;
@@ -38,6 +39,7 @@ public final class RowBuffers extends MemoryConsumer {
     this.sink = sink;
     this.buffers = new byte[partitions][];
     this.used = new int[partitions];
+    this.counts = new int[partitions];
     this.limit = bufferSize;
   }
 
@@ -72,6 +74,7 @@ public final class RowBuffers extends MemoryConsumer {
     }
     RowFormat.put(row, buffers[partition], used[partition]);
     used[partition] += needed;
+    counts[partition]++;
   }
 
   /** A row that no buffer holds: it is larger than one, or there is no memory for one. */
@@ -80,7 +83,7 @@ public final class RowBuffers extends MemoryConsumer {
     try {
       byte[] rows = new byte[needed];
       RowFormat.put(row, rows, 0);
-      sink.write(partition, rows, needed);
+      sink.write(partition, rows, needed, 1);
     } finally {
       freeMemory(granted);
     }
@@ -156,8 +159,10 @@ public final class RowBuffers extends MemoryConsumer {
   private void handOn(int partition) throws IOException {
     int length = used[partition];
     if (length > 0) {
+      int count = counts[partition];
       used[partition] = 0;
-      sink.write(partition, buffers[partition], length);
+      counts[partition] = 0;
+      sink.write(partition, buffers[partition], length, count);
     }
     if (tight) {
       free(partition); // others have use for it
@@ -183,6 +188,7 @@ public final class RowBuffers extends MemoryConsumer {
     int freed = buffers[partition] == null ? 0 : buffers[partition].length;
     buffers[partition] = null;
     used[partition] = 0;
+    counts[partition] = 0;
     freeMemory(freed);
     return freed;
   }

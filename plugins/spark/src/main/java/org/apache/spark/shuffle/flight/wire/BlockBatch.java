@@ -114,7 +114,7 @@ public final class BlockBatch {
   public void addRowsTo(BlockTable table) {
     for (int block = 0; block < blocks; block++) {
       int length = end(block) - start(block);
-      table.add(partition(block), checksum(block), length, length, 0);
+      table.add(partition(block), checksum(block), length, length, records(block));
     }
   }
 
@@ -126,7 +126,7 @@ public final class BlockBatch {
     ByteBuffer rows = ByteBuffer.allocate(INDEX_ROW_BYTES * blocks).order(ByteOrder.LITTLE_ENDIAN);
     for (int block : order) {
       int length = end(block) - start(block);
-      BlockTable.put(rows, partition(block), checksum(block), length, length, 0);
+      BlockTable.put(rows, partition(block), checksum(block), length, length, records(block));
       rows.putLong(start(block));
     }
     return rows.flip();

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -41,10 +42,22 @@ class RowBuffersTest {
   private RowBuffers buffers(TaskMemoryManager memory, int size) {
     return new RowBuffers(
         memory, PARTITIONS, size,
-        (partition, rows, length) -> {
+        (partition, rows, length, count) -> {
+          assertEquals(rowsIn(rows, length), count);
           written.computeIfAbsent(partition, p -> new ByteArrayOutputStream()).write(rows, 0, length);
           lengths.add(length);
         });
+  }
+
+  private static int rowsIn(byte[] rows, int length) {
+    ByteBuffer bytes = ByteBuffer.wrap(rows, 0, length);
+    int count = 0;
+    while (bytes.hasRemaining()) {
+      int size = bytes.getInt();
+      bytes.position(bytes.position() + size);
+      count++;
+    }
+    return count;
   }
 
   /** One of random bytes, behind another in an array, or, as a sort has it, in a page of words. */
