@@ -17,7 +17,8 @@ RECORDS, PARTITIONS = 20_000, 4
 
 def shown(server: Server, driver: SparkDriver) -> str:
     """The row of the application's only shuffle."""
-    command = [sys.executable, "-m", "shuffle_server", "shuffles", driver.call(held.app_key), "--server", server.control]
+    app = driver.call(held.app_key)
+    command = [sys.executable, "-m", "shuffle_server", "shuffles", app, "--server", server.control]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     [row] = done.stdout.splitlines()[1:]
     return row
