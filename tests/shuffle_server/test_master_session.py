@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shuffle_api.errors import StaleEpoch
+from shuffle_api.errors import ServerUnreachable, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.client import Identity
@@ -56,9 +56,13 @@ class Master:
         self.reply = pb.BeatReply(beat_seconds=7.0)
         self.epoch, self.joins, self.known = 1, 0, True
         self.held: list[pb.HeldOutput] = []
+        self.away = 0  # joins that find nobody
         self.lost: list[pb.LostOutput] = []
 
     def call(self, method: str, request: Any) -> Any:
+        if method == "Join" and self.away > 0:
+            self.away -= 1
+            raise ServerUnreachable("127.0.0.1:1", "connection refused")
         if method == "Join":
             self.joins += 1
             known, self.known = self.known, True
@@ -147,6 +151,15 @@ def test_a_request_meant_for_the_last_life_of_the_master_is_repeated_after_a_joi
     assert scene.session.release(shuffle, output)
     assert scene.master.joins == 3
     assert scene.session.as_joined(lambda identity: identity.epoch) == 3
+
+
+def test_a_request_waits_for_a_master_that_goes_away_between_the_refusal_and_the_join(scene: Scene) -> None:
+    scene.session.lose(ShuffleId("app", 0, 1), MapAttempt(2, 0), "its file is gone")
+    scene.master.epoch, scene.master.away = 2, 3
+    with pytest.raises(ServerUnreachable):
+        scene.session.report_losses()
+    scene.session.report_losses(retry_for=60.0)
+    assert [lost.output.map for lost in scene.master.lost] == [2]
 
 
 def test_a_master_that_was_restarted_while_a_worker_starts_loses_none_of_its_outputs(scene: Scene) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from shuffle_api.errors import DeadlineExceeded, ServerUnreachable, ShuffleError, ShuttingDown
+from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId, registry_of
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import WorkerInfo
 from shuffle_server.registry_names import shown, task_name
 from shuffle_server.store.format import Description
 from shuffle_server.worker.draining import Drain
-from shuffle_server.worker.master_session import Incarnations, MasterSession
+from shuffle_server.worker.master_session import AWAY, Incarnations, MasterSession
 from shuffle_server.worker.output_maintenance import OutputMaintenance
 from shuffle_server.worker.recovery import recover_remote
 from shuffle_server.worker.remote_registry_view import RemoteRegistryView
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 0.5  # between two attempts to join
 REFUSED_SECONDS = 10.0  # after a refusal, which may last
-AWAY = (ServerUnreachable, DeadlineExceeded, ShuttingDown)
 
 
 class RegistryHoldings:

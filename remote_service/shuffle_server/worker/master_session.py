@@ -40,6 +40,9 @@ STALE_ATTEMPTS = 3
 LOSSES_AT_ONCE = 1000
 SHUFFLES_AT_ONCE = 25  # in a heartbeat
 
+AWAY = (ServerUnreachable, DeadlineExceeded, ShuttingDown)
+"""What calls raise while a master is not there."""
+
 
 class Unsettled(enum.IntEnum):
     """What is not over yet of joining again."""
@@ -231,10 +234,14 @@ class MasterSession:
                 with self._joining:
                     self._identity, _ = self._join()
                 return
-            except (ServerUnreachable, DeadlineExceeded, ShuttingDown):
-                pause = backoff.pause()
-                if pause is None or self._task.closing.wait(pause):
+            except AWAY:
+                if not self._is_to_wait(backoff):
                     raise
+
+    def _is_to_wait(self, backoff: Backoff) -> bool:
+        """After a pause, whether a master that is away is to be asked again."""
+        pause = backoff.pause()
+        return pause is not None and not self._task.closing.wait(pause)
 
     def rejoin(self, stale: Identity) -> None:
         """Join again, unless that has happened since one was `stale`. Raises what `join` raises.
@@ -298,21 +305,31 @@ class MasterSession:
         self._losses.add(shuffle, output, reason)
         self._task.wake()
 
-    def as_joined(self, call: Callable[[Identity], T]) -> T:
+    def as_joined(self, call: Callable[[Identity], T], retry_for: float = 0.0) -> T:
         """What a call to the master answers. A master that was restarted does not count on this worker, and refuses it:
         then it joins again, which costs no output of it, and calls once more. Raises what `join` and the call raise.
+
+        :param retry_for: seconds for which a master is asked again that is away, at the join or at the call.
         """
-        for _ in range(STALE_ATTEMPTS - 1):
+        backoff, joins = Backoff(retry_for), 0
+        while True:
             identity = self._identity
             try:
-                return call(identity)
-            except StaleEpoch:
-                self.rejoin(identity)
-        return call(self._identity)
+                try:
+                    return call(identity)
+                except StaleEpoch:
+                    if joins == STALE_ATTEMPTS - 1:
+                        raise
+                    self.rejoin(identity)
+                    joins += 1
+            except AWAY:
+                if not self._is_to_wait(backoff):
+                    raise
 
-    def report_losses(self, only: ShuffleId | None = None) -> None:
-        """Report now what there is to report, if there is any of shuffle `only`. Raises what a call raises."""
-        self.as_joined(lambda identity: self._losses.report(self._client, identity, only))
+    def report_losses(self, only: ShuffleId | None = None, retry_for: float = 0.0) -> None:
+        """Report now what there is to report, if there is any of shuffle `only`. `retry_for`, and what it raises: as
+        `as_joined`."""
+        self.as_joined(lambda identity: self._losses.report(self._client, identity, only), retry_for)
 
     def when_drained(self, begin: Callable[[], None]) -> None:
         """Have `begin` called when the master wants this worker to migrate what it holds and to leave. Call before

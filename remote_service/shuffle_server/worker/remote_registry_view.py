@@ -44,7 +44,7 @@ class RemoteRegistryView:
 
     def opening(self, shuffle: ShuffleId, map_id: int) -> tuple[ShuffleSpec, MapOutput | None]:
         self._session.check_taking()
-        self._session.report_losses(shuffle)  # what is gone from here must not be taken for committed
+        self._session.report_losses(shuffle, RETRY_SECONDS)  # what is gone from here must not be taken for committed
         spec, outputs, _ = self._page(shuffle, map_id, map_id + 1)
         return spec, outputs[0] if outputs else None
 
@@ -73,7 +73,7 @@ class RemoteRegistryView:
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         self._session.check_taking()
-        winner = self._session.as_joined(lambda _: self._registry.commit(shuffle, output))
+        winner = self._session.as_joined(lambda _: self._registry.commit(shuffle, output), RETRY_SECONDS)
         self._session.settle()
         return winner
 
@@ -94,7 +94,7 @@ class RemoteRegistryView:
             reply: pb.PlaceReply = self._control.call("Place", request)
             return reply
 
-        reply = self._session.as_joined(ask)
+        reply = self._session.as_joined(ask, RETRY_SECONDS)
         return [messages.worker_info(worker) for worker in reply.workers]
 
     def holder(self, worker: str) -> WorkerInfo | None:
