@@ -97,7 +97,7 @@ def test_boards_can_be_taken_in_by_any_grafana(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_boards_keep_the_rules_of_grafanas_linter(name: str) -> None:
-    """Those of github.com/grafana/dashboard-linter, which no registry has."""
+    """Those of github.com/grafana/dashboard-linter, which scripts/lint-deploy runs."""
     board = json.loads(DOCUMENTS[name])
     assert not board["editable"], "a board from a file is changed there"
     variables = {each["name"]: each for each in board["templating"]["list"]}
