@@ -28,10 +28,10 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_transport import messages
-from shuffle_transport.blocks import CODEC_KEY, GET_SCHEMA, PUT_SCHEMA, Block, get_batch, table_rows, totals_of
+from shuffle_transport.blocks import GET_SCHEMA, Block, get_batch, table_rows, totals_of
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.credits import INITIAL_CREDIT
-from shuffle_transport.flight_client import FlightClient, PushTarget, codec_of
+from shuffle_transport.flight_client import FlightClient, PushTarget
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 TARGET = PushTarget(ShuffleId("app", 0), MapAttempt(0, 0), 4, "none")
@@ -263,11 +263,6 @@ def test_a_reader_that_stops_early_leaves_the_connection_usable() -> None:
             pulled = client.pull(pb.GetTicket())
             next(pulled)
             pulled.close()  # type: ignore[attr-defined]
-
-
-def test_the_schema_names_the_codec() -> None:
-    assert codec_of(GET_SCHEMA.with_metadata({CODEC_KEY: b"zstd"})) == "zstd"
-    assert codec_of(PUT_SCHEMA) == "none"
 
 
 def test_totals_of_nothing_are_zero() -> None:

@@ -27,7 +27,6 @@ from shuffle_api.values import Totals
 from shuffle_transport import messages
 from shuffle_transport.blocks import (
     BATCH_BYTES,
-    CODEC_KEY,
     GET_SCHEMA,
     PUT_SCHEMA,
     Block,
@@ -234,12 +233,6 @@ class PullStream:
                             remedy="drop what was made of this pull, and read all of it again",
                         )
                     return
-
-
-def codec_of(schema: pa.Schema) -> str:
-    """The codec that a pull's schema names."""
-    codec: bytes = (schema.metadata or {}).get(CODEC_KEY, b"none")
-    return codec.decode()
 
 
 def _batches(blocks: Sequence[Block]) -> Iterator[list[Block]]:
