@@ -172,7 +172,7 @@ def test_a_master_that_was_restarted_while_a_worker_starts_loses_none_of_its_out
     assert scene.holdings.dropped == 0
 
 
-def test_a_worker_that_was_given_up_reports_what_the_master_still_has_of_it(scene: Scene) -> None:
+def test_a_worker_that_was_lost_reports_what_the_master_still_has_of_it(scene: Scene) -> None:
     scene.master.held = [held(ShuffleId("app", 0, 1), MapAttempt(3, 0))]
     scene.master.known = False
     scene.session.rejoin(scene.session.identity)
@@ -185,7 +185,7 @@ def held(shuffle: ShuffleId, output: MapAttempt) -> pb.HeldOutput:
     return pb.HeldOutput(shuffle=messages.key_of(shuffle), output=messages.attempt_of(output))
 
 
-def test_a_worker_that_was_given_up_joins_before_it_is_told_where_a_copy_goes(
+def test_a_worker_that_is_lost_joins_before_it_asks_where_a_copy_goes(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = RemoteRegistryView("127.0.0.1:1", scene.session, Catalog(), NO_CREDENTIALS)

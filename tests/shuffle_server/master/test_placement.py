@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from random import Random
 
 import pytest
@@ -164,13 +165,19 @@ def test_a_copy_goes_to_another_machine_and_to_one_with_room() -> None:
     assert scene.ids(wish)[0] == "w5"
 
 
-def test_an_answer_stays_small_and_holds_for_a_while() -> None:
+@contextmanager
+def serving(workers: int) -> Iterator[tuple[Master, ControlService]]:
+    """A master of so many workers and one shuffle."""
     with closing(Master(None)) as master:
         master.apply_all([RegisterApp("app", "i", ""), RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2))])
         membership = Membership(master, 60.0)
-        for number in range(50):
+        for number in range(workers):
             membership.join(info(number))
-        service = ControlService(master, Cluster(membership, None), "0", 1)
+        yield master, ControlService(master, Cluster(membership, None), "0", 1)
+
+
+def test_an_answer_stays_small_and_holds_for_a_while() -> None:
+    with serving(50) as (_, service):
         request = pb.PlaceRequest(shuffle=messages.key_of(SHUFFLE), host="elsewhere")
         reply = service.Place(request)
         assert (len(reply.workers), reply.in_turn) == (CANDIDATES, CANDIDATES)
@@ -180,13 +187,8 @@ def test_an_answer_stays_small_and_holds_for_a_while() -> None:
         assert not {worker.id for worker in service.Place(request).workers} & set(request.avoid)
 
 
-def test_a_copy_from_a_worker_that_was_given_up_waits_until_it_has_joined() -> None:
-    with closing(Master(None)) as master:
-        master.apply_all([RegisterApp("app", "i", ""), RegisterShuffle(ShuffleSpec(SHUFFLE, 4, 2))])
-        membership = Membership(master, 60.0)
-        for number in range(2):
-            membership.join(info(number))
-        service = ControlService(master, Cluster(membership, None), "0", 1)
+def test_a_worker_that_is_lost_joins_before_it_is_told_where_a_copy_goes() -> None:
+    with serving(2) as (master, service):
         request = pb.PlaceRequest(shuffle=messages.key_of(SHUFFLE), copy_from="w0")
         assert len(service.Place(request).workers) == 2
         master.apply_all([LoseWorker("w0", "silent")])
