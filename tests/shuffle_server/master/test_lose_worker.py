@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import CommitMapOutput, LoseWorker, RegisterApp, RegisterShuffle, RegisterWorker
 from shuffle_api.registry.outputs import ShuffleOutputs
@@ -40,7 +40,7 @@ def commit_all(master: Master, number: int) -> set[int]:
         try:
             master.apply(commit(number, map))
             taken.add(map)
-        except InvalidArgument:
+        except StaleEpoch:
             continue  # the worker is lost just now
     return taken
 
