@@ -228,20 +228,22 @@ class MasterSession:
         :raises ServerUnreachable, DeadlineExceeded: it still is.
         :raises StaleEpoch: another process has this worker's id.
         """
+        self._retried(self._join_first, retry_for)
+
+    def _join_first(self) -> None:
+        with self._joining:
+            self._identity, _ = self._join()
+
+    def _retried(self, ask: Callable[[], T], retry_for: float) -> T:
+        """What it returns; a master that is away is asked again for so many seconds, unless this is closed."""
         backoff = Backoff(retry_for)
         while True:
             try:
-                with self._joining:
-                    self._identity, _ = self._join()
-                return
+                return ask()
             except AWAY:
-                if not self._is_to_wait(backoff):
+                pause = backoff.pause()
+                if pause is None or self._task.closing.wait(pause):
                     raise
-
-    def _is_to_wait(self, backoff: Backoff) -> bool:
-        """After a pause, whether a master that is away is to be asked again."""
-        pause = backoff.pause()
-        return pause is not None and not self._task.closing.wait(pause)
 
     def rejoin(self, stale: Identity) -> None:
         """Join again, unless that has happened since one was `stale`. Raises what `join` raises.
@@ -311,20 +313,16 @@ class MasterSession:
 
         :param retry_for: seconds for which a master is asked again that is away, at the join or at the call.
         """
-        backoff, joins = Backoff(retry_for), 0
-        while True:
+        return self._retried(lambda: self._as_joined(call), retry_for)
+
+    def _as_joined(self, call: Callable[[Identity], T]) -> T:
+        for _ in range(STALE_ATTEMPTS - 1):
             identity = self._identity
             try:
-                try:
-                    return call(identity)
-                except StaleEpoch:
-                    if joins == STALE_ATTEMPTS - 1:
-                        raise
-                    self.rejoin(identity)
-                    joins += 1
-            except AWAY:
-                if not self._is_to_wait(backoff):
-                    raise
+                return call(identity)
+            except StaleEpoch:
+                self.rejoin(identity)
+        return call(self._identity)
 
     def report_losses(self, only: ShuffleId | None = None, retry_for: float = 0.0) -> None:
         """Report now what there is to report, if there is any of shuffle `only`. `retry_for`, and what it raises: as

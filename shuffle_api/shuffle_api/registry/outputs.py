@@ -90,11 +90,10 @@ class ShuffleOutputs:
         self.winners[map] = output
         self._add(output)
         if not again:
-            maps = self.maps
-            if maps and map < maps[-1]:
-                insort(maps, map)
+            if self.maps and map < self.maps[-1]:
+                insort(self.maps, map)
             else:  # as a replayed log has most of them
-                maps.append(map)
+                self.maps.append(map)
         return MapOutputCommitted(self.spec.id, output)
 
     def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
@@ -120,9 +119,8 @@ class ShuffleOutputs:
 
     def _add(self, output: MapOutput) -> None:
         totals, sums = output.totals, self.sums
-        size = totals.bytes
-        self.places.add(output.workers, output.output.map, size)
-        sums[0] += size
+        self.places.add(output.workers, output.output.map, totals.bytes)
+        sums[0] += totals.bytes
         sums[1] += totals.blocks
         sums[2] += totals.raw_bytes
         sums[3] += totals.records
