@@ -27,11 +27,13 @@ print("sum", spark.range(100_000).repartition(7, "id").selectExpr("sum(id)").fir
 """
 READY_SECONDS, SECONDS = 60, 500
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(bool(why_not()), reason=f"no network namespace: {why_not()}"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_hosts() -> None:
+    if missing := why_not():
+        pytest.skip(f"this needs a network namespace: {missing}")
 
 
 def commands(page: str, containing: str) -> list[str]:

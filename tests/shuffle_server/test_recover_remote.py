@@ -52,7 +52,7 @@ def test_what_lost_to_another_attempt_is_deleted_and_the_rest_stays() -> None:
     assert scene.deleted == scene.lost == [MapAttempt(1, 0)]
 
 
-@pytest.mark.parametrize("error", [StaleEpoch("given up meanwhile"), StorageFailed("the log is full")])
+@pytest.mark.parametrize("error", [StaleEpoch("lost meanwhile"), StorageFailed("the log is full")])
 def test_an_answer_that_says_nothing_of_an_output_deletes_nothing(error: ShuffleError) -> None:
     scene = Scene(None, error, None)
     with pytest.raises(type(error)):

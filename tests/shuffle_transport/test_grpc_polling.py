@@ -9,9 +9,9 @@ from tests.shuffle_transport.users import USERS
 
 CALLS = 300
 
-# How often threads switch says which have taken part in the calls: those of gRPC's event engine do so eight times in
-# each call, or, where they do not take part, once in several calls, by their timers (more often on a busy machine).
-FEW, MANY = 2 * CALLS, 4 * CALLS
+# What switches how often says who has taken part in the calls: with gRPC's event engine its threads do, eight times in
+# each. Otherwise their timers switch, more often on a busy machine: the quietest of three rounds counts.
+MANY = 4 * CALLS
 
 PROGRAM = f"""
 import os
@@ -24,11 +24,14 @@ class Server(fl.FlightServerBase):
 
 server = Server("grpc+tcp://127.0.0.1:0")
 client = fl.connect(f"grpc+tcp://127.0.0.1:{{server.port}}")
-list(client.do_action(fl.Action("", b"")))
-before = event_engine_switches(os.getpid())
-for _ in range({CALLS}):
-    list(client.do_action(fl.Action("", b"")))
-print(event_engine_switches(os.getpid()) - before, os.environ.get("GRPC_EXPERIMENTS"), flush=True)
+
+def switches():
+    before = event_engine_switches(os.getpid())
+    for _ in range({CALLS}):
+        list(client.do_action(fl.Action("", b"")))
+    return event_engine_switches(os.getpid()) - before
+
+print(min(switches() for _ in range(3)), os.environ.get("GRPC_EXPERIMENTS"), flush=True)
 os._exit(0)  # threads of the server
 """
 
@@ -44,7 +47,7 @@ def calls_after(first: str, **variables: str) -> tuple[int, str]:
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS.keys())
 def test_no_other_thread_takes_part(user: str) -> None:
     switches, variable = calls_after(user)
-    assert switches < FEW
+    assert switches < CALLS
     assert variable == "None"  # not set for child processes and grpcio
 
 
