@@ -18,9 +18,10 @@ def test_compacted_outputs_take_fewer_reads(tmp_path: Path, monkeypatch: pytest.
     slow_disk.main([*few, "--json", str(report)])
     (found,) = json.loads(report.read_text())["runs"]
     for way in ("", ", by file"):
-        assert found[f"as written{way}"]["reads_per_task"] > 60 * 0.7
-        assert found[f"compacted{way}"]["reads_per_task"] < 60 / 3
-        assert found[f"compacted{way}"]["partitions_read"] == 80
+        # How many blocks of different outputs one read brings is up to the kernel: the two are compared only.
+        compacted = found[f"compacted{way}"]
+        assert found[f"as written{way}"]["reads_per_task"] > 2 * compacted["reads_per_task"]
+        assert compacted["partitions_read"] == 80
     assert list(Path().glob("bench-slow-disk-*")) == []
 
 
