@@ -26,7 +26,7 @@ def outside_links(markdown: str, folder: PurePosixPath, repository: str) -> str:
     def replaced(link: re.Match[str]) -> str:
         text, target = link[1], link[2]
         path = PurePosixPath(os.path.normpath(folder / target.partition("#")[0]))
-        if path.parts[0] == "docs" and (path.suffix == ".md" or len(path.parts) == 1):
+        if path.parts[0] == "docs" and (path.suffix in (".md", ".png") or len(path.parts) == 1):
             return link[0]
         return f"[{text}]({repository}/blob/{BRANCH}/{path})" if repository else text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.page import axe, looks
+from tests.page import axe, looks, pictures
 from tests.page.__main__ import complaints, seen
 from tests.page.browser import CHROMIUM, MISSING, Browser, Failed
 from tests.page.cluster import ManyShuffles
@@ -67,3 +67,12 @@ def test_the_browser_reports_what_is_wrong(browser: Browser) -> None:
 def test_axe_finds_what_is_inaccessible(browser: Browser) -> None:
     browser.evaluate("document.body.innerHTML = '<button></button>'")
     assert any("button-name" in each for each in looks.inaccessible(browser, axe.fetch()))
+
+
+def test_pictures_for_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "UPDATES", 2)
+    made = pictures.pictures(tmp_path)
+    assert sorted(made) == ["page-phone.png", "page.png"]
+    for picture in made.values():
+        assert picture.startswith(b"\x89PNG")
+        assert len(picture) > 20_000

@@ -1,10 +1,8 @@
-"""The page in a real browser: headless Chromium, where it is installed (Debian: apt-get install chromium)."""
+"""The page in a real browser: headless Chromium, where it is installed."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,18 +11,18 @@ import pytest
 from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
+from tests.page.browser import CHROMIUM, MISSING
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=MISSING)
 
 
 def shown(url: str, profile: Path, *options: str) -> tuple[str, str]:
     """The document after its script has run for some seconds, and what the console said."""
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", *QUIET]
     command += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--virtual-time-budget=8000", *options, url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env={**os.environ})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
     return done.stdout, console
 
@@ -46,8 +44,6 @@ def test_it_shows_a_shuffle_and_the_skew_of_its_partitions(tmp_path: Path) -> No
         app, shuffle = handle.spec.id.app, handle.spec.id.shuffle
         url = f"http://{server.metrics}/#{app}/{shuffle}"
         text, console = shown(url, tmp_path / "profile", "--dump-dom", "--window-size=390,900")
-        if wanted := os.environ.get("SCREENSHOT"):
-            shown(url, tmp_path / "profile", f"--screenshot={wanted}", "--window-size=1200,1500")
     assert not console
     assert '<span id="health" role="status" class="good">healthy</span>' in text
     assert f"sizes of the 50 partitions of {app}/{shuffle}" in text
