@@ -103,7 +103,7 @@ class CreditGate:
         """
         with self._lock:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             if self._queue:
                 return False
             if 0 <= n <= self._available:
@@ -235,7 +235,7 @@ class CreditGate:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
 
     def _settle(self) -> None:
         """Update the window for batches that passed by arithmetic alone: one for each batch takes a microsecond."""

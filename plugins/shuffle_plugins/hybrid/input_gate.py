@@ -109,7 +109,7 @@ class HybridInputGate:
         """The next block that is there, one map after the other; None: none is."""
         with self.changed:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             if not self._ready:
                 return None
             input = self._ready.popleft()
@@ -127,7 +127,7 @@ class HybridInputGate:
         """`receiver` is to receive an attempt: the one that was begun with, or, if nothing was handed out, any."""
         with self.changed:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             if input.reading != receiver.location.output:
                 self._drop(input)
                 input.reading = receiver.location.output
@@ -168,7 +168,7 @@ class HybridInputGate:
             self.changed.wait_for(lambda: self._ready or self._events or self._error is not None, max(0.0, seconds))
             self.waited += time.monotonic() - began
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             events, self._events = self._events, False
             return events
 

@@ -191,7 +191,7 @@ class HybridResultPartition:
         """
         with self.changed:
             if self.error is not None:
-                raise self.error
+                raise self.error.with_traceback(None)
             if self.committed:
                 raise MapOutputLost(
                     "it has committed, which ended the offer",

@@ -91,16 +91,17 @@ class Endpoint:
         _ENDPOINTS[address] = self
         return address
 
-    def registry(self, address: str, app: str) -> ProducerRegistry:
+    def registry(self, address: str, app: str, *, patient: bool = True) -> ProducerRegistry:
         """The directory of the process at `address`, for the shuffles of `app`.
 
+        :param patient: wait for a relay that is started again.
         :raises ServerUnreachable: it is not there.
         :raises Unauthenticated: it does not know the token, or its certificate is not trusted.
         """
         there = _ENDPOINTS.get(address)
         if there is not None and (there is self or self._options.local):
             return there.driver_registry
-        wait = min(RELAY_BACK_WITHIN, self._options.timeout) if "/" in address else 0.0
+        wait = min(RELAY_BACK_WITHIN, self._options.timeout) if patient and "/" in address else 0.0
         return until_reachable(partial(self._registry, address, app, wait), wait)
 
     def add(self, output: SubscribablePartition) -> None:

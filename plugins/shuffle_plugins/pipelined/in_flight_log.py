@@ -144,7 +144,7 @@ class DiskInFlightLog:
             if self._written >= order:
                 return True
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             self._urgent = True
             self._changed.notify_all()
             return False

@@ -111,7 +111,7 @@ class InputGate:
             deadline = time.monotonic() + timeout
             while True:
                 if self._error is not None:
-                    raise self._error
+                    raise self._error.with_traceback(None)
                 self._check_alignment()
                 found = self._events.popleft() if self._events else self._next()
                 if found is not None:

@@ -1,12 +1,14 @@
 """A reader's thread for one map: finds where its output is, receives, and finds it again when that breaks.
 
-Which attempt counts is what the directory says, as it says it. A connection that breaks is opened again while the
+Which attempt counts is what the driver's registry says, as it says it; when the connection to the driver broke, it is
+opened again before the producer is looked for. A connection that breaks is opened again while the
 attempt is the one that counts. What another attempt means depends on the guarantee: with `exactly_once` its numbers and
 state belong to a checkpoint, so a reader that has begun with one cannot go on with the next, and says so.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -20,7 +22,6 @@ from shuffle_api.errors import (
     ShuffleError,
     StreamBroken,
 )
-from shuffle_api.ids import ShuffleId
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Guarantee, Position
 from shuffle_plugins.pipelined.driver_registry import removed_error
@@ -33,6 +34,7 @@ from shuffle_plugins.pipelined.producer_registry import (
     ShuffleUnregistered,
     StreamConfig,
 )
+from shuffle_plugins.pipelined.registry_watch import RegistryWatch
 from shuffle_plugins.pipelined.source import Source
 
 Open = Callable[[ProducerLocation, Position | None], Source]
@@ -48,14 +50,21 @@ _LOOK = 0.5  # seconds between looks at the directory's news, or at the clock, w
 class InputReceiver:
     """Feeds one input until its end.
 
+    :param watch: gives `on_event` what changes.
     :param open: connects to where a map's output is.
-    :param timeout: seconds for an attempt to appear, and for a connection to come back.
+    :param timeout: seconds for another attempt to appear, and for a connection to come back.
     """
 
     def __init__(
-        self, shuffle: ShuffleId, input: InputChannel, gate: InputGate, open: Open, config: StreamConfig, timeout: float
+        self,
+        watch: RegistryWatch,
+        input: InputChannel,
+        gate: InputGate,
+        open: Open,
+        config: StreamConfig,
+        timeout: float,
     ) -> None:
-        self._shuffle, self._input, self._gate, self._open = shuffle, input, gate, open
+        self._watch, self._input, self._gate, self._open = watch, input, gate, open
         self._config, self._timeout = config, timeout
         self._clock = ServingClock(LOOK_SHARE * timeout)  # of the time in which the producer may come back
         self._changed = threading.Condition()
@@ -98,6 +107,7 @@ class InputReceiver:
     # ------------------------------------------------------------------------------------ the thread
 
     def _receive_all(self) -> None:
+        self._wait_for_first()
         deadline, pause = self._clock() + self._timeout, _FIRST_PAUSE
         reason: ShuffleError | None = None
         while not self._input.ended:
@@ -125,16 +135,35 @@ class InputReceiver:
                     self._changed.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _wait_for_first(self) -> None:
+        """Return when an attempt was there, or there is nothing to wait for. It may come late: asking a reader says so.
+
+        :raises StreamBroken: the driver is away for too long.
+        """
+        deadline = math.inf
+        while True:
+            away = self._renew_watch()
+            deadline = math.inf if away is None else min(deadline, self._clock() + self._timeout)
+            with self._changed:
+                if self._closing or self._removed is not None or self._location is not None:
+                    return
+                if self._clock() >= deadline:
+                    raise self._lost(None, None, away)
+                self._changed.wait(_LOOK)
+
     def _wait_for_location(self, deadline: float, reason: ShuffleError | None) -> ProducerLocation | None:
         """Where the attempt is that counts; None: this reader is closing.
 
         :raises UnknownShuffle: the shuffle has ended.
         :raises StreamBroken: there is none until the deadline, or it is not the one that was begun with.
         """
-        with self._changed:
-            while not self._closing:
+        while True:
+            reason = self._renew_watch() or reason
+            with self._changed:
+                if self._closing:
+                    return None
                 if self._removed is not None:
-                    raise removed_error(self._shuffle, self._removed)
+                    raise removed_error(self._watch.shuffle, self._removed)
                 location, begun = self._location, self._reading
                 if begun is not None and location != begun and self._config.guarantee is Guarantee.EXACTLY_ONCE:
                     raise self._lost(begun, location, reason)
@@ -144,7 +173,14 @@ class InputReceiver:
                 if left <= 0:
                     raise self._lost(begun, location, reason)
                 self._changed.wait(min(left, _LOOK))
-            return None
+
+    def _renew_watch(self) -> ShuffleError | None:
+        """Why there is no news; None when there is."""
+        try:
+            self._watch.renew()
+        except _MAY_PASS as error:
+            return error
+        return None
 
     def _lost(
         self,
@@ -152,14 +188,7 @@ class InputReceiver:
         location: ProducerLocation | ProducerFailed | None,
         reason: ShuffleError | None,
     ) -> ShuffleError:
-        if begun is None and location is None:
-            return DeadlineExceeded(
-                f"no producer of map {self._input.map} came within {self._timeout:g} s",
-                remedy="start it, or raise option 'timeout'",
-                shuffle=self._shuffle,
-            )
         named = begun or location
-        assert named is not None
         what = location.reason if isinstance(location, ProducerFailed) else reason.message if reason is not None else ""
         if isinstance(location, ProducerLocation) and begun is not None and location != begun:
             what = f"{location.output} has taken its place"
@@ -167,8 +196,8 @@ class InputReceiver:
         return StreamBroken(
             f"the producer{where} is lost: {what}",
             remedy="restore producers and consumers from the last complete checkpoint",
-            shuffle=self._shuffle,
-            output=named.output,
+            shuffle=self._watch.shuffle,
+            output=None if named is None else named.output,
         )
 
     def _connect(self, location: ProducerLocation) -> None:

@@ -28,6 +28,7 @@ from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.producer_registry import Event, ProducerLocation, ShuffleUnregistered, StreamConfig
 from shuffle_plugins.pipelined.queue_memory import QueueMemory
 from shuffle_plugins.pipelined.reader import PipelinedReader
+from shuffle_plugins.pipelined.registry_watch import RegistryWatch
 from shuffle_plugins.pipelined.result_partition import ResultPartition
 from shuffle_plugins.pipelined.source import Source
 from shuffle_plugins.pipelined.writer import OutputFlusher, PipelinedWriter
@@ -181,16 +182,17 @@ class PipelinedShuffle(ShufflePlugin):
         self._check_open()
         spec, chosen = handle.spec, self._options
         wanted = spec.check_ranges(partitions, maps)
-        registry = self._endpoint.registry(handle.endpoint, spec.id.app)
-        config = registry.config(spec.id)
+        config = self._endpoint.registry(handle.endpoint, spec.id.app).config(spec.id)
         gate = InputGate(spec.id, wanted if len(partitions) else range(0), config, restore)
         name = uuid.uuid4().hex
 
         def connect(bound: ProducerLocation, position: Position | None) -> Source:
             return self._endpoint.connect(spec.id, bound, name, attempt, partitions, position)
 
+        find = partial(self._endpoint.registry, handle.endpoint, spec.id.app, patient=False)
+        watch = RegistryWatch(spec.id, find)
         receivers = {
-            map: InputReceiver(spec.id, input, gate, connect, config, chosen.timeout)
+            map: InputReceiver(watch, input, gate, connect, config, chosen.timeout)
             for map, input in gate.inputs.items()
         }
 
@@ -202,12 +204,11 @@ class PipelinedShuffle(ShufflePlugin):
             elif event.output.map in receivers:
                 receivers[event.output.map].on_event(event)
 
-        registry.watch(spec.id, on_event)
-        leave = partial(registry.unwatch, spec.id, on_event)
+        watch.begin(on_event)
         window = BufferDebloater(
             chosen.debloat_target, MIN_WINDOW, chosen.window * max(1, len(receivers)), chosen.window * len(receivers)
         )
-        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, leave)
+        reader = PipelinedReader(spec, gate, list(receivers.values()), window, chosen.timeout, watch.end)
         self._track(reader)
         for receiver in receivers.values():
             receiver.start()

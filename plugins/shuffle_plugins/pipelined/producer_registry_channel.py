@@ -210,7 +210,7 @@ class ProducerRegistryChannel:
         number = next(self._ids)
         with self._lock:
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             self._waiting[number] = future
         try:
             message = wire.encode(id=number, call=call, shuffle=wire.shuffle_fields(shuffle), **fields)

@@ -298,4 +298,4 @@ class ResultPartition:
 
     def _check(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)

@@ -58,7 +58,7 @@ class LossWatch:
             if self._waiting:
                 return self._waiting.popleft()
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)
             return None
 
     def close(self) -> None:

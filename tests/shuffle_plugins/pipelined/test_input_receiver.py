@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from bench.harness.cluster import wait_until
 from shuffle_api.errors import DeadlineExceeded, StreamBroken
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import (
@@ -17,13 +20,16 @@ from shuffle_api.streaming import (
     Position,
     Watermark,
 )
+from shuffle_plugins.pipelined import PipelinedReader, PipelinedShuffle
 from shuffle_plugins.pipelined import input_receiver as receivers
+from shuffle_plugins.pipelined.driver_registry import DriverRegistry
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.input_gate import InputGate
 from shuffle_plugins.pipelined.producer_registry import ProducerLocation, StreamConfig
+from shuffle_plugins.pipelined.registry_watch import RegistryWatch
 from shuffle_plugins.pipelined.source import Received, Source
 from tests.shuffle_plugins.pipelined.conftest import Open
-from tests.shuffle_plugins.pipelined.scene import WAIT, write
+from tests.shuffle_plugins.pipelined.scene import WAIT, data, records_of, rest, write
 
 SHUFFLE = ShuffleId("inbox", 0)
 LATE = StreamConfig(Guarantee.EXACTLY_ONCE, Alignment.ALIGNED_WITH_TIMEOUT, alignment_timeout=100.0)
@@ -60,8 +66,9 @@ def test_connection_may_come_back_however_long_it_had_been_there(monkeypatch: py
     monkeypatch.setattr(receivers, "ServingClock", lambda cap: lambda: clock[0])
     gate = InputGate(SHUFFLE, range(1), StreamConfig(), None)
     sources = [Scripted(clock, breaks=True), Scripted(clock, breaks=True), Scripted(clock, breaks=False)]
+    watch = RegistryWatch(SHUFFLE, lambda: DriverRegistry(lambda shuffle: None))
     receiver = receivers.InputReceiver(
-        SHUFFLE, gate.inputs[0], gate, lambda bound, position: sources.pop(0), StreamConfig(), 30.0
+        watch, gate.inputs[0], gate, lambda bound, position: sources.pop(0), StreamConfig(), 30.0
     )
     receiver.on_event(ProducerLocation(MapAttempt(0, 0), "there"))
     receiver.start()
@@ -107,3 +114,66 @@ def test_barrier_before_the_end_overtakes_when_its_time_is_up(scene: Open) -> No
         writer.emit(Barrier(1))
         writer.commit()
         assert [block.records for block in writer.state(1, WAIT).blocks] == [3]
+
+
+def break_directory(plugin: PipelinedShuffle) -> None:
+    """The connection to the driver ends, and the plugin has noticed."""
+    [channel] = plugin._endpoint._registries.values()
+    channel._channel.cancel("as if the driver had been away for too long")
+    wait_until(lambda: channel.broken, "the connection has ended")
+
+
+def test_reader_finds_a_producer_that_came_after_the_connection_to_the_driver_had_broken(scene: Open) -> None:
+    there = scene()
+    with PipelinedShuffle({"local": False, "timeout": WAIT}) as other, other.reader(there.handle, range(1)) as reader:
+        break_directory(other)
+        with there.writer() as writer:
+            write(writer, range(10))
+            writer.commit()
+            assert records_of(rest(reader)) == data(*range(10))
+
+
+def test_reader_of_a_producer_that_was_replaced_while_the_driver_was_away_reads_the_next_one(scene: Open) -> None:
+    there = scene(guarantee="at_least_once")
+    with PipelinedShuffle({"local": False, "timeout": WAIT}) as other, other.reader(there.handle, range(1)) as reader:
+        with there.writer() as writer:
+            write(writer, range(10))
+            writer.flush()
+            got = records_of([reader.poll(WAIT)])  # type: ignore[list-item]
+            break_directory(other)
+            writer.abort()
+        with there.writer(attempt=1) as writer:
+            write(writer, range(20))
+            writer.commit()
+            got += records_of(rest(reader))
+    assert set(got) == set(data(*range(20)))
+
+
+def test_reader_whose_driver_is_gone_says_so_and_is_not_told_to_ask_again(scene: Open) -> None:
+    there = scene()
+    with PipelinedShuffle({"local": False, "timeout": 1.0}) as other, other.reader(there.handle, range(1)) as reader:
+        there.plugin.close()
+        with pytest.raises(StreamBroken, match="is lost: "):
+            poll_to_the_end(reader)
+
+
+def poll_to_the_end(reader: PipelinedReader) -> None:
+    """As a task that has other things to do."""
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        try:
+            if reader.poll(0.05) is None:
+                return
+        except DeadlineExceeded:
+            continue
+
+
+def test_an_error_that_is_asked_for_again_and_again_does_not_grow() -> None:
+    gate = InputGate(SHUFFLE, range(1), StreamConfig(), None)
+    gate.fail(StreamBroken("the producer is lost"))
+    lengths = set()
+    for _ in range(3):
+        with pytest.raises(StreamBroken) as caught:
+            gate.take(WAIT)
+        lengths.add(len(caught.traceback))
+    assert len(lengths) == 1

@@ -187,7 +187,7 @@ class ChannelReceiver:
         :raises ShuffleError: why the channel is broken.
         """
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         if timeout <= 0 and self._queue.empty():
             return None  # without raising and catching
         try:
@@ -203,7 +203,7 @@ class ChannelReceiver:
             return found, None
         self._queue.put(found)  # for the next call, and for who else waits
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         return None, None
 
     def close(self) -> int | None:

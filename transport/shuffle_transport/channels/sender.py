@@ -331,7 +331,7 @@ class ChannelSender:
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)
         if self.ended:
             raise InvalidArgument(f"{self._where}: sending after half_close", remedy="half-close after the last send")
 
