@@ -229,18 +229,26 @@ class Endpoint:
             raise InvalidArgument(f"no channel is called {name!r} here", remedy=f"open {DIRECTORY} or {OUTPUT}")
 
     def _registry(self, address: str, app: str, wait: float) -> ProducerRegistry:
+        peer = address, self._security.keys.for_app(app)
         with self._lock:
             self._check_open()
-            peer = address, self._security.keys.for_app(app)
-            known = self._registries.get(peer)
-            if known is None or known.broken:
-                if known is not None:
-                    known.close()
-                # A driver is not gone when its process is stopped for a while, or its relay: the channel outlives that.
-                options = replace(self._channels, resume=True, resume_timeout=DRIVER_BACK_WITHIN, relay_wait=wait)
-                channel = self._client(peer).open(DIRECTORY, options=options)
-                known = self._registries[peer] = ProducerRegistryChannel(channel, self._options.timeout)
-            return known
+            known, client = self._registries.get(peer), self._client(peer)
+        if known is not None:
+            if not known.broken:
+                return known
+            known.close()
+        # A driver is not gone when its process is stopped for a while, or its relay: the channel outlives that.
+        options = replace(self._channels, resume=True, resume_timeout=DRIVER_BACK_WITHIN, relay_wait=wait)
+        made = ProducerRegistryChannel(client.open(DIRECTORY, options=options), self._options.timeout)
+        with self._lock:
+            present = self._registries.get(peer)
+            if not self._closed and (present is None or present.broken):
+                self._registries[peer] = made
+                return made
+        made.close()  # another thread was faster, or the plugin is closed
+        self._check_open()
+        assert present is not None
+        return present
 
     def _client(self, peer: Peer) -> ExchangeClient:
         client = self._clients.get(peer)
