@@ -50,7 +50,8 @@ class MasterProcess:
             with self._asked(path) as reply:
                 return reply.status, json.load(reply)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+            with error:
+                return error.code, json.load(error)
 
     def metric(self, name: str) -> float:
         with self._asked("/metrics") as reply:
