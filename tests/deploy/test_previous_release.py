@@ -22,7 +22,7 @@ from tests.shuffle_server.test_server import run_cli
 
 ROOT = Path(__file__).parents[2]
 BEFORE_THE_FIRST = "ecdba8c4ceee160897e1c319890ff453e38db268"
-"""The commit that stands for the previous release as long as there is no tag."""
+"""The commit that is taken for the previous release as long as there is no tag."""
 MAPS, PARTITIONS = 8, 4
 
 CLIENT = """

@@ -1,9 +1,9 @@
 """A reader's thread for one map: finds where its output is, receives, and finds it again when that breaks.
 
-Which attempt counts is what the driver's registry says, as it says it; when the connection to the driver broke, it is
-opened again before the producer is looked for. A connection that breaks is opened again while the
-attempt is the one that counts. What another attempt means depends on the guarantee: with `exactly_once` its numbers and
-state belong to a checkpoint, so a reader that has begun with one cannot go on with the next, and says so.
+Which attempt counts is what the driver's registry says, as it says it; a broken connection to the driver is opened
+again before the producer is looked for. One to the producer is opened again while its attempt is the one that counts.
+What another attempt means depends on the guarantee: with `exactly_once` its numbers and state belong to a checkpoint,
+so a reader that has begun with one cannot go on with the next, and says so.
 """
 
 from __future__ import annotations
@@ -192,9 +192,15 @@ class InputReceiver:
         what = location.reason if isinstance(location, ProducerFailed) else reason.message if reason is not None else ""
         if isinstance(location, ProducerLocation) and begun is not None and location != begun:
             what = f"{location.output} has taken its place"
-        where = f" at {begun.address}" if begun is not None else ""
+        who = (
+            "the driver"
+            if named is None
+            else f"the producer at {begun.address}"
+            if begun is not None
+            else "the producer"
+        )
         return StreamBroken(
-            f"the producer{where} is lost: {what}",
+            f"{who} is lost: {what}",
             remedy="restore producers and consumers from the last complete checkpoint",
             shuffle=self._watch.shuffle,
             output=None if named is None else named.output,

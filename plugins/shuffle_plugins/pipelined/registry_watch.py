@@ -11,7 +11,7 @@ from shuffle_plugins.pipelined.producer_registry import ProducerRegistry, Watche
 
 class RegistryWatch:
     """
-    :param find: the driver's registry, as it is reached now: the same as before while that connection holds.
+    :param find: gives the driver's registry: the same one each time while its connection holds.
     """
 
     def __init__(self, shuffle: ShuffleId, find: Callable[[], ProducerRegistry]) -> None:

@@ -153,7 +153,7 @@ def test_reader_whose_driver_is_gone_says_so_and_is_not_told_to_ask_again(scene:
     there = scene()
     with PipelinedShuffle({"local": False, "timeout": 1.0}) as other, other.reader(there.handle, range(1)) as reader:
         there.plugin.close()
-        with pytest.raises(StreamBroken, match="is lost: "):
+        with pytest.raises(StreamBroken, match="the driver is lost: "):
             poll_to_the_end(reader)
 
 
