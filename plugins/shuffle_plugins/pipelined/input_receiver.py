@@ -17,11 +17,10 @@ from shuffle_api.errors import (
     AttemptSuperseded,
     DeadlineExceeded,
     InvalidArgument,
-    MapOutputLost,
-    ServerUnreachable,
     ShuffleError,
     StreamBroken,
 )
+from shuffle_api.ids import MapAttempt
 from shuffle_api.periodic import StreamThread
 from shuffle_api.streaming import Guarantee, Position
 from shuffle_plugins.pipelined.driver_registry import removed_error
@@ -35,13 +34,10 @@ from shuffle_plugins.pipelined.producer_registry import (
     StreamConfig,
 )
 from shuffle_plugins.pipelined.registry_watch import RegistryWatch
-from shuffle_plugins.pipelined.source import Source
+from shuffle_plugins.pipelined.source import MAY_PASS, Source
 
 Open = Callable[[ProducerLocation, Position | None], Source]
 """Connects to an attempt, at a position."""
-
-_MAY_PASS = (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded, MapOutputLost)
-"""Errors of a connection after which there may be another, perhaps to the next attempt."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _LOOK = 0.5  # seconds between looks at the directory's news, or at the clock, while nothing comes
@@ -119,7 +115,7 @@ class InputReceiver:
                 self._connect(location)
                 connected, pause = True, _FIRST_PAUSE
                 self._receive()
-            except _MAY_PASS as error:
+            except MAY_PASS as error:
                 if isinstance(error, AttemptSuperseded) and self._location == location:
                     raise
                 reason = error
@@ -142,13 +138,13 @@ class InputReceiver:
         """
         deadline = math.inf
         while True:
-            away = self._renew_watch()
+            away = self._watch.renew()
             deadline = math.inf if away is None else min(deadline, self._clock() + self._timeout)
             with self._changed:
                 if self._closing or self._removed is not None or self._location is not None:
                     return
                 if self._clock() >= deadline:
-                    raise self._lost(None, None, away)
+                    raise self._broken("the driver", "" if away is None else away.message)
                 self._changed.wait(_LOOK)
 
     def _wait_for_location(self, deadline: float, reason: ShuffleError | None) -> ProducerLocation | None:
@@ -158,7 +154,7 @@ class InputReceiver:
         :raises StreamBroken: there is none until the deadline, or it is not the one that was begun with.
         """
         while True:
-            reason = self._renew_watch() or reason
+            reason = self._watch.renew() or reason
             with self._changed:
                 if self._closing:
                     return None
@@ -174,14 +170,6 @@ class InputReceiver:
                     raise self._lost(begun, location, reason)
                 self._changed.wait(min(left, _LOOK))
 
-    def _renew_watch(self) -> ShuffleError | None:
-        """Why there is no news; None when there is."""
-        try:
-            self._watch.renew()
-        except _MAY_PASS as error:
-            return error
-        return None
-
     def _lost(
         self,
         begun: ProducerLocation | None,
@@ -189,21 +177,19 @@ class InputReceiver:
         reason: ShuffleError | None,
     ) -> ShuffleError:
         named = begun or location
+        assert named is not None
         what = location.reason if isinstance(location, ProducerFailed) else reason.message if reason is not None else ""
         if isinstance(location, ProducerLocation) and begun is not None and location != begun:
             what = f"{location.output} has taken its place"
-        who = (
-            "the driver"
-            if named is None
-            else f"the producer at {begun.address}"
-            if begun is not None
-            else "the producer"
-        )
+        where = f" at {begun.address}" if begun is not None else ""
+        return self._broken(f"the producer{where}", what, named.output)
+
+    def _broken(self, who: str, why: str, output: MapAttempt | None = None) -> StreamBroken:
         return StreamBroken(
-            f"{who} is lost: {what}",
+            f"{who} is lost: {why}",
             remedy="restore producers and consumers from the last complete checkpoint",
             shuffle=self._watch.shuffle,
-            output=None if named is None else named.output,
+            output=output,
         )
 
     def _connect(self, location: ProducerLocation) -> None:

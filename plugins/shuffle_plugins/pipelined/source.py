@@ -6,13 +6,23 @@ import time
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from shuffle_api.errors import DeadlineExceeded, InvalidArgument, StreamBroken
+from shuffle_api.errors import (
+    AttemptSuperseded,
+    DeadlineExceeded,
+    InvalidArgument,
+    MapOutputLost,
+    ServerUnreachable,
+    StreamBroken,
+)
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
 from shuffle_plugins.pipelined.stream_head import HeadRestorer
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
 from shuffle_transport.channels import BlockChannel, Control, ReceivedBatch
+
+MAY_PASS = (StreamBroken, ServerUnreachable, DeadlineExceeded, AttemptSuperseded, MapOutputLost)
+"""Errors of a connection after which there may be another, perhaps to the next attempt."""
 
 
 class Received(NamedTuple):

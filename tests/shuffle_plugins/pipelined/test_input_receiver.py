@@ -157,6 +157,23 @@ def test_reader_whose_driver_is_gone_says_so_and_is_not_told_to_ask_again(scene:
             poll_to_the_end(reader)
 
 
+def test_a_look_while_another_thread_looks_does_not_say_that_the_driver_is_there() -> None:
+    away = StreamBroken("nobody answers")
+
+    def find() -> DriverRegistry:
+        if looks:
+            assert watch.renew() is looks[0]  # as of another thread meanwhile
+        looks.append(away)
+        raise away
+
+    looks: list[StreamBroken] = []
+    watch = RegistryWatch(SHUFFLE, find)
+    with pytest.raises(StreamBroken):
+        watch.begin(lambda event: None)
+    looks.clear()
+    assert [watch.renew(), watch.renew()] == [away, away]
+
+
 def poll_to_the_end(reader: PipelinedReader) -> None:
     """As a task that has other things to do."""
     deadline = time.monotonic() + WAIT
