@@ -8,7 +8,6 @@ about its accessibility. Exit status: 1 if a figure is above its limit or someth
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 import tempfile
@@ -89,8 +88,7 @@ def seen(cluster: ManyShuffles, browser: Browser, script: Path | None, pictures:
         violations += [f"at {size[0]} pixels, {each}" for each in looks.inaccessible(browser, script)]
         if pictures:
             pictures.mkdir(parents=True, exist_ok=True)
-            data = browser.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-            (pictures / f"page-{size[0]}.png").write_bytes(base64.b64decode(data))
+            (pictures / f"page-{size[0]}.png").write_bytes(browser.picture())
     checked = {"axe": axe.VERSION if script else "not checked", "violations": violations}
     return {"sideways": wide, **checked, "console": browser.console}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -88,6 +89,10 @@ class Browser:
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
         """What the page is shown on."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+
+    def picture(self) -> bytes:
+        """The whole page, a PNG image."""
+        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
 
     def scheme(self, name: str) -> None:
         """`light` or `dark`."""

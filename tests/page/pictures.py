@@ -7,7 +7,6 @@ shows the page; it is pictured once rates and partition sizes are there.
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 import tempfile
 import threading
@@ -92,7 +91,7 @@ def _picture(browser: Browser, url: str, size: tuple[int, int]) -> bytes:
     browser.resize(*size, phone=size == looks.PHONE)
     looks.first_look(browser, url)
     looks.await_updates(browser, UPDATES)
-    return base64.b64decode(browser.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+    return browser.picture()
 
 
 if __name__ == "__main__":
