@@ -38,6 +38,7 @@ def test_a_side_reports_medians() -> None:
     assert (report["gib_s"], report["cpu_s_per_gib"], report["client_cpu_s_per_gib"]) == (2.0, 0.6, 0.3)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_all_sides(tmp_path: Path) -> None:

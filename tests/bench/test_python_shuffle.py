@@ -21,6 +21,7 @@ def test_digests_of_partitions_add_up_and_show_a_key_in_two_of_them() -> None:
     assert digest(table.slice(0, 1)) + digest(table.slice(1)) != digest(table)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_all_sides(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from bench.registry import __main__ as registry
 
+pytestmark = pytest.mark.nightly
+
 SMALL = [
     "--clients",
     "2",

@@ -28,6 +28,7 @@ def test_table_tells_a_failure_from_a_ratio() -> None:
     assert lines[2:] == ["| 2 | 1g | 4 | 3.00 s | 3.00 s | 1.00 | 0.50 |", "| 2 | 1g | 4 | 3.00 s | failed |  |  |"]
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(TIMEOUT_S)
 def test_sweep_measures_both_sides_at_each_point(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_forks_have_ratios_of_their_own() -> None:
     assert report["ratio"] == {"flight": 1.0}
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
@@ -90,6 +91,7 @@ def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("spark-suite-*"))
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_small_run_reports_every_case(tmp_path: Path) -> None:

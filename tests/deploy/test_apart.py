@@ -139,6 +139,7 @@ def test_the_two_commands_of_the_spark_page(tmp_path: Path) -> None:
         assert pushed(both.client(f"flight-shuffle status --server {HOST}:9110 --json")) > 0
 
 
+@pytest.mark.nightly
 def test_a_master_and_a_worker_on_two_hosts(tmp_path: Path) -> None:
     master, worker = commands(
         "cluster.md", "flight-shuffle master --data-dir /var/lib/flight-shuffle --listen 10.0.0.1"

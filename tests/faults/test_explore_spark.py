@@ -37,7 +37,9 @@ def clusters() -> Iterator[None]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(2000)
-@pytest.mark.parametrize(("topology", "case"), [("cluster", "by file"), ("server", "server")])
+@pytest.mark.parametrize(
+    ("topology", "case"), [pytest.param("cluster", "by file", marks=pytest.mark.nightly), ("server", "server")]
+)
 def test_each_fault_once(topology: str, case: str, tmp_path: Path, clusters: None) -> None:
     faults = [Fault(kind, phase, 2, victim=1) for kind, phase in SPARK_FAULTS[topology]]
     for fault in faults:

@@ -215,7 +215,7 @@ class Job:
         self._thread.shutdown()
 
 
-@pytest.mark.parametrize("how", ["restart", "drain"])
+@pytest.mark.parametrize("how", [pytest.param("restart", marks=pytest.mark.nightly), "drain"])
 def test_a_job_runs_while_each_worker_in_turn_is_replaced(
     cluster: ClusterProcesses, plugin: RemoteShuffle, how: str
 ) -> None:

@@ -30,7 +30,7 @@ def database() -> Iterator[Database]:
         yield running
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("secure", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["plain", "tls"])
 def test_a_frozen_leader_is_replaced_in_the_middle_of_a_job_and_answers_nothing_afterwards(
     tmp_path: Path, database: Database, secure: bool
 ) -> None:

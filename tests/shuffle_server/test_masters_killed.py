@@ -55,6 +55,7 @@ def test_the_jobs_of_one_master_go_on_while_the_other_is_gone_and_those_of_that_
             assert (len(status.workers), status.workers_lost, status.outputs_lost) == (4, 0, 0)
 
 
+@pytest.mark.nightly
 def test_a_standby_takes_over_its_registry_and_the_jobs_of_the_other_go_on(tmp_path: Path) -> None:
     a, b, standby = lasting_addresses(3)
     masters = f"a={a},b={b},{standby}"

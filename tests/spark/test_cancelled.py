@@ -37,7 +37,9 @@ def partial_bytes(server: Server) -> int:
     return sum(size_of(path) for path in files_below(server.data_dir) if path.suffix == ".partial")
 
 
-@pytest.mark.parametrize("interrupt", [True, False], ids=["interrupted", "asked"])
+@pytest.mark.parametrize(
+    "interrupt", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["interrupted", "asked"]
+)
 def test_cancelled_write_leaves_nothing_open(driver: SparkDriver, server: Server, interrupt: bool) -> None:
     driver.call(cancelled.start_writing, interrupt=interrupt)
     wait_until(lambda: partial_bytes(server) > 8 << 20)
@@ -46,7 +48,9 @@ def test_cancelled_write_leaves_nothing_open(driver: SparkDriver, server: Server
 
 
 @pytest.mark.parametrize("settings", [{}, WIRE, TO_FILES], ids=["handed over", "to memory", "to files"])
-@pytest.mark.parametrize("interrupt", [True, False], ids=["interrupted", "asked"])
+@pytest.mark.parametrize(
+    "interrupt", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["interrupted", "asked"]
+)
 def test_cancelled_read_leaves_nothing_open(
     driver: SparkDriver, server: Server, interrupt: bool, settings: dict[str, str]
 ) -> None:

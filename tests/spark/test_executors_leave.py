@@ -72,6 +72,7 @@ def test_decommissioned_executor_leaves_and_no_map_runs_again(cluster: SparkDriv
     assert cluster.call(observe.map_tasks)[-MAPS:] == before
 
 
+@pytest.mark.nightly
 def test_idle_executors_leave_without_shuffle_tracking_and_no_map_runs_again(
     cluster: SparkDriver, server: Server
 ) -> None:

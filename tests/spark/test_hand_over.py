@@ -98,6 +98,7 @@ def test_worker_is_asked_once_where_an_output_of_thousands_of_blocks_lies(driver
         assert driver.call(held.count_rows, name="x", timeout=120) == rows
 
 
+@pytest.mark.nightly
 def test_outputs_that_move_to_an_object_store_while_they_are_read_cost_no_map(
     start_driver: StartDriver, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def driver(idle_cluster: SparkDriver, answers: list[Any]) -> SparkDriver:
     return idle_cluster
 
 
+@pytest.mark.nightly
 def test_jobs_on_two_executors_equal_sort_shuffle_in_one_process(driver: SparkDriver, answers: list[Any]) -> None:
     assert [driver.call(job) for job in JOBS] == answers
 

@@ -55,7 +55,7 @@ def small_jvm(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield driver
 
 
-@pytest.mark.parametrize("hand_over", ["auto", "off"])
+@pytest.mark.parametrize("hand_over", ["auto", pytest.param("off", marks=pytest.mark.nightly)])
 def test_twelve_thousand_partitions_hold_what_was_written(
     hand_over: str, small_jvm: SparkDriver, server: Server
 ) -> None:

@@ -51,7 +51,7 @@ def wait_until_removed(driver: SparkDriver, server: Server) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", MODES if SHUFFLES else ["never", "always"])
+@pytest.mark.parametrize("mode", MODES if SHUFFLES else ["never", pytest.param("always", marks=pytest.mark.nightly)])
 def test_hundreds_of_shuffles_leave_no_more_than_the_first_ones(driver: SparkDriver, server: Server, mode: str) -> None:
     driver.renew(MODES[mode] | FEW_RECORDS)
     run(driver, FIRST)

@@ -54,6 +54,7 @@ def test_a_worker_killed_between_the_stages_costs_its_maps_and_no_other(tmp_path
             assert sorted(task.map for task in reruns) == lost
 
 
+@pytest.mark.nightly
 def test_a_drained_worker_costs_no_map(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, workers=2) as cluster:
         with driver_of(cluster, tmp_path, ALL_MAPS_AT_ONCE, retryWindow="2s") as driver:
@@ -71,6 +72,7 @@ def test_a_drained_worker_costs_no_map(tmp_path: Path) -> None:
             assert driver.call(observe.map_tasks) == before
 
 
+@pytest.mark.nightly
 def test_outputs_moved_off_a_disk_that_has_filled_up_cost_no_map(tmp_path: Path) -> None:
     with mounted_tmpfs(tmp_path / "small", 500 * MIB), ClusterProcesses(tmp_path, workers=0) as cluster:
         full = cluster.add_worker("small")
@@ -90,6 +92,7 @@ def test_outputs_moved_off_a_disk_that_has_filled_up_cost_no_map(tmp_path: Path)
             assert driver.call(observe.map_tasks) == before
 
 
+@pytest.mark.nightly
 def test_with_two_replicas_a_worker_killed_for_good_costs_no_map(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, workers=2, worker_timeout=12) as cluster:
         with driver_of(cluster, tmp_path, replicas="2") as driver:
@@ -105,6 +108,7 @@ def test_with_two_replicas_a_worker_killed_for_good_costs_no_map(tmp_path: Path)
             assert driver.call(observe.map_tasks) == before
 
 
+@pytest.mark.nightly
 def test_an_executor_that_knows_no_worker_waits_for_a_master_that_is_away(tmp_path: Path) -> None:
     executors_apart = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
     with ClusterProcesses(tmp_path, workers=2) as cluster:

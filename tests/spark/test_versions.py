@@ -24,7 +24,7 @@ from tests.spark.server import Server
 from tools import other_packages
 
 # The first one downloads a PySpark.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(other_packages.INSTALL_TIMEOUT_S + 1200)]
 
 VERSIONS = os.environ.get("SPARK_VERSIONS", "4.0.0").split()
 JOBS: tuple[Callable[[SparkSession], Any], ...] = (

@@ -10,6 +10,7 @@ import pytest
 from bench.streaming import real_time
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_both_sides_answer_every_row(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def own_input(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_demo_runs_the_users_tables_through_both_shuffles(own_input: Path, scratch: Path) -> None:
