@@ -1,4 +1,4 @@
-"""Under which name a server is announced to its clients."""
+"""Where a server can listen, and under which name it is announced to its clients."""
 
 from __future__ import annotations
 
@@ -26,19 +26,40 @@ def announced_host(advertise: str, listen: Address) -> str:
     return name
 
 
+def check_free(listen: Address, option: str) -> None:
+    """Arrow does not say why it cannot listen.
+
+    :raises InvalidArgument: nobody can listen there now: the address is not of this machine, or in use. It names
+        `option`.
+    """
+    try:
+        _bind(listen.host, listen.port, socket.SOCK_STREAM)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot listen on {listen}: {error.strerror or error}",
+            remedy=f"choose another {option} address, or port 0 for any free one",
+        ) from error
+
+
 def _leads_here(name: str) -> bool:
     """Whether a name resolves to an address that a socket of this machine can be bound to."""
     try:
-        found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    return any(_is_own(family, place) for family, _, _, _, place in found)
-
-
-def _is_own(family: int, place: tuple[object, ...]) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as trial:
-            trial.bind(place)
+        _bind(name, 0, socket.SOCK_DGRAM)
     except OSError:
         return False
     return True
+
+
+def _bind(host: str, port: int, kind: socket.SocketKind) -> None:
+    """Bind a socket to an address of `host`, and close it; raises OSError when that works with none of them."""
+    refused = OSError(f"{host} has no address")
+    for family, _, _, _, place in socket.getaddrinfo(host, port, type=kind):
+        try:
+            with socket.socket(family, kind) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as connections that are over do no harm
+                trial.bind(place)
+        except OSError as error:
+            refused = error
+        else:
+            return
+    raise refused

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, OutputMoved, ShuffleRemoved
 from shuffle_api.values import WorkerInfo
-from shuffle_server.announced import announced_host
+from shuffle_server.announced import announced_host, check_free
 from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
@@ -60,6 +60,8 @@ class Server:
         with ExitStack() as undo:  # what is to be closed if it cannot start
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
+            check_free(listen, "--listen")
+            check_free(data, "--data-listen")
             security.start()
             self._observation = Observation(
                 options.http_listen, authenticate=security.authenticate, https=security.https
@@ -153,11 +155,14 @@ class MasterServer:
 
 
 class WorkerServer:
-    """A worker of masters elsewhere. Raises as `Server` does, and ServerUnreachable when the masters stay away."""
+    """A worker of masters elsewhere. Raises as `Server` does, ServerUnreachable when the masters stay away, and
+    ShuttingDown if it was to stop before it had joined one (`stopping`).
+    """
 
-    def __init__(self, options: ServerOptions) -> None:
-        self._security = security = load_security(options)
-        warn_of_strangers({data_listen(options).host}, security)
+    def __init__(self, options: ServerOptions, *, stopping: Callable[[], bool] = lambda: False) -> None:
+        self._security, listen = load_security(options), data_listen(options)
+        security = self._security
+        warn_of_strangers({listen.host}, security)
         roots = split_directories(options.data_dir)
         root = roots[0]
         self._locks = lock_directories(roots)
@@ -165,6 +170,7 @@ class WorkerServer:
         with ExitStack() as undo:
             undo.callback(_unlock, self._locks)
             undo.callback(security.close)
+            check_free(listen, "--data-listen")
             security.start()
             self._observation = Observation(options.http_listen, WORKER, https=security.https)
             undo.callback(self._observation.close)
@@ -181,7 +187,7 @@ class WorkerServer:
             undo.callback(self._data.stop)
             self._registries.serve()
             undo.callback(self._registries.end)
-            self._registries.join(found, JOIN_SECONDS)
+            self._registries.join(found, JOIN_SECONDS, stopping)
             self._maintenance = MaintenanceTasks(self._data.look_seconds, self._data)
             sources = self._data.sources(self._registries.absent, self._registries.counted_on)
             self._observation.attach(Sources(None, sources, security.token_statistics), options.window)

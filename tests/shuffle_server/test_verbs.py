@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from bench.harness.server import ServerProcess
+from bench.harness.server import ServerProcess, lasting_addresses
 from shuffle_api.errors import InvalidArgument, ServerUnreachable
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
@@ -25,6 +25,7 @@ from shuffle_server.cli.machine import check_directory
 from shuffle_server.cli.status import arrange, render
 from shuffle_server.cli.top import rates_between, view
 from shuffle_server.options import ServerOptions, check_addresses, data_listen, not_default
+from shuffle_server.server import JOIN_SECONDS
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import write_map
 from tests.shuffle_server.test_server import run_cli
@@ -121,11 +122,22 @@ def test_wrong_usage_is_named_with_status_2(
 
 def test_a_listen_address_that_is_not_of_this_machine_is_named(tmp_path: Path) -> None:
     nowhere = "192.0.2.1:9110"  # for documentation (RFC 5737)
-    failed = run_cli("server", str(tmp_path), "--listen", nowhere, "--data-listen", "127.0.0.1:0")
+    failed = run_cli("server", str(tmp_path), "--listen", nowhere)
     assert failed.returncode == 1
-    said = failed.stderr.splitlines()[-1]
-    assert said.startswith(f"flight-shuffle: cannot listen on {nowhere}: ")
+    said = failed.stderr.splitlines()[-1]  # after a warning: strangers could reach this address
+    assert said.startswith(f"flight-shuffle: cannot listen on {nowhere}: Cannot assign requested address. ")
     assert "choose another --listen address" in said
+
+
+@pytest.mark.parametrize("role", [["server", "--listen", "127.0.0.1:0"], ["worker", "--master", "127.0.0.1:1"]])
+def test_a_data_address_that_is_taken_is_named(tmp_path: Path, role: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        failed = run_cli(*role, "--data-dir", str(tmp_path), "--data-listen", taken)
+    assert failed.returncode == 1
+    [said] = failed.stderr.splitlines()
+    assert said.startswith(f"flight-shuffle: cannot listen on {taken}: Address already in use. ")
+    assert "choose another --data-listen address" in said
 
 
 def test_a_drain_waits_no_longer_for_an_absent_master_than_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +195,23 @@ def test_the_log_goes_on_in_a_new_file_after_sighup(tmp_path: Path) -> None:
         assert server.running
     assert "the server has stopped" in log.read_text()
     assert "the server has stopped" not in moved.read_text()
+
+
+def test_a_worker_that_looks_for_its_master_can_be_stopped(tmp_path: Path) -> None:
+    [nobody] = lasting_addresses(1)
+    options = ["--master", nobody, "--data-listen", "127.0.0.1:0"]
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "shuffle_server", "worker", str(tmp_path / "data"), *options], stderr=stderr
+        )
+    try:
+        eventually(lambda: "is not joined" in log.read_text())
+        worker.terminate()
+        assert worker.wait(JOIN_SECONDS / 2) == 0
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def reply(**fields: Any) -> pb.StatusReply:

@@ -138,13 +138,13 @@ def _serve(role: str, **_: Any) -> int:
     roles: dict[str, Callable[[ServerOptions], Running]] = {
         "server": Server,
         "master": functools.partial(MasterServer, stopping=signals.stopping, stands_by=stands_by),
-        "worker": WorkerServer,
+        "worker": functools.partial(WorkerServer, stopping=signals.stopping),
     }
     try:
         server = roles[role](options)
-    except ShuttingDown:
-        return 0
     except ShuffleError as error:
+        if isinstance(error, ShuttingDown) and signals.stopping():
+            return 0
         click.echo(f"flight-shuffle: {as_written(str(error), ServerOptions)}", err=True)
         return 1
     _log_start(role, server.ready, options)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ShuttingDown
 from shuffle_api.ids import MapAttempt, ShuffleId, registry_of
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.registry_names import shown
@@ -54,12 +54,14 @@ class JoinedRegistries:
         for each in self.all:
             each.serve(self.begin_drain)
 
-    def join(self, found: Sequence[Description], seconds: float) -> None:
+    def join(self, found: Sequence[Description], seconds: float, stopping: Callable[[], bool] = lambda: False) -> None:
         """Return when one registry has been joined, and each of the others has been, or was away when asked: these are
         joined as soon as they are there.
 
         :param found: what is on the disks.
-        :raises ServerUnreachable, DeadlineExceeded, ShuttingDown: all were away for so many seconds.
+        :param stopping: asked while no registry has been joined.
+        :raises ServerUnreachable, DeadlineExceeded: all were away for so many seconds.
+        :raises ShuttingDown: the same, or `stopping` said so.
         :raises StaleEpoch: another process has this worker's id.
         :raises InvalidArgument: a master is of another registry.
         """
@@ -69,6 +71,8 @@ class JoinedRegistries:
         deadline = time.monotonic() + seconds
         with self._changed:
             while not self._is_settled(time.monotonic() > deadline):
+                if stopping():
+                    raise ShuttingDown("this worker stops before it has joined a master", remedy="start it again")
                 self._changed.wait(AGAIN_SECONDS)
         for each in self.all:
             if each.failure is not None and (each.is_refused or not any(one.joined for one in self.all)):
