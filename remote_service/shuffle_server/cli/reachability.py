@@ -37,7 +37,7 @@ def check_server(server: str, keys: Keyring, timeout: float, progress: Progress)
             hello = client.hello()
             answered = time.time()
             yield from _check_hello(hello, (asked, answered))
-            yield _check_rights(client)
+            yield from _check_status(client)
     except ShuffleError as error:
         yield Finding("server", "failed", error.message, error.remedy)
         return
@@ -82,12 +82,20 @@ def _check_hello(hello: pb.HelloReply, asked: tuple[float, float]) -> Iterator[F
         yield Finding("workers", "failed", "none has joined", "start flight-shuffle worker --master with this address")
 
 
-def _check_rights(client: ControlClient) -> Finding:
+def _check_status(client: ControlClient) -> Iterator[Finding]:
+    """Whether the token is good for a look at everything, and the releases of the workers."""
     try:
-        client.call("Status", pb.StatusRequest(limit=1))
+        status = client.call("Status", pb.StatusRequest(limit=1))
     except ShuffleError as error:
-        return Finding("token", "warning", error.message, error.remedy)
-    return Finding("token", "ok", "it may look at everything")
+        yield Finding("token", "warning", error.message, error.remedy)
+        return
+    yield Finding("token", "ok", "it may look at everything")
+    release = status.server.rpartition("/")[2]
+    for state in status.states:
+        if state.release not in ("", release):
+            seen = f"release {state.release}, the master {release}"
+            fix = "go on with the upgrade: docs/operations.md has its order"
+            yield Finding(f"version of worker {state.worker}", "warning", seen, fix)
 
 
 def _check_certificate(address: Address, tls: TlsFiles, timeout: float) -> Finding:
