@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,7 @@ from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import calls as calls_module
 from shuffle_server.store.calls import DiskCalls
 from shuffle_server.store.caretaker import Caretaker
+from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.store import Store
 from shuffle_transport.control_client import ControlClient
@@ -199,6 +203,113 @@ def test_no_more_calls_than_so_many_are_under_way_and_the_next_waits_until_one_e
             each.result(DEADLINE)
     with calls.request():
         pass
+
+
+class SetClock:
+    """A source of time that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def run(self, seconds: float, look: Callable[[], object]) -> None:
+        """Let so much time go by, with a look at what is measured several times a second."""
+        for _ in range(round(10 * seconds)):
+            self.now += 0.1
+            look()
+
+
+def test_a_process_that_stands_still_takes_no_call_for_one_that_hangs() -> None:
+    clock = SetClock()
+    calls = DiskCalls(Path("/data"), limit=1.0, source=clock)
+    with calls.own(), calls.request():
+        clock.now += 3600.0
+        assert not calls.hang
+        clock.run(1.0, lambda: calls.hang)
+        assert calls.hang
+
+
+def test_a_directory_that_is_busy_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MOST_CALLS", 2)
+    clock = SetClock()
+    calls = DiskCalls(Path("/data"), limit=1.0, source=clock)
+
+    def short() -> None:
+        with calls.request():
+            clock.run(0.5, lambda: calls.hang)
+
+    with ThreadPoolExecutor(2) as pool, calls.request():  # a call that takes long, beside many that return
+        for _ in range(8):
+            pool.submit(short).result(DEADLINE)
+            assert not calls.hang
+
+
+def test_a_call_that_gets_no_turn_is_refused_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MOST_CALLS", 1)
+    clock = SetClock()
+    calls, ended, go = DiskCalls(Path("/data"), limit=1.0, source=clock), threading.Event(), threading.Event()
+    inside = threading.Semaphore(0)
+
+    def wait_inside(over: threading.Event) -> None:
+        with calls.request():
+            inside.release()
+            assert over.wait(DEADLINE)
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(wait_inside, ended)
+        assert inside.acquire(timeout=DEADLINE)
+        others = [pool.submit(wait_inside, go) for _ in range(2)]
+        eventually(lambda: len(calls._changed._waiters) == 2, "two wait")  # type: ignore[attr-defined]
+        clock.run(0.8, lambda: calls.hang)
+        ended.set()  # the turn of one of the two
+        first.result(DEADLINE)
+        assert inside.acquire(timeout=DEADLINE)
+        clock.run(0.5, lambda: calls.hang)
+        eventually(lambda: any(each.done() for each in others), "the other one is refused")
+        go.set()
+        assert sorted(type(each.exception(DEADLINE)).__name__ for each in others) == ["NoneType", "Overloaded"]
+
+
+def test_an_object_store_that_does_not_answer_says_nothing_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "MOST_CALLS", 2)
+    tier = ObjectStore(f"file://{tmp_path}/tier", "w-1")
+    store = Store(tmp_path / "worker", options=StoreOptions(disk_timeout=0.2), tier=tier)
+    list(store.recover())
+    store.start()
+    cold, warm = SPEC, replace(SPEC, id=replace(SPEC.id, shuffle=SPEC.id.shuffle + 1))
+    for spec, maps in ((cold, 3), (warm, 1)):
+        store.add_shuffle(spec.id)
+        for number in range(maps):
+            writer = store.stage(spec, MapAttempt(number, 0), "none")
+            writer.append(turn := writer.new_fencing_token(), batch([block(1, b"x")]))
+            assert store.publish(writer, turn) is not None
+        if spec is cold:
+            assert store.evict_cold(0) == maps
+    real, asked, go = tier.get, threading.Semaphore(0), threading.Event()
+
+    def get(*arguments: Any) -> bool:
+        asked.release()
+        assert go.wait(DEADLINE)
+        return real(*arguments)
+
+    monkeypatch.setattr(tier, "get", get)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(store.open_output, cold.id, MapAttempt(number, 0)) for number in range(2)]
+        for _ in waiting:
+            assert asked.acquire(timeout=DEADLINE)
+        with pytest.raises((Overloaded, StorageFailed), match="object store: 2 calls"):
+            store.open_output(cold.id, MapAttempt(2, 0))
+        assert not store.statistics().disks[0].out
+        os.close(store.open_output(warm.id, MapAttempt(0, 0))[1])
+        go.set()
+        for each in waiting:
+            os.close(each.result(DEADLINE)[1])
+    os.close(store.open_output(cold.id, MapAttempt(2, 0))[1])
+    store.close()
 
 
 def test_a_caretaker_does_what_it_is_given_in_turn_and_survives_what_fails() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -166,6 +167,28 @@ def test_an_output_whose_file_is_gone_or_torn_makes_room_for_the_next_attempt(
             worker.commit(*writer(store, SECOND))
     assert registry.lost == [FIRST]
     assert worker.commit(*writer(store, THIRD)).output == THIRD
+
+
+def test_a_pull_that_gets_no_turn_at_the_disk_costs_no_output(
+    store: Store, registry: Registry, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.commit(*writer(store, FIRST))
+    ticket = pb.GetTicket(
+        shuffle=messages.key_of(SPEC.id), maps=[messages.attempt_of(FIRST)], end_partition=SPEC.partitions
+    )
+    assert sum(data.num_rows for data, _ in worker.get(ticket)[1]) > 0
+    held = store.catalog.find(SPEC.id, 0)
+    assert held is not None
+
+    def busy() -> NoReturn:
+        raise Overloaded("64 calls to the file system are under way")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held.home.calls, "request", busy)
+        with pytest.raises(Overloaded):
+            list(worker.get(ticket)[1])
+    assert registry.lost == []
+    assert sum(data.num_rows for data, _ in worker.get(ticket)[1]) > 0
 
 
 def test_what_is_removed_is_forgotten_and_nothing_else(store: Store) -> None:

@@ -1,9 +1,11 @@
-"""The calls to the file system below one data directory: how many are under way, and for how long.
+"""The calls to one file system, as a data directory's: how many are under way, and for how long.
 
 A call to a dead disk, or to a file server that is gone, may never return, and the thread in it cannot be called back.
 So the calls that requests make are counted: at most MOST_CALLS at once, the others wait until one ends. And the
 directory's own thread (`caretaker`) makes a call every few seconds. When that one does not return within the limit, or
-none of so many does, the directory hangs: calls are refused without being made, until those under way return.
+none of so many does, the directory hangs: calls are refused without being made, until those under way return. A
+directory that is only busy does not hang: what has waited for too long is Overloaded, which says nothing of its files.
+A process that stands still counts none of that time.
 
 A directory that many want on the disk at the same time is synced once for all of them.
 """
@@ -17,31 +19,45 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shuffle_api.errors import StorageFailed
+from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT, ServingClock
+from shuffle_api.errors import Overloaded, StorageFailed
 
 MOST_CALLS = 64
+CHECK_DISK = "try again: other data directories are used if there are any; check this disk"
 SLOW_SECONDS = 1.0
 DISK_SECONDS = 30.0
 WAIT_SECONDS = 60.0
 
 
 class DiskCalls:
-    """Those of one directory. Thread-safe.
+    """Those of one directory, or to an object store. Thread-safe.
 
-    :param limit: seconds after which a call hangs.
+    :param root: where, for errors.
+    :param limit: seconds after which a call hangs. To be looked at (`slow`, `hang`) LOOKS_PER_TIMEOUT times in it.
+    :param remedy: what to do about it when it hangs.
+    :param source: what its clock measures.
     """
 
-    def __init__(self, root: Path, limit: float = DISK_SECONDS) -> None:
-        self._root, self._limit = root, limit
+    def __init__(
+        self,
+        root: Path,
+        limit: float = DISK_SECONDS,
+        remedy: str = CHECK_DISK,
+        source: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root, self._limit, self._remedy = root, limit, remedy
+        self._clock = ServingClock(LOOK_SHARE * limit, source)
         self._changed = threading.Condition()
         self._since: dict[int, float] = {}  # by thread, the oldest first
-        self._own = 0.0  # since when the directory's own thread is in one, 0 when it is not
+        self._moved = self._clock()  # when the last one of requests began or returned
+        self._own: float | None = None  # since when the directory's own thread is in one
 
     @contextmanager
     def request(self) -> Iterator[None]:
         """A call, or a few, on behalf of a request; inside another one it is part of that.
 
-        :raises StorageFailed: the directory hangs; or so many calls are under way, and none of them ends.
+        :raises StorageFailed: the directory hangs.
+        :raises Overloaded: so many calls are under way that this one was not made.
         """
         thread = threading.get_ident()
         if thread in self._since:
@@ -53,33 +69,40 @@ class DiskCalls:
         finally:
             with self._changed:
                 del self._since[thread]
+                self._moved = self._clock()
                 self._changed.notify()
 
     def _begin(self, thread: int) -> None:
-        give_up = 0.0
         with self._changed:
+            began = now = self._clock()
             while (reason := self._hangs()) or len(self._since) >= MOST_CALLS:
-                now = time.monotonic()
-                give_up = give_up or now + self._limit
-                if reason or not self._changed.wait(give_up - now):
-                    raise self._refused(reason or f"{MOST_CALLS} calls to the file system are under way")
-            self._since[thread] = time.monotonic()
+                if reason:
+                    raise StorageFailed(f"{self._root}: {reason}", remedy=self._remedy)
+                if now - began > self._limit:
+                    raise Overloaded(
+                        f"{self._root}: {MOST_CALLS} calls to the file system are under way, and there was no turn"
+                        f" for another one for {now - began:.0f} s",
+                        remedy="try again later: it is busy",
+                    )
+                self._changed.wait(self._limit / LOOKS_PER_TIMEOUT)
+                now = self._clock()
+            self._since[thread] = self._moved = now
 
     @contextmanager
     def own(self) -> Iterator[None]:
         """A call of the directory's own thread; never refused."""
-        self._own = time.monotonic()
+        self._own = self._clock()
         try:
             yield
         finally:
-            self._own = 0.0
+            self._own = None
             with self._changed:
                 self._changed.notify_all()
 
     def alive(self) -> None:
         """The directory's own thread is done with one of many calls."""
-        if self._own:
-            self._own = time.monotonic()
+        if self._own is not None:
+            self._own = self._clock()
 
     @property
     def slow(self) -> bool:
@@ -95,22 +118,15 @@ class DiskCalls:
 
     def _hangs(self) -> str:
         own = self._own
-        if own and (age := time.monotonic() - own) > self._limit:
+        if own is not None and (age := self._clock() - own) > self._limit:
             return f"a call to the file system has not returned for {age:.0f} s"
-        if len(self._since) >= MOST_CALLS and (age := self._oldest()) > self._limit:
-            return f"{MOST_CALLS} calls to the file system are under way, the oldest for {age:.0f} s"
+        if len(self._since) >= MOST_CALLS and (age := self._clock() - self._moved) > self._limit:
+            return f"{MOST_CALLS} calls to the file system are under way, and none has returned for {age:.0f} s"
         return ""
 
     def _oldest(self) -> float:
-        own = self._own
-        oldest = min(next(iter(self._since.values()), own or float("inf")), own or float("inf"))
-        return time.monotonic() - oldest
-
-    def _refused(self, reason: str) -> StorageFailed:
-        return StorageFailed(
-            f"{self._root}: {reason}",
-            remedy="try again: other data directories are used if there are any; check this disk",
-        )
+        now, own = self._clock(), self._own
+        return now - min(next(iter(self._since.values()), now), now if own is None else own)
 
 
 @dataclass(slots=True)

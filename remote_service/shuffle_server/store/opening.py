@@ -96,6 +96,7 @@ def open_committed(
         raise lost(shuffle, output, f"the worker holds attempt {held.output.attempt} of this map")
     if reason := held.home.calls.hang:
         raise lost(shuffle, output, f"{held.home.root}: {reason}")
+    here(shuffle, held)  # before the call: an object store that does not answer says nothing of this disk
     with held.home.calls.request():
         if held.place is not None:
             return held, *_open_compacted(indexes, shuffle, held.output, held.place)
@@ -110,7 +111,6 @@ def _open(
     held: CatalogEntry,
 ) -> tuple[CatalogEntry, OutputFile, int]:
     output, path = held.output, held.home.paths.committed_text(shuffle, held.output)
-    here(shuffle, held)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -160,8 +160,8 @@ def describe_committed(
     try:
         held = catalog.find(shuffle, map_id)
         if held is not None:
+            here(shuffle, held)
             with held.home.calls.request():
-                here(shuffle, held)
                 return load_committed(shuffle, held).description
         reason = "it is not here"
     except (TornFile, OSError) as error:

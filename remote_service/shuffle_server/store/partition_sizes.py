@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shuffle_api.errors import Overloaded, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.format import TornFile
 from shuffle_server.store.opening import load_committed
@@ -29,9 +30,10 @@ def partition_sizes(store: Store, shuffle: ShuffleId, outputs: Sequence[MapAttem
         if held is None or held.output != output or held.tiered:
             continue
         try:
-            index = load_committed(shuffle, held).index
-        except (OSError, TornFile):
-            continue  # it was removed meanwhile, or whoever reads it declares it lost
+            with held.home.calls.request():
+                index = load_committed(shuffle, held).index
+        except (OSError, TornFile, StorageFailed, Overloaded):
+            continue  # it was removed meanwhile, its directory hangs, or whoever reads it declares it lost
         sizes += np.bincount(index["partition"], index["length"], partitions).astype(np.int64)[:partitions]
         found += 1
     return PartitionSizes(found, sizes)

@@ -93,14 +93,16 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
 def check(store: Store, shuffle: ShuffleId, held: CatalogEntry, pace: Pace) -> Checked | None:
     """Read a whole output, its index from the disk too. None when it was removed or moved meanwhile.
 
-    Raises Overloaded when it cannot be read now, which says nothing about it.
+    Raises Overloaded, StorageFailed when it cannot be read now, which says nothing about it.
     """
+    calls = held.home.calls
     path = held.home.paths.committed(shuffle, held.output) if held.place is None else held.place.file.path
     blocks = size = 0
     wrong: list[int] = []
     reason = ""
     try:
-        file, fd = read_committed(shuffle, held)
+        with calls.request():
+            file, fd = read_committed(shuffle, held)
         try:
             blocks, size = len(file.index), int(file.index["length"].sum())
             if file.description.output != held.output or file.description.shuffle_id != shuffle:
@@ -108,7 +110,9 @@ def check(store: Store, shuffle: ShuffleId, held: CatalogEntry, pace: Pace) -> C
             for number, row in enumerate(file.index):
                 length = int(row["length"])
                 pace.spend(length)
-                if crc32c(read_range(fd, int(row["offset"]), length)) != int(row["crc32c"]):
+                with calls.request():
+                    payload = read_range(fd, int(row["offset"]), length)
+                if crc32c(payload) != int(row["crc32c"]):
                     wrong.append(number)
         finally:
             os.close(fd)

@@ -66,7 +66,9 @@ class Store:
         self._directories = Directories([directory(root, device=compaction.device_of(root)) for root in roots])
         self.catalog = Catalog()
         self._quota = AppQuota(options.app_max_bytes, options.app_max_attempts)
-        self._tiering = None if tier is None else Tiering(tier, self.catalog, self._directories, sync=sync)
+        self._tiering = (
+            None if tier is None else Tiering(tier, self.catalog, self._directories, options.disk_timeout, sync=sync)
+        )
         self._used: dict[ShuffleId, float] = {}  # when a shuffle was last written or read (time.monotonic)
         self._indexes = IndexCache()
         self._file_cache = FileCache(self.catalog)

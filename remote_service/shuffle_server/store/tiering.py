@@ -19,6 +19,7 @@ import numpy as np
 from shuffle_api.errors import MapOutputLost, ShuffleError, StorageFailed
 from shuffle_api.ids import ShuffleId
 from shuffle_server.data_sync import sync_data
+from shuffle_server.store.calls import DiskCalls
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedPlace
 from shuffle_server.store.directory import DataDirectory, sync_directory
@@ -36,12 +37,17 @@ PIECE_BYTES = 8 << 20  # that are copied at a time
 
 
 class Tiering:
-    """Moves outputs between a store's directories and the object store. Thread-safe."""
+    """Moves outputs between a store's directories and the object store. Thread-safe.
+
+    :param timeout: seconds after which a fetch from the object store hangs.
+    """
 
     def __init__(
-        self, tier: ObjectStore, catalog: Catalog, directories: Iterable[DataDirectory], *, sync: bool
+        self, tier: ObjectStore, catalog: Catalog, directories: Iterable[DataDirectory], timeout: float, *, sync: bool
     ) -> None:
         self._tier, self._catalog, self._directories, self._sync = tier, catalog, directories, sync
+        # Not those of the directory: an object store that does not answer says nothing of the disk.
+        self._fetches = DiskCalls(Path("object store"), timeout, "try again later; check the object store of --tier")
         self._lock = threading.Lock()
         self._moving: defaultdict[tuple[ShuffleId, int], threading.Lock] = defaultdict(threading.Lock)
         self._orphans = True  # what a crash, or a removal, may have left in the object store
@@ -100,23 +106,28 @@ class Tiering:
             return True
 
     def load_back(self, shuffle: ShuffleId, held: CatalogEntry) -> None:
-        """Have the file here again. Raises MapOutputLost when its object is gone or damaged, StorageFailed, OSError."""
-        with self._one(shuffle, held.output.map):
+        """Have the file here again. Outside of a call to the directory.
+
+        Raises MapOutputLost when its object is gone or damaged, StorageFailed, Overloaded, OSError.
+        """
+        with self._fetches.request(), self._one(shuffle, held.output.map):
             current = self._catalog.find(shuffle, held.output.map)
             if current is None or current.output != held.output or not current.tiered:
                 return
             file = held.home.paths.committed(shuffle, held.output)
             part = file.with_suffix(f".back{PARTIAL}")
-            held.home.check_room(held.bytes)
+            with held.home.calls.request():
+                held.home.check_room(held.bytes)
             try:
                 if not self._tier.get(shuffle, held.output, part):
                     raise TornFile("there is no such object")
-                description = load(part).description
-                if description.output != held.output or description.shuffle_id != shuffle:
-                    raise TornFile(f"it is {description.output} of {description.shuffle_id}")
-                if self._sync:
-                    _sync_file(part)
-                part.rename(file)
+                with held.home.calls.request():
+                    description = load(part).description
+                    if description.output != held.output or description.shuffle_id != shuffle:
+                        raise TornFile(f"it is {description.output} of {description.shuffle_id}")
+                    if self._sync:
+                        _sync_file(part)
+                    part.rename(file)
             except TornFile as error:
                 part.unlink(missing_ok=True)
                 raise MapOutputLost(

@@ -189,7 +189,8 @@ class WorkerRuntime:
     @property
     def look_seconds(self) -> float:
         """How often `maintain` is to be called."""
-        return min(MAINTENANCE_SECONDS, self._options.relay_timeout / LOOKS_PER_TIMEOUT)
+        limit = min(self._options.relay_timeout, self._options.disk_timeout)
+        return min(MAINTENANCE_SECONDS, limit / LOOKS_PER_TIMEOUT)
 
     def maintain(self) -> None:
         """To be called every `look_seconds`."""
