@@ -163,6 +163,8 @@ class Master:
         with self._lock:
             for operation in operations:
                 self._registry.apply(operation)
+                if isinstance(operation, RegisterApp):  # it could not send a heartbeat before it is told so
+                    self._liveness.heard(operation.app)
             self._lsn += len(operations)
 
     def revert(self) -> None:
@@ -216,8 +218,8 @@ class Master:
             if isinstance(operation, ExpireApps) and not all(map(self._liveness.is_silent, operation.apps)):
                 raise InvalidArgument(f"a heartbeat of {operation.apps} came", remedy="let it live")
 
-        with self._log.order:
-            records = self._ahead.apps()
+        with self._lock:  # what is not durable has not been answered, so nobody can have sent a heartbeat
+            records = self._registry.apps()
         silent = self._liveness.silent([record.app for record in records])
         for at in range(0, len(silent), EXPIRED_AT_ONCE):
             self.apply_all([ExpireApps((app,)) for app in silent[at : at + EXPIRED_AT_ONCE]], check)

@@ -10,7 +10,7 @@ from shuffle_api.errors import ShuffleError
 from shuffle_server.options import ServerOptions
 from tests.faults.simulate.disk import Disk, Disks, close_all
 from tests.faults.simulate.locks import Here
-from tests.faults.simulate.schedule import Shape
+from tests.faults.simulate.schedule import DISK_TIMEOUT, Shape
 from tests.faults.simulate.scheduler import Crash, Process
 
 RESTART_SECONDS = 1.0
@@ -167,6 +167,7 @@ class Cluster:
             worker_timeout=shape.worker_timeout,
             snapshot_every=shape.snapshot_every,
             staged_timeout=60.0,
+            disk_timeout=DISK_TIMEOUT,
             recycle=0,
             device="1000:150",  # with a page cache that holds nothing: outputs are compacted
             page_cache=1,

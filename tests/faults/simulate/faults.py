@@ -12,7 +12,7 @@ from shuffle_api.errors import ShuffleError
 from tests.faults.simulate.cluster import Cluster, Node
 from tests.faults.simulate.locks import Here
 from tests.faults.simulate.oracle import Oracle
-from tests.faults.simulate.schedule import Fault
+from tests.faults.simulate.schedule import DISK_TIMEOUT, Fault
 from tests.faults.simulate.scheduler import Process
 
 OUTPUTS = (".out", ".compacted")  # names of files that hold map outputs end so
@@ -127,7 +127,7 @@ class Faults:
     def _disk(self, node: Node, fault: Fault) -> None:
         disk = node.disks[fault.number % len(node.disks)]
         disk.state = fault.text
-        if fault.text == "failing":
+        if fault.text == "failing" or (fault.text == "hung" and fault.seconds > DISK_TIMEOUT):
             self._oracle.excuse(node, "its disk failed")
         self._later(fault.seconds, lambda: setattr(disk, "state", ""))
 

@@ -6,11 +6,12 @@ import random
 from dataclasses import dataclass
 
 FAULTS_UNTIL = 30.0  # seconds; after that everything works again
+DISK_TIMEOUT = 3.0
 KINDS = (
     *("kill", "kill", "kill", "power", "down", "stop", "drain"),
     *("pause", "suspend", "clock", "cut", "disk", "fuse", "flip"),
 )
-DISK_STATES = ("full", "failing", "readonly")
+DISK_STATES = ("full", "failing", "readonly", "hung")
 
 
 @dataclass(frozen=True, slots=True)
