@@ -84,7 +84,9 @@ class Server:
                 min(self._control.look_seconds, self._data.look_seconds), self._control, self._data
             )
             absent = partial(absent_from, master, self._data.id)
-            sources = Sources(self._control.sources(), self._data.sources(absent), security.token_statistics)
+            sources = Sources(
+                self._control.sources(self.control_address), self._data.sources(absent), security.token_statistics
+            )
             self._observation.attach(sources, options.window)
             undo.pop_all()
 
@@ -136,7 +138,8 @@ class MasterServer:
             self._control = MasterRuntime(options, self._observation.instruments, stopping, stand_by)
             self.control_address = self._control.serve(security)
             self._maintenance = MaintenanceTasks(self._control.look_seconds, self._control)
-            self._observation.attach(Sources(self._control.sources(), None, security.token_statistics), 0)
+            sources = self._control.sources(self.control_address)
+            self._observation.attach(Sources(sources, None, security.token_statistics), 0)
             undo.pop_all()
 
     @property

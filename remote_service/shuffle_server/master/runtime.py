@@ -145,8 +145,8 @@ class MasterRuntime:
         self._server, bound = _patiently(listen) if options.metadata else listen()
         return str(Address(host, bound))
 
-    def sources(self) -> MasterSources:
-        """What monitoring asks."""
+    def sources(self, address: str) -> MasterSources:
+        """What monitoring asks. `address`: where clients reach this master."""
         return MasterSources(
             self.master,
             Aside(self._storage.writable, ASIDE_SECONDS, Writable(), self._no_answer),
@@ -159,6 +159,7 @@ class MasterRuntime:
             self.history.events,
             self._skew,
             self._storage.standbys,
+            address,
         )
 
     def _skew(self, app: str, shuffle: int) -> Skew:

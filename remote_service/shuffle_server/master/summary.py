@@ -149,9 +149,12 @@ class Skews:
         self._kept: OrderedDict[ShuffleId, tuple[float, Skew]] = OrderedDict()
 
     def of(self, app: str, number: int) -> Skew:
-        """Of the shuffle with this number. Raises UnknownShuffle, AppExpired, DeadlineExceeded."""
+        """Of the shuffle with this number of a run, or of the newest run of an application of this name.
+
+        :raises: UnknownShuffle, AppExpired, DeadlineExceeded.
+        """
         with asking(self._master) as registry:
-            spec = registry.spec(ShuffleId(app, number))
+            spec = registry.spec(ShuffleId(_newest_run(registry, app), number))
             summary = registry.summary(spec.id)
             outputs = _sample(registry, spec)
         with self._lock:
@@ -166,7 +169,7 @@ class Skews:
 
     def _ask(self, spec: ShuffleSpec, outputs: Sequence[MapOutput], committed: int) -> Skew:
         if spec.partitions > MOST_PARTITIONS:
-            return Skew(committed, 0, spec.partitions, np.zeros(0, np.int64))
+            return Skew(spec.id.app, committed, 0, spec.partitions, np.zeros(0, np.int64))
         at: defaultdict[str, list[MapAttempt]] = defaultdict(list)
         for each in outputs:
             at[each.worker].append(each.output)
@@ -181,7 +184,13 @@ class Skews:
             for part in filter(None, pool.map(ask, at)):
                 sizes += part.bytes
                 found += part.outputs
-        return Skew(committed, found, spec.partitions, sizes)
+        return Skew(spec.id.app, committed, found, spec.partitions, sizes)
+
+
+def _newest_run(registry: Registry, app: str) -> str:
+    if registry.has_app(app) or not registry.runs_of(app):
+        return app
+    return [record.app for record in registry.apps() if name_of(record.app) == app][-1]
 
 
 def _sample(registry: Registry, spec: ShuffleSpec) -> list[MapOutput]:

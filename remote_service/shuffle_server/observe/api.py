@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -15,9 +13,10 @@ import numpy as np
 
 from shuffle_api.address import Address
 from shuffle_api.errors import AppExpired, InvalidArgument, ShuffleError, UnknownApp, UnknownShuffle
+from shuffle_api.ids import name_of
 from shuffle_server.compaction_shown import CompactionShown
-from shuffle_server.observe.figures import Skew
-from shuffle_server.observe.http_endpoint import Request, Response
+from shuffle_server.observe.figures import MasterSources, Skew
+from shuffle_server.observe.http_endpoint import Request, Response, json_response
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import SCHEME, Authenticate
@@ -32,27 +31,16 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class MasterQuestions:
-    """What the API asks of the master that leads: a page of what it holds; the events with a number above the first
-    argument, the newest of them, as many as the second says; the sizes of the partitions of an application's shuffle;
-    the masters that stand by."""
-
-    status: Callable[[pb.StatusRequest], pb.StatusReply]
-    events: Callable[[int, int], Sequence[pb.ClusterEvent]]
-    skew: Callable[[str, int], Skew]
-    standbys: Callable[[], Sequence[str]]
-
-
 class Api:
     """Answers below /api/v1.
 
+    :param leading: the master in this process; raises ShuttingDown while it does not lead.
     :param authenticate: whom the token of a request comes from; None: none is wanted.
     :param shown: whether tokens may come in over this endpoint: they are encrypted, or do not leave the machine.
     """
 
-    def __init__(self, asked: MasterQuestions, authenticate: Authenticate | None, shown: bool) -> None:
-        self._asked = asked
+    def __init__(self, leading: Callable[[], MasterSources], authenticate: Authenticate | None, shown: bool) -> None:
+        self._leading = leading
         self._authenticate, self._shown = authenticate, shown
         self._lock = threading.Lock()
         self._made = -FRESH_SECONDS
@@ -61,7 +49,7 @@ class Api:
     def routes(self) -> dict[str, Callable[[Request], Response]]:
         """What answers each path."""
         made = {"cluster": self._cluster, "workers": self._workers, "apps": self._apps, "shuffles": self._shuffles}
-        made |= {"events": self._events_page, "partitions": self._partitions}
+        made |= {"shuffles/{app}/{shuffle}/partitions": self._partitions, "events": self._events_page}
         return {f"/api/v1/{name}": self._answering(make) for name, make in made.items()}
 
     def _answering(self, make: Callable[[Mapping[str, str]], Row]) -> Callable[[Request], Response]:
@@ -71,7 +59,7 @@ class Api:
                 return refusal
             try:
                 query = {name: values[-1] for name, values in parse_qs(request.query).items()}
-                return _json(HTTPStatus.OK, make(query))
+                return json_response(HTTPStatus.OK, make({**query, **request.named}))
             except InvalidArgument as error:
                 return _error(HTTPStatus.BAD_REQUEST, error)
             except (UnknownApp, AppExpired, UnknownShuffle) as error:
@@ -89,27 +77,28 @@ class Api:
             text = (
                 "this endpoint does not encrypt tokens: give --tls-cert, or --http-listen a loopback address for ssh -L"
             )
-            return _json(HTTPStatus.FORBIDDEN, {"error": text})
+            return json_response(HTTPStatus.FORBIDDEN, {"error": text})
         try:
             principal = self._authenticate([authorization] if authorization else [], [])
         except ShuffleError as error:
             return _error(HTTPStatus.UNAUTHORIZED, error)
         if principal.app is None:
             return None
-        return _json(HTTPStatus.FORBIDDEN, {"error": f"the API is for the cluster's token, as {SCHEME} TOKEN"})
+        return json_response(HTTPStatus.FORBIDDEN, {"error": f"the API is for the cluster's token, as {SCHEME} TOKEN"})
 
     def _whole(self) -> pb.StatusReply:
         with self._lock:
             if time.monotonic() - self._made >= FRESH_SECONDS:
-                self._reply, self._made = all_pages(self._asked.status), time.monotonic()
+                self._reply, self._made = all_pages(self._leading().status), time.monotonic()
             return self._reply
 
     def _cluster(self, query: Mapping[str, str]) -> Row:
-        reply = self._whole()
+        master, reply = self._leading(), self._whole()
         return {
             "server": reply.server,
             "epoch": reply.epoch,
-            "standbys": list(self._asked.standbys()),
+            "leader": master.address,
+            "standbys": list(master.standbys()),
             "uptime_seconds": round(reply.uptime_seconds, 1),
             "workers": len(reply.workers),
             "workers_silent": sum(worker.silent for worker in reply.workers),
@@ -117,7 +106,11 @@ class Api:
             "workers_lost": reply.workers_lost,
             "outputs_lost": reply.outputs_lost,
             "directories_out": sum(bool(disk.out) for state in reply.states for disk in state.disks),
+            "memory_used": sum(state.memory_used for state in reply.states),
+            "memory_budget": sum(state.memory_budget for state in reply.states),
             "streams_waiting": sum(state.waiting_streams for state in reply.states),
+            "credit_stalls": sum(state.credit_stalls for state in reply.states),
+            "credit_stall_seconds": round(sum(state.credit_stall_seconds for state in reply.states), 3),
             "apps": len(reply.apps),
             "shuffles": len(reply.shuffles),
             "outputs_degraded": sum(each.degraded for each in reply.shuffles),
@@ -134,21 +127,23 @@ class Api:
             {"worker": each.worker, "address": each.address, "state": "lost", "reason": each.reason}
             for each in reply.lost
         ]
-        return _page(rows, query, WORKER_ORDERS, dict)
+        return _page(rows, query, WORKER_ORDERS, dict, "worker")
 
     def _apps(self, query: Mapping[str, str]) -> Row:
-        return _page(self._whole().apps, query, APP_ORDERS, _app)
+        return _page(self._whole().apps, query, APP_ORDERS, _app, "-bytes")
 
     def _shuffles(self, query: Mapping[str, str]) -> Row:
         app, reply = query.get("app"), self._whole()
         decided = CompactionShown(reply)
-        found = [each for each in reply.shuffles if each.shuffle.app == app] if app else reply.shuffles
-        return _page(found, query, SHUFFLE_ORDERS, lambda each: _shuffle(each, decided.of(each)))
+        found: Iterable[pb.ShuffleStatus] = reply.shuffles
+        if app:
+            found = [each for each in found if app in (each.shuffle.app, name_of(each.shuffle.app))]
+        return _page(found, query, SHUFFLE_ORDERS, lambda each: _shuffle(each, decided.of(each)), "-bytes")
 
     def _partitions(self, query: Mapping[str, str]) -> Row:
-        app, number = query.get("app", ""), _number(query, "shuffle", 0, 2**63)
-        skew = self._asked.skew(app, number)
-        return {"app": app, "shuffle": number, **_skew_row(skew)}
+        number = _number(query, "shuffle", 0, 2**63)
+        skew = self._leading().skew(query["app"], number)
+        return {"app": skew.app, "shuffle": number, **_skew_row(skew)}
 
     def _events_page(self, query: Mapping[str, str]) -> Row:
         after, limit = _number(query, "after", 0, 2**63), _number(query, "limit", ROWS, MOST_ROWS)
@@ -161,7 +156,7 @@ class Api:
                 "app": each.app,
                 "text": each.text,
             }
-            for each in self._asked.events(after, limit)
+            for each in self._leading().events(after, limit)
         ]
         return {"rows": rows}
 
@@ -202,6 +197,8 @@ def _worker(worker: pb.Worker, state: pb.WorkerStatus) -> Row:
         "memory_used": state.memory_used,
         "memory_budget": state.memory_budget,
         "streams_waiting": state.waiting_streams,
+        "credit_stalls": state.credit_stalls,
+        "credit_stall_seconds": round(state.credit_stall_seconds, 3),
         "pushes": state.open_pushes,
         "pulls": state.open_pulls,
         "bytes_pushed": state.bytes_pushed,
@@ -233,11 +230,11 @@ def _of_row(column: str, absent: str | int) -> Callable[[Row], Any]:
     return lambda row: row.get(column, absent)
 
 
-# The columns by which the lists may be sorted, the usual one first. A list may be long: it is sorted before rows are
-# made, and those of one page are.
+# The columns by which the lists may be sorted. A list may be long: it is sorted before rows are made, and those of one
+# page are.
 WORKER_ORDERS: dict[str, Callable[[Row], Any]] = {
     name: _of_row(name, "" if name in ("worker", "state") else 0)
-    for name in ("worker", "state", "free_bytes", "memory_used", "streams_waiting")
+    for name in ("worker", "state", "free_bytes", "memory_used", "streams_waiting", "credit_stalls")
 }
 APP_ORDERS: dict[str, Callable[[pb.AppStatus], Any]] = {
     "bytes": lambda app: app.bytes,
@@ -258,10 +255,14 @@ SHUFFLE_ORDERS: dict[str, Callable[[pb.ShuffleStatus], Any]] = {
 
 
 def _page(
-    found: Iterable[T], query: Mapping[str, str], orders: Mapping[str, Callable[[T], Any]], row: Callable[[T], Row]
+    found: Iterable[T],
+    query: Mapping[str, str],
+    orders: Mapping[str, Callable[[T], Any]],
+    row: Callable[[T], Row],
+    usual: str,
 ) -> Row:
-    """A page of what was found; `sort` names a column, with a minus before it the largest come first."""
-    sort = query.get("sort", next(iter(orders)))
+    """A page of what was found; `sort` (otherwise `usual`) names a column, after a minus the largest come first."""
+    sort = query.get("sort", usual)
     order = orders.get(sort.removeprefix("-"))
     if order is None:
         raise InvalidArgument(f"sort={sort} is no column", remedy=f"use one of: {', '.join(orders)}")
@@ -278,8 +279,4 @@ def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int
 
 
 def _error(status: HTTPStatus, error: ShuffleError) -> Response:
-    return _json(status, {"error": error.message, "remedy": error.remedy})
-
-
-def _json(status: HTTPStatus, document: Row) -> Response:
-    return Response(status, "application/json", json.dumps(document).encode() + b"\n")
+    return json_response(status, {"error": error.message, "remedy": error.remedy})

@@ -37,9 +37,10 @@ class Writable:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The payload of each partition in `outputs` of the `committed` map outputs of a shuffle. `sizes` is empty where
-    there are more partitions than are answered for."""
+    """The payload of each partition in `outputs` of the `committed` map outputs of a shuffle of the run `app`. `sizes`
+    is empty where there are more partitions than are answered for."""
 
+    app: str
     committed: int
     outputs: int
     partitions: int
@@ -50,7 +51,8 @@ class Skew:
 class MasterSources:
     """A master that is asked; whether its journal can be written, how large it is, and whether the master leads; the
     calls and the streams of its endpoint, by kind, and its connections; what it holds, in pages, the events after a
-    number, so many at most, the sizes of a shuffle's partitions, and the standby masters."""
+    number, so many at most, the sizes of a shuffle's partitions (of a run, or the newest run of an application of this
+    name), and the standby masters; and where clients reach it."""
 
     master: Master
     writable: Callable[[], Writable]
@@ -61,8 +63,9 @@ class MasterSources:
     connections: Callable[[], ConnectionStatistics] = ConnectionStatistics
     status: Callable[[pb.StatusRequest], pb.StatusReply] = lambda request: pb.StatusReply()
     events: Callable[[int, int], Sequence[pb.ClusterEvent]] = lambda after, limit: ()
-    skew: Callable[[str, int], Skew] = lambda app, shuffle: Skew(0, 0, 0, np.zeros(0, np.int64))
+    skew: Callable[[str, int], Skew] = lambda app, shuffle: Skew(app, 0, 0, 0, np.zeros(0, np.int64))
     standbys: Callable[[], Sequence[str]] = tuple
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ when there are as many connections as there may be, the oldest one that waits fo
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import socketserver
@@ -15,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import unquote
 
 from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
@@ -41,17 +43,27 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+def json_response(
+    status: HTTPStatus, document: Mapping[str, Any], headers: tuple[tuple[str, str], ...] = ()
+) -> Response:
+    """An answer in JSON, on one line."""
+    return Response(status, "application/json", json.dumps(document).encode() + b"\n", headers)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a GET asks beside its path: the headers Accept and Authorization, and what is behind the question mark."""
+    """What a GET asks: the headers Accept and Authorization, what is behind the question mark, and of the path what
+    stands where its route has a name in braces."""
 
     accept: str
     authorization: str = ""
     query: str = ""
+    named: Mapping[str, str] = field(default_factory=dict)
 
 
 Route = Callable[[Request], Response]
-"""Answers GET."""
+"""Answers GET of a path, whose parts may be names in braces: `/apps/{app}`."""
+ALLOWED = "GET, HEAD"
 
 
 class HttpEndpoint:
@@ -219,9 +231,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         response = self._response()
         self.server.answered(self.connection)
+        self._send(response, body=body)
+
+    def _send(self, response: Response, *, body: bool) -> None:
         self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
+        if response.body:
+            self.send_header("Content-Type", response.content_type)
+            self.send_header("Content-Length", str(len(response.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in response.headers:
@@ -232,14 +248,40 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _response(self) -> Response:
         path, _, query = self.path.partition("?")
-        route = self.server.routes.get(path)
-        if route is None:
-            known = " ".join(self.server.routes)
-            return Response(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", f"here are: {known}\n".encode())
-        return route(Request(self.headers.get("Accept", ""), self.headers.get("Authorization", ""), query))
+        for pattern, route in self.server.routes.items():
+            named = _named(pattern, path)
+            if named is not None:
+                headers = self.headers
+                return route(Request(headers.get("Accept", ""), headers.get("Authorization", ""), query, named))
+        remedy = f"use one of: {', '.join(self.server.routes)}"
+        return json_response(HTTPStatus.NOT_FOUND, {"error": f"there is no path {path}", "remedy": remedy})
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base class refuses: a method that has no `do_` here, or no HTTP at all."""
+        status, allow = HTTPStatus(code), tuple[tuple[str, str], ...]()
+        if status == HTTPStatus.NOT_IMPLEMENTED:
+            status, allow = HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", ALLOWED),)
+            message = f"the method {self.command} is not allowed"
+        self.log_error("code %d, message %s", status, message)
+        document = {"error": message or status.phrase, "remedy": f"send HTTP with one of the methods {ALLOWED}"}
+        self._send(json_response(status, document, allow), body=True)
 
     def version_string(self) -> str:
         return "flight-shuffle"
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug("%s %s", self.address_string(), format % args)
+
+
+def _named(pattern: str, path: str) -> dict[str, str] | None:
+    """What stands in a path for the names in braces of a pattern; None: it is another path."""
+    named = {}
+    names, parts = pattern.split("/"), path.split("/")
+    if len(names) != len(parts):
+        return None
+    for name, part in zip(names, parts, strict=True):
+        if name.startswith("{") and part:
+            named[name[1:-1]] = unquote(part)
+        elif name != part:
+            return None
+    return named

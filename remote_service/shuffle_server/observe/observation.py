@@ -17,17 +17,16 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.process_collector import ProcessCollector
 
 from shuffle_api.address import Address
-from shuffle_api.errors import ServerUnreachable
-from shuffle_server.observe.api import Api, MasterQuestions
+from shuffle_api.errors import ShuttingDown
+from shuffle_server.observe.api import Api
 from shuffle_server.observe.collector import ServerCollector
 from shuffle_server.observe.families import BOTH, Parts
-from shuffle_server.observe.figures import Figures, MasterSources, Skew, Sources, gather
+from shuffle_server.observe.figures import Figures, MasterSources, Sources, gather
 from shuffle_server.observe.health import Check, Health
-from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
+from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response, Route
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import http_listen
 from shuffle_server.security import is_loopback
-from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Authenticate
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,12 @@ def _page(request: Request) -> Response:
     return Response(HTTPStatus.OK, "text/html; charset=utf-8", _HTML, _HEADERS)
 
 
-PAGE: dict[str, Callable[[Request], Response]] = {"/": _page}
+PAGE: dict[str, Route] = {"/": _page}
+
+
+def _no_icon(request: Request) -> Response:
+    """Browsers ask for it by themselves."""
+    return Response(HTTPStatus.NO_CONTENT, "", b"")
 
 
 class Observation:
@@ -93,10 +97,9 @@ class Observation:
         master = "master" in self.instruments.parts
         registry.register(ServerCollector(traffic, self._figures, self._is_ready, self._leads if master else None))
         ProcessCollector(registry=registry)
-        routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready}
+        routes = {"/metrics": self._metrics, "/health": self._alive, "/ready": self._ready, "/favicon.ico": _no_icon}
         if master:
-            asked = MasterQuestions(self._status, self._events, self._skew, self._standbys)
-            api = Api(asked, self._authenticate, self._https is not None or is_loopback(host))
+            api = Api(self._leading, self._authenticate, self._https is not None or is_loopback(host))
             routes |= {"/leader": self._leader, **PAGE, **api.routes()}
         self._http = HttpEndpoint(host, address.port, routes, self.instruments.monitoring_cut, self._https)
         self.address = str(Address(host, self._http.port))
@@ -160,22 +163,11 @@ class Observation:
             return self._health.leader()
         return Check("leader", False, "another master leads" if self._could_not_lead else "it starts or stops")
 
-    def _status(self, request: pb.StatusRequest) -> pb.StatusReply:
-        return self._leading().status(request)
-
-    def _events(self, after: int, limit: int) -> Sequence[pb.ClusterEvent]:
-        return self._leading().events(after, limit)
-
-    def _standbys(self) -> Sequence[str]:
-        return self._leading().standbys()
-
-    def _skew(self, app: str, shuffle: int) -> Skew:
-        return self._leading().skew(app, shuffle)
-
     def _leading(self) -> MasterSources:
         master = None if self._sources is None else self._sources.master
         if master is None or self._stopping:
-            raise ServerUnreachable("this master does not lead", self._leader_check().reason)
+            reason = self._leader_check().reason
+            raise ShuttingDown(f"this master does not lead: {reason}", remedy="ask the master that leads")
         return master
 
     def _metrics(self, request: Request) -> Response:

@@ -64,6 +64,8 @@ def worker_status(
         spare_bytes=store.spare_bytes,
         bytes_pushed=traffic.pushed_bytes,
         bytes_pulled=traffic.pulled_bytes,
+        credit_stalls=traffic.credit_stalls,
+        credit_stall_seconds=traffic.credit_stall_seconds,
         disks=(
             pb.DiskStatus(
                 path=disk.path,

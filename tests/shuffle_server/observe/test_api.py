@@ -10,9 +10,9 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,8 +22,9 @@ from shuffle_api.errors import PermissionDenied
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.compaction_shown import CompactionShown
-from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api, MasterQuestions
-from shuffle_server.observe.figures import Skew
+from shuffle_server.master.master import Master
+from shuffle_server.observe.api import DRAWN, LARGEST, MOST_ROWS, Api
+from shuffle_server.observe.figures import MasterSources, Skew, Writable
 from shuffle_server.observe.http_endpoint import Request
 from shuffle_server.status_pages import PAGE
 from shuffle_transport.credential_files import load_keyring
@@ -33,12 +34,30 @@ from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
 
 SHUFFLES = PAGE + 1
-NO_SKEW = Skew(0, 0, 0, np.zeros(0, np.int64))
+PARTITIONS = "shuffles/{app}/{shuffle}/partitions"
+PRESSURE = ("memory_used", "memory_budget", "streams_waiting", "credit_stalls", "credit_stall_seconds")
+NO_SKEW = Skew("a", 0, 0, 0, np.zeros(0, np.int64))
 
 
-def api_of(master: Shuffles, authenticate: Authenticate | None = None, shown: bool = True, skew: Skew = NO_SKEW) -> Api:
-    asked = MasterQuestions(master.status, lambda after, limit: (), lambda app, shuffle: skew, lambda: ["host/7"])
-    return Api(asked, authenticate, shown)
+def api_of(
+    status: Callable[[pb.StatusRequest], pb.StatusReply],
+    authenticate: Authenticate | None = None,
+    shown: bool = True,
+    skew: Skew = NO_SKEW,
+) -> Api:
+    """Of a master of which only what the API asks is there."""
+    nobody = cast("Master", None)
+    master = MasterSources(
+        nobody,
+        Writable,
+        lambda: 0,
+        status=status,
+        events=lambda after, limit: [pb.ClusterEvent(kind="leader")],
+        skew=lambda app, shuffle: skew,
+        standbys=lambda: ["host/7"],
+        address="host:9110",
+    )
+    return Api(lambda: master, authenticate, shown)
 
 
 def get(address: str, path: str, token: str = "") -> Any:
@@ -66,6 +85,7 @@ def test_it_tells_of_workers_applications_shuffles_and_events(server: ServerProc
         [shuffle] = get(server.metrics, f"/api/v1/shuffles?app={handle.spec.id.app}")["rows"]
         assert (shuffle["partitions"], shuffle["maps"], shuffle["committed"]) == (8, 2, 1)
         assert get(server.metrics, "/api/v1/shuffles?app=nobody")["total"] == 0
+        assert (cluster["leader"], cluster["memory_budget"]) == (server.control, worker["memory_budget"])
     kinds = [event["kind"] for event in get(server.metrics, "/api/v1/events")["rows"]]
     assert kinds == ["leader", "worker-joined", "application-began", "application-ended"]
     [last] = get(server.metrics, "/api/v1/events?after=3")["rows"]
@@ -97,8 +117,46 @@ def test_with_a_secret_it_wants_the_token_of_the_cluster(tmp_path: Path) -> None
         assert get(server.metrics, "/api/v1/apps", credentials.token)["rows"] == []
 
 
-def ask(api: Api, path: str, query: str = "", authorization: str = "") -> tuple[int, Any]:
-    response = api.routes()[f"/api/v1/{path}"](Request("", authorization, query))
+def test_the_runs_of_an_application_are_found_by_its_name_and_the_partitions_of_the_newest(
+    server: ServerProcess,
+) -> None:
+    with (
+        RemoteShuffle({"server": server.control}) as plugin,
+        plugin.master("etl") as old,
+        plugin.master("etl") as new,
+        plugin.master("other") as other,
+    ):
+        handles = [master.register_shuffle(4, 1) for master in (old, new, other)]
+        runs = [handle.spec.id.app for handle in handles]
+        path = f"/api/v1/shuffles/etl/{handles[1].spec.id.shuffle}/partitions"
+        assert get(server.metrics, path)["app"] == runs[1]
+        path = path.replace("etl", runs[0].replace("~", "%7E"))
+        assert get(server.metrics, path)["app"] == runs[0]
+        found = get(server.metrics, "/api/v1/shuffles?app=etl&sort=app")["rows"]
+        assert [row["app"] for row in found] == sorted(runs[:2])
+
+
+@pytest.mark.parametrize("path", ["/api/v1/partitions", "/api/v1/shuffles/a//partitions", "/api/v2/cluster"])
+def test_a_path_of_the_api_that_there_is_not_is_refused_as_the_others_are(server: ServerProcess, path: str) -> None:
+    status, answer = refused(server.metrics, path)
+    assert (status, answer["error"]) == (404, f"there is no path {path}")
+    assert "/api/v1/shuffles/{app}/{shuffle}/partitions" in answer["remedy"]
+
+
+def test_a_number_that_is_none_is_named(server: ServerProcess) -> None:
+    status, answer = refused(server.metrics, "/api/v1/shuffles/a/first/partitions")
+    assert (status, answer["error"]) == (400, "shuffle=first is out of range")
+
+
+def refused(address: str, path: str) -> tuple[int, Any]:
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(address, path)
+    with error.value:
+        return error.value.code, json.load(error.value)
+
+
+def ask(api: Api, path: str, query: str = "", authorization: str = "", **named: str) -> tuple[int, Any]:
+    response = api.routes()[f"/api/v1/{path}"](Request("", authorization, query, named))
     return response.status, json.loads(response.body)
 
 
@@ -121,12 +179,38 @@ class Shuffles:
 
 def test_pages_are_sorted_here_and_the_master_is_asked_once_a_second() -> None:
     master = Shuffles()
-    api = api_of(master)
+    api = api_of(master.status)
     status, page = ask(api, "shuffles", "sort=-bytes&first=1&limit=2")
     assert (status, page["total"], [row["bytes"] for row in page["rows"]]) == (200, SHUFFLES, [6, 6])
     for _ in range(50):
         ask(api, "cluster")
     assert master.asked < 51
+
+
+def test_the_largest_come_first_unless_another_order_is_asked_for() -> None:
+    def status(request: pb.StatusRequest) -> pb.StatusReply:
+        return pb.StatusReply(
+            workers=[pb.Worker(id=id) for id in "ba"],
+            apps=[pb.AppStatus(app="a", bytes=size) for size in (1, 3, 2)],
+            shuffles=[pb.ShuffleStatus(totals=pb.Totals(bytes=size)) for size in (1, 3, 2)],
+        )
+
+    api = api_of(status)
+    for path in ("apps", "shuffles"):
+        assert [row["bytes"] for row in ask(api, path)[1]["rows"]] == [3, 2, 1]
+        assert [row["bytes"] for row in ask(api, path, "sort=bytes")[1]["rows"]] == [1, 2, 3]
+    assert [row["worker"] for row in ask(api, "workers")[1]["rows"]] == ["a", "b"]
+
+
+def test_back_pressure_of_the_workers_is_summed() -> None:
+    state = pb.WorkerStatus(
+        worker="a", memory_used=1, memory_budget=10, waiting_streams=2, credit_stalls=3, credit_stall_seconds=0.5
+    )
+    other = pb.WorkerStatus(worker="b", memory_used=5, memory_budget=10, credit_stalls=4)
+    api = api_of(lambda request: pb.StatusReply(workers=[pb.Worker(id="a")], states=[state, other]))
+    [row] = ask(api, "workers")[1]["rows"]
+    found = {name: (row[name], ask(api, "cluster")[1][name]) for name in PRESSURE}
+    assert found == dict(zip(PRESSURE, [(1, 6), (10, 20), (2, 2), (3, 7), (0.5, 0.5)], strict=True))
 
 
 def test_of_many_shuffles_rows_are_made_of_those_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +221,12 @@ def test_of_many_shuffles_rows_are_made_of_those_on_the_page(monkeypatch: pytest
         return "-"
 
     monkeypatch.setattr(CompactionShown, "of", note)
-    assert len(ask(api_of(Shuffles()), "shuffles", "limit=7")[1]["rows"]) == len(made) == 7
+    assert len(ask(api_of(Shuffles().status), "shuffles", "limit=7")[1]["rows"]) == len(made) == 7
 
 
 @pytest.mark.parametrize("query", ["sort=colour", f"limit={MOST_ROWS + 1}", "first=-1", "limit=many", "limit=%C2%B2"])
 def test_a_page_that_there_is_not_is_refused_with_what_there_is(query: str) -> None:
-    status, answer = ask(api_of(Shuffles()), "shuffles", query)
+    status, answer = ask(api_of(Shuffles().status), "shuffles", query)
     assert status == 400
     assert answer["remedy"].startswith("use ")
 
@@ -154,7 +238,7 @@ def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None
         return Principal("app")
 
     def api(shown: bool) -> Api:
-        return api_of(Shuffles(), authenticate, shown)
+        return api_of(Shuffles().status, authenticate, shown)
 
     assert ask(api(True), "apps", authorization="Bearer t")[0] == 403
     assert ask(api(True), "apps")[0] == 401
@@ -164,9 +248,9 @@ def test_a_token_of_an_application_or_without_encryption_is_not_enough() -> None
 
 
 def skew_of(sizes: list[int]) -> Any:
-    skew = Skew(3, 2, len(sizes), np.array(sizes, np.int64))
-    api = api_of(Shuffles(), skew=skew)
-    return ask(api, "partitions", "app=a&shuffle=0")[1]
+    skew = Skew("a", 3, 2, len(sizes), np.array(sizes, np.int64))
+    api = api_of(Shuffles().status, skew=skew)
+    return ask(api, PARTITIONS, app="a", shuffle="0")[1]
 
 
 def test_skew_is_shown_by_percentiles_the_largest_and_some_of_all() -> None:
@@ -197,16 +281,13 @@ def test_partitions_of_workers_everywhere_are_summed(tmp_path: Path) -> None:
                     writer.write(2, b"x" * 100)
                 writer.write(number % 4, b"y")
                 writer.commit()
-        path = f"/api/v1/partitions?app={handle.spec.id.app}&shuffle={handle.spec.id.shuffle}"
+        path = f"/api/v1/shuffles/{handle.spec.id.app}/{handle.spec.id.shuffle}/partitions"
         answer = get(master.metrics, path)
         assert (answer["partitions"], answer["committed"], answer["outputs"]) == (4, 6, 6)
         assert answer["largest"][0]["partition"] == 2
         assert answer["max"] > 6 * 100 * 100
         assert answer["bytes"] == get(master.metrics, "/api/v1/cluster")["bytes"]
-        with pytest.raises(urllib.error.HTTPError) as unknown:
-            get(master.metrics, path + "7")
-        assert unknown.value.code == 404
-        unknown.value.close()
+        assert refused(master.metrics, path.replace("/partitions", "7/partitions"))[0] == 404
 
 
 def test_over_tls_the_token_may_come_from_another_machine(tmp_path: Path) -> None:
@@ -236,5 +317,6 @@ def https(url: str, trust: ssl.SSLContext, token: str) -> int:
         return error.code
 
 
-def test_masters_that_stand_by_are_named() -> None:
-    assert ask(api_of(Shuffles()), "cluster")[1]["standbys"] == ["host/7"]
+def test_the_masters_are_named() -> None:
+    cluster = ask(api_of(Shuffles().status), "cluster")[1]
+    assert (cluster["leader"], cluster["standbys"]) == ("host:9110", ["host/7"])

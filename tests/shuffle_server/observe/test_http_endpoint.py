@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import threading
 import urllib.parse
@@ -15,6 +16,7 @@ import pytest
 from bench.harness.cluster import wait_until
 from shuffle_api.errors import InvalidArgument
 from shuffle_server.observe import http_endpoint
+from shuffle_server.observe.families import WORKER
 from shuffle_server.observe.http_endpoint import HttpEndpoint, Request, Response
 from shuffle_server.observe.observation import Observation
 from tests.shuffle_server.observe.helpers import get
@@ -24,6 +26,11 @@ def hello(request: Request) -> Response:
     return Response(HTTPStatus.OK, "text/plain", f"hello {request.accept}".encode())
 
 
+def of(request: Request) -> Response:
+    named = ",".join(f"{name}={value}" for name, value in request.named.items())
+    return Response(HTTPStatus.OK, "text/plain", named.encode())
+
+
 @pytest.fixture(autouse=True)
 def _much_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_endpoint, "REQUEST_SECONDS", 240.0)
@@ -31,7 +38,7 @@ def _much_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    endpoint = HttpEndpoint("127.0.0.1", 0, {"/hello": hello})
+    endpoint = HttpEndpoint("127.0.0.1", 0, {"/hello": hello, "/of/{app}/x": of})
     yield f"127.0.0.1:{endpoint.port}"
     endpoint.close()
 
@@ -51,14 +58,31 @@ def test_head_is_answered_without_a_body(address: str) -> None:
 
 def test_another_path_is_told_which_there_are(address: str) -> None:
     answer = get(address, "/../etc/passwd")
-    assert (answer.status, answer.text) == (404, "here are: /hello\n")
+    assert (answer.status, answer.content_type) == (404, "application/json")
+    assert answer.json() == {"error": "there is no path /../etc/passwd", "remedy": "use one of: /hello, /of/{app}/x"}
 
 
-def test_another_method_is_refused(address: str) -> None:
+def test_parts_of_a_path_may_be_named(address: str) -> None:
+    assert get(address, "/of/a%7Eb/x?y").text == "app=a~b"
+    assert [get(address, path).status for path in ("/of//x", "/of/a/b/x", "/of/a/", "/of/a/y")] == [404] * 4
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "BREW"])
+def test_another_method_is_refused_with_those_there_are(address: str, method: str) -> None:
     connection = http.client.HTTPConnection(address, timeout=60)
-    connection.request("POST", "/hello", b"x")
-    assert connection.getresponse().status == 501
+    connection.request(method, "/hello", b"x")
+    reply = connection.getresponse()
+    assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD")
+    assert json.loads(reply.read())["error"] == f"the method {method} is not allowed"
     connection.close()
+
+
+def test_what_is_no_http_is_refused_in_the_same_way(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(b"GET /hello HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n")
+        head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 431 ")
+    assert set(json.loads(body)) == {"error", "remedy"}
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00", b"GET /hello", b"", b"GET /hello HTTP/9.9\r\n\r\n"])
@@ -156,6 +180,16 @@ def test_a_slow_client_does_not_delay_the_end() -> None:
         endpoint.close()
         closing.set()
         slow.join()
+
+
+def test_a_browser_that_asks_for_an_icon_finds_none_and_no_error() -> None:
+    observation = Observation("127.0.0.1:0", WORKER)
+    connection = http.client.HTTPConnection(observation.address, timeout=60)
+    connection.request("GET", "/favicon.ico")
+    reply = connection.getresponse()
+    assert (reply.status, reply.read(), reply.headers["Content-Length"]) == (204, b"", None)
+    connection.close()
+    observation.close()
 
 
 def test_an_ipv6_address_is_listened_on() -> None:

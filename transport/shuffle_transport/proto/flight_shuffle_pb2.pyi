@@ -811,7 +811,7 @@ class LostWorker(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., seconds: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions", "relay", "release")
+    __slots__ = ("worker", "memory_budget", "memory_used", "waiting_streams", "open_pushes", "open_pulls", "staged_outputs", "staged_bytes", "spare_bytes", "disks", "bytes_pushed", "bytes_pulled", "disk_bound", "compactions", "relay", "release", "credit_stalls", "credit_stall_seconds")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
@@ -828,6 +828,8 @@ class WorkerStatus(_message.Message):
     COMPACTIONS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_STALLS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_STALL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     memory_budget: int
     memory_used: int
@@ -844,7 +846,9 @@ class WorkerStatus(_message.Message):
     compactions: _containers.RepeatedCompositeFieldContainer[ShuffleCompaction]
     relay: RelayStatus
     release: str
-    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ..., relay: _Optional[_Union[RelayStatus, _Mapping]] = ..., release: _Optional[str] = ...) -> None: ...
+    credit_stalls: int
+    credit_stall_seconds: float
+    def __init__(self, worker: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., waiting_streams: _Optional[int] = ..., open_pushes: _Optional[int] = ..., open_pulls: _Optional[int] = ..., staged_outputs: _Optional[int] = ..., staged_bytes: _Optional[int] = ..., spare_bytes: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[DiskStatus, _Mapping]]] = ..., bytes_pushed: _Optional[int] = ..., bytes_pulled: _Optional[int] = ..., disk_bound: _Optional[bool] = ..., compactions: _Optional[_Iterable[_Union[ShuffleCompaction, _Mapping]]] = ..., relay: _Optional[_Union[RelayStatus, _Mapping]] = ..., release: _Optional[str] = ..., credit_stalls: _Optional[int] = ..., credit_stall_seconds: _Optional[float] = ...) -> None: ...
 
 class RelayStatus(_message.Message):
     __slots__ = ("tasks", "channels", "held_bytes", "messages", "bytes", "streams")
