@@ -11,7 +11,8 @@ import shutil
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ class Browser:
     def picture(self) -> bytes:
         """The whole page, a PNG image."""
         return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"])
+
+    def trust_every_certificate(self) -> None:
+        """Those of a test are of a CA that no browser knows."""
+        self.call("Security.setIgnoreCertificateErrors", ignore=True)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Another tab is in front of the page inside."""
+        front = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.wait_for("document.hidden")
+        yield
+        self.call("Target.closeTarget", targetId=front)
+        self.wait_for("!document.hidden")
 
     def scheme(self, name: str) -> None:
         """`light` or `dark`."""

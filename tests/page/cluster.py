@@ -73,11 +73,13 @@ class SimulatedWorkers:
             release=__version__,
             memory_budget=8 << 30,
             memory_used=self._random.randrange(8 << 30),
-            waiting_streams=self._random.choice((0, 0, 0, 3)),
+            waiting_streams=int(id[-1]),
             open_pushes=self._random.randrange(64),
             open_pulls=self._random.randrange(64),
             bytes_pushed=traffic,
             bytes_pulled=2 * traffic,
+            credit_stalls=traffic >> 20,
+            credit_stall_seconds=traffic / (1 << 30),
             disks=(
                 pb.DiskStatus(path=f"/mnt/disk{n}/flight-shuffle", size=DISK, used=used, free=DISK - used)
                 for n in range(4)

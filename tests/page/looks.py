@@ -7,11 +7,17 @@ from pathlib import Path
 from tests.page import axe
 from tests.page.browser import Browser
 
+
+def requests(path: str) -> str:
+    """An expression: how many the page has made whose URL has this in it, since it was loaded."""
+    return f"performance.getEntriesByType('resource').filter((each) => each.name.includes({path!r})).length"
+
+
 PHONE, TABLET, DESK = (360, 740), (768, 1024), (1280, 1600)
 
 _EVENTS = "document.querySelectorAll('#events tr').length > 0"
 """The events are the last of the page's parts."""
-_UPDATES = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/api/v1/events')).length"
+_UPDATES = requests("/api/v1/events")
 
 _WATCH = f"""
 performance.setResourceTimingBufferSize(100000);
@@ -47,6 +53,20 @@ def updates(browser: Browser) -> int:
 def await_updates(browser: Browser, count: int) -> None:
     """Return when there were so many."""
     browser.wait_for(f"{_UPDATES} >= {count}")
+
+
+def rows(browser: Browser, place: str) -> list[list[str]]:
+    """The lines of each cell of a table."""
+    found: list[list[str]] = browser.evaluate(
+        f"[...document.querySelectorAll('#{place} tbody tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return found
+
+
+def text(browser: Browser, id: str) -> str:
+    """What is written in an element."""
+    return str(browser.evaluate(f"document.getElementById({id!r}).innerText"))
 
 
 def sideways(browser: Browser) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.page.browser import CHROMIUM, MISSING, Browser, Failed
 from tests.page.cluster import ManyShuffles
 
 WORKERS, SHUFFLES = 30, 200
+INTO, OUT = 7, 8  # columns
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason=MISSING), pytest.mark.timeout(900)]
 
@@ -49,6 +51,42 @@ def test_it_goes_on_asking_and_shows_the_page_and_the_order_that_are_chosen(
     assert browser.evaluate("document.querySelector('#shuffles tbody tr').cells[1].textContent") == str(SHUFFLES - 1)
     looks.await_updates(browser, looks.updates(browser) + 2)
     assert browser.console == []
+
+
+def test_rates_of_workers_and_back_pressure_are_shown(cluster: ManyShuffles, browser: Browser) -> None:
+    looks.first_look(browser, cluster.url)
+    browser.wait_for("document.querySelector('#workers tbody tr').cells[7].innerText.match(/^[1-9].*\\/s/)")
+    into, out = looks.rows(browser, "workers")[0][INTO : OUT + 1]
+    for each in (into, out):
+        assert re.fullmatch(r"[\d.]+ [KMG]iB/s\n[\d.]+ [KMG]iB in all", each)
+    assert bytes_of(out) == pytest.approx(2 * bytes_of(into), rel=0.1), "each worker sends twice what it receives"
+    assert re.match(
+        r"memory in use [\d.]+ GiB of 240.0 GiB   (\d+) streams wait for memory", looks.text(browser, "memory")
+    )
+    assert 0 < float(browser.evaluate("document.getElementById('memory-used').getAttribute('width')")) < 600
+    pressure = looks.rows(browser, "pressure")
+    assert len(pressure) == 5
+    assert [int(row[1]) for row in pressure] == [9, 9, 9, 8, 8], "those of which most streams wait"
+    [stalls] = re.findall(r"([\d,]+) in all", looks.text(browser, "stalls"))
+    assert int(stalls.replace(",", "")) > 0
+    assert browser.console == []
+
+
+def bytes_of(rate: str) -> float:
+    number, unit = rate.split("/s")[0].split()
+    return float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit)
+
+
+def test_while_it_is_hidden_it_does_not_ask(cluster: ManyShuffles, browser: Browser) -> None:
+    looks.first_look(browser, cluster.url)
+    looks.await_updates(browser, 1)
+    with browser.hidden():
+        browser.wait_for("!asking")
+        asked = browser.evaluate(looks.requests("/"))
+        browser.evaluate("new Promise((done) => setTimeout(done, 3 * PERIOD_MS))")
+        assert browser.evaluate(looks.requests("/")) == asked
+        updates = looks.updates(browser)
+    looks.await_updates(browser, updates + 2)
 
 
 def test_the_browser_reports_what_is_wrong(browser: Browser) -> None:
