@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from shuffle_api.address import Address
+from shuffle_api.address import Address, parse_address
 from shuffle_api.errors import InvalidArgument
 
 
@@ -39,6 +39,17 @@ def check_free(listen: Address, option: str) -> None:
             f"cannot listen on {listen}: {error.strerror or error}",
             remedy=f"choose another {option} address, or port 0 for any free one",
         ) from error
+
+
+def opened_at(bound: str, advertise: str) -> Address:
+    """Where a browser opens what listens at the address `bound`: on this machine alone where nothing is announced."""
+    address = parse_address(bound, "the address")
+    if not address.is_wildcard:
+        return address
+    try:
+        return Address(announced_host(advertise, address), address.port)
+    except InvalidArgument:
+        return Address("localhost", address.port)
 
 
 def _leads_here(name: str) -> bool:

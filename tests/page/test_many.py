@@ -74,7 +74,7 @@ def test_rates_of_workers_and_back_pressure_are_shown(cluster: ManyShuffles, bro
 
 def bytes_of(rate: str) -> float:
     number, unit = rate.split("/s")[0].split()
-    return float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit)
+    return float(number) * 1024.0 ** ["B", "KiB", "MiB", "GiB"].index(unit)
 
 
 def test_while_it_is_hidden_it_does_not_ask(cluster: ManyShuffles, browser: Browser) -> None:

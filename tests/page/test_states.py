@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from bench.harness.server import ServerProcess
+from shuffle_server.observe import observation as observation_module
 from shuffle_server.observe.families import MASTER
 from shuffle_server.observe.observation import Observation
 from shuffle_transport.credential_files import load_keyring
+from shuffle_transport.security import Principal
 from tests.certificates import make_party, make_secret
 from tests.page import axe, looks
 from tests.page.browser import CHROMIUM, MISSING, Browser
@@ -74,20 +76,24 @@ def test_over_tls_a_wrong_token_is_refused_in_a_sentence_and_a_right_one_shows_t
         assert browser.evaluate(FORM), "the token is kept as long as the tab"
 
 
-def test_an_endpoint_that_takes_no_tokens_says_so_and_asks_for_none(browser: Browser, tmp_path: Path) -> None:
-    secret = make_secret(tmp_path / "secret")
-    keys = load_keyring(secret_file=str(secret))
-    arguments = ["--http-listen", "0.0.0.0:0", "--secret-file", str(secret)]
-    with ServerProcess(tmp_path / "d", tmp_path / "log", arguments, credentials=keys.for_cluster()) as server:
-        browser.open(f"http://127.0.0.1:{server.metrics.rpartition(':')[2]}/")
-        assert "--tls-cert" in browser.wait_for("document.getElementById('refusal')?.textContent")
-        assert browser.evaluate(FORM)
-
-
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Parts]:
     with parts_in(tmp_path / "parts") as made:
         yield made
+
+
+def test_an_endpoint_that_takes_no_tokens_says_so_and_asks_for_none(
+    browser: Browser, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observation_module, "is_loopback", lambda host: False)
+    observation = Observation("127.0.0.1:0", MASTER, lambda tokens, apps: Principal(None))
+    try:
+        observation.attach(parts.sources, need_bytes=1 << 20)
+        browser.open(f"http://{observation.address}/")
+        assert "--tls-cert" in browser.wait_for("document.getElementById('refusal')?.textContent")
+        assert browser.evaluate(FORM)
+    finally:
+        observation.close()
 
 
 def test_the_reasons_of_failed_checks_and_the_masters_are_shown(browser: Browser, parts: Parts) -> None:

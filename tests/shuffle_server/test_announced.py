@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from shuffle_api.address import Address
 from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.announced import announced_host
+from shuffle_server.cli import roles
+from shuffle_server.options import ServerOptions
 from tests.shuffle_server.helpers import read_all, write_map
 
 
@@ -38,6 +41,35 @@ def test_a_server_on_all_addresses_announces_the_machines_name(monkeypatch: pyte
         assert announced_host("", Address(wildcard, 1)) == "this_machine"
         assert announced_host("public", Address(wildcard, 1)) == "public"
     assert announced_host("", Address("10.0.0.1", 1)) == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("bound", "advertise", "place", "opened"),
+    [
+        ("127.0.0.1:9112", "public", "127.0.0.1", "http://127.0.0.1:9112"),
+        ("0.0.0.0:9112", "", "127.0.0.1", "http://this_machine:9112"),
+        ("[::]:9112", "public", "127.0.0.1", "http://public:9112"),
+        ("0.0.0.0:9112", "[2001:db8::1]", "127.0.0.1", "http://[2001:db8::1]:9112"),
+        ("0.0.0.0:9112", "", None, "http://localhost:9112"),
+    ],
+)
+def test_at_a_terminal_the_page_is_named_by_an_address_that_can_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    bound: str,
+    advertise: str,
+    place: str | None,
+    opened: str,
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "this_machine")
+    monkeypatch.setattr(socket, "getaddrinfo", found(place))
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    options = ServerOptions(data_dir="d", advertise=advertise)
+    roles._advise("master", {"control": "a:1", "metrics": bound}, options)
+    assert capsys.readouterr().err.splitlines()[0] == f"page: {opened}/   metrics: {opened}/metrics"
+    roles._advise("worker", {"data": "a:2", "metrics": bound}, options)
+    assert capsys.readouterr().err.splitlines()[0] == f"metrics: {opened}/metrics"
 
 
 @pytest.mark.parametrize("place", ["192.0.2.1", None])

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
+from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_addresses, not_default, options_of
 from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
@@ -151,7 +152,7 @@ def _serve(role: str, **_: Any) -> int:
     announced = _announce(server.ready)
     if announced:
         notify(STATE_READY, f"STATUS=serves at {_listed(server.ready)}")
-        _advise(role, dict(server.ready), "https" if options.tls_cert else "http")
+        _advise(role, dict(server.ready), options)
     if announced and isinstance(server, WorkerServer):
         server.when_left(signals.left)
     asked = announced and signals.wait() != LEFT
@@ -190,13 +191,15 @@ def _listed(ready: Sequence[tuple[str, str]]) -> str:
     return " ".join(f"{name}={address}" for name, address in ready)
 
 
-def _advise(role: str, ready: dict[str, str], scheme: str) -> None:
+def _advise(role: str, ready: dict[str, str], options: ServerOptions) -> None:
     """At a terminal: where to look, and the next command."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
     if "metrics" in ready:
-        url = f"{scheme}://{ready['metrics']}"
-        click.echo(f"page: {url}/   metrics: {url}/metrics", err=True)
+        scheme = "https" if options.tls_cert else "http"
+        url = f"{scheme}://{opened_at(ready['metrics'], options.advertise)}"
+        page = f"page: {url}/   " if "control" in ready else ""  # a worker has none
+        click.echo(f"{page}metrics: {url}/metrics", err=True)
     if "control" in ready:
         click.echo(f"next: flight-shuffle status --server {ready['control']}", err=True)
         click.echo(f"      flight-shuffle spark-conf --server {ready['control']}", err=True)
