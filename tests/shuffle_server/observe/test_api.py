@@ -34,6 +34,7 @@ from tests.certificates import make_party, make_secret
 from tests.shuffle_server.helpers import write_map
 
 SHUFFLES = PAGE + 1
+MANUAL = Path(__file__).parents[3] / "docs" / "operations.md"
 PARTITIONS = "shuffles/{app}/{shuffle}/partitions"
 PRESSURE = ("memory_used", "memory_budget", "streams_waiting", "credit_stalls", "credit_stall_seconds")
 NO_SKEW = Skew("a", 0, 0, 0, np.zeros(0, np.int64))
@@ -315,6 +316,32 @@ def https(url: str, trust: ssl.SSLContext, token: str) -> int:
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def fields(document: Any) -> set[str]:
+    """The names in a document, and in those inside it."""
+    if isinstance(document, list):
+        return set[str]().union(*map(fields, document))
+    return set(document).union(*map(fields, document.values())) if isinstance(document, dict) else set()
+
+
+def test_the_documentation_has_the_fields_of_each_answer() -> None:
+    reply = pb.StatusReply(
+        workers=[pb.Worker(id="w")],
+        states=[pb.WorkerStatus(worker="w", disks=[pb.DiskStatus()])],
+        lost=[pb.LostWorker(worker="v", reason="silent")],
+        apps=[pb.AppStatus()],
+        shuffles=[pb.ShuffleStatus()],
+    )
+    api = api_of(lambda request: reply, skew=Skew("a", 1, 1, 2, np.array([1, 2], np.int64)))
+    lists = {name: ask(api, name)[1]["rows"] for name in ("workers", "apps", "shuffles", "events")}
+    answers = lists | {"cluster": ask(api, "cluster")[1], PARTITIONS: ask(api, PARTITIONS, app="a", shuffle="0")[1]}
+    written = re.findall(
+        r"^\| `([a-z]+[\w/?=]*)` \| (`.*) \|$", MANUAL.read_text().partition("# The JSON API")[2], re.M
+    )
+    documented = {re.sub(r"\?.*", "", path): set(re.findall("`([a-z0-9_]+)`", row)) for path, row in written}
+    documented[PARTITIONS] = documented.pop("shuffles/APP/N/partitions")
+    assert {name: documented.get(name) for name in answers} == {name: fields(each) for name, each in answers.items()}
 
 
 def test_the_masters_are_named() -> None:
