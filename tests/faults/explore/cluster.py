@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from bench.harness.files import files_below
 from tests.faults.explore.processes import Child
-from tests.faults.explore.schedule import APP_TIMEOUT_S, WORKER_TIMEOUT_S, Schedule
+from tests.faults.explore.schedule import APP_TIMEOUT_S, DISK_TIMEOUT_S, WORKER_TIMEOUT_S, Schedule
 from tests.faults.explore.serving import serve
 from tests.faults.explore.stall import Stall
 from tests.faults.fault_proxy import FaultProxy
@@ -214,6 +214,7 @@ class Scene:
         schedule = self.schedule
         given = dict(schedule.server)
         both = ["--durability", given.get("durability", "written"), "--advertise", self.host]
+        both += ["--disk-timeout", str(DISK_TIMEOUT_S)]
         snapshots = ["--snapshot-every", given["snapshot-every"]] if "snapshot-every" in given else []
         mastering = ["--app-timeout", str(APP_TIMEOUT_S), "--worker-timeout", str(WORKER_TIMEOUT_S), *snapshots]
         working = ["--free-floor", "0", "--overload-timeout", "5"]

@@ -18,6 +18,7 @@ MERGED_MAPS = 48
 """Small outputs enough that a worker merges them when they are read."""
 APP_TIMEOUT_S = 6
 WORKER_TIMEOUT_S = 4
+DISK_TIMEOUT_S = 3
 LONG_STOP_S = 9.0
 """Beyond every timeout of the servers."""
 
