@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 
-from shuffle_api.address import Address, parse_address
+from shuffle_api.address import Address, parse_address, parse_host
 from shuffle_api.errors import InvalidArgument
 
 
 def announced_host(advertise: str, listen: Address) -> str:
     """`--advertise` if it is given, else the host of `listen`, for a wildcard address this machine's name.
 
-    :raises InvalidArgument: a wildcard address without `advertise`, and this machine's name leads to no address of it.
+    :raises InvalidArgument: `advertise` is no host, or without it a wildcard address, and this machine's name leads to
+        no address of it.
     """
     if advertise:
-        return advertise.removeprefix("[").removesuffix("]")
+        return parse_host(advertise, "--advertise")
     if not listen.is_wildcard:
         return listen.host
     name = socket.gethostname()

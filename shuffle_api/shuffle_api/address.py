@@ -54,6 +54,29 @@ def parse_address(text: str, what: str, *, any_port: bool = False, port: int = 0
     return Address(host, int(digits))
 
 
+def parse_host(text: str, what: str) -> str:
+    """A host name or an IP address without a port; an IPv6 address may stand in brackets, which are taken away.
+
+    :raises InvalidArgument: it is none, or it is an address to which no other machine can connect, as 0.0.0.0.
+    """
+    host = text.removeprefix("[").removesuffix("]")
+    try:
+        is_address = bool(ipaddress.ip_address(host))
+    except ValueError:
+        is_address = False
+    if not is_address and (not host or not _NOT_IN_NAMES.isdisjoint(text)):
+        raise InvalidArgument(
+            f"{what} {text!r} is no host name and no IP address",
+            remedy="write for example shuffle.example.org or 2001:db8::1, without a port",
+        )
+    if Address(host, 0).is_wildcard:
+        raise InvalidArgument(
+            f"{what} {text!r} is every address of a machine: no client reaches it by that",
+            remedy="give the name or the IP address under which clients reach this machine",
+        )
+    return host
+
+
 def parse_addresses(text: str, what: str, *, remedy: str = _EXAMPLE) -> tuple[Address, ...]:
     """The addresses in `text`, separated by commas, each once, in their order; at least one. Raises InvalidArgument."""
     return tuple(dict.fromkeys(parse_address(each.strip(), what, remedy=remedy) for each in text.split(",")))
@@ -64,4 +87,9 @@ def _is_port(text: str, least: int) -> bool:
 
 
 def _wrong(text: str, what: str, remedy: str) -> InvalidArgument:
-    return InvalidArgument(f"{what} {text!r} is not HOST:PORT", remedy=remedy)
+    host, _, port = text.rpartition(":")
+    try:
+        brackets = f": an IPv6 address stands in brackets, [{ipaddress.IPv6Address(host)}]:{port}"
+    except ValueError:
+        brackets = ""
+    return InvalidArgument(f"{what} {text!r} is not HOST:PORT{brackets}", remedy=remedy)

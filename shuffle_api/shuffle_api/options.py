@@ -50,29 +50,32 @@ def option(
     unit: str = "",
     choices: Sequence[str] = (),
     minimum: float | None = None,
+    maximum: float | None = None,
+    area: str = "",
     secret: bool = False,
     unless: Sequence[str] = (),
 ) -> Any:
     """A dataclass field with the metadata that parsing and documentation use. No default: the option must be given.
 
-    The value of a `secret` one, a text, is in no repr and no error. The environment does not count for it when one of
-    the options `unless`, other ways to give the same, is given.
+    `area`: the heading under which `--help` shows it. The value of a `secret` one, a text, is in no repr and no error.
+    The environment does not count for it when one of the options `unless`, other ways to give the same, is given.
     """
-    metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum, "secret": secret}
-    metadata["unless"] = tuple(unless)
+    metadata = {"help": help, "unit": unit, "choices": tuple(choices), "minimum": minimum, "maximum": maximum}
+    metadata |= {"area": area, "secret": secret, "unless": tuple(unless)}
     return dataclasses.field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
     """One line of an options table; all texts. `type` lists the choices if there are any, `default` is
-    "required" if there is none."""
+    "required" if there is none, `area` is the heading under which `--help` shows it."""
 
     name: str
     type: str
     default: str
     unit: str
     help: str
+    area: str = ""
 
 
 def parse_options(
@@ -125,11 +128,12 @@ def options_table(cls: type[DataclassInstance]) -> list[OptionRow]:
                 default="required" if _required(field) else _show(_default(field)),
                 unit=field.metadata.get("unit", ""),
                 help=_help(field),
+                area=field.metadata.get("area", ""),
             )
         )
         if field.metadata.get("secret"):
-            text = f"private file that holds {field.name}; or give it by {environment_variable(field.name)}"
-            rows.append(OptionRow(file_option(field.name), "str", "", "", text))
+            text = f"private file with the {field.name}; or give it by {environment_variable(field.name)}"
+            rows.append(OptionRow(file_option(field.name), "str", "", "", text, rows[-1].area))
     return rows
 
 
@@ -188,7 +192,7 @@ def parse_duration(text: str) -> float:
 
     :raises ValueError: not a duration.
     """
-    return _amount(text, _DURATIONS, "a duration such as 30s, 500ms or 5min")
+    return _amount(text, _DURATIONS, "a duration such as 500ms, 30s, 5min, 12h or 30d")
 
 
 def amount_text(value: float, unit: str) -> str:
@@ -227,11 +231,11 @@ def _convert(kind: type, unit: str, value: str | int | float | bool) -> Any:
     if kind is bool:
         if isinstance(value, str) and value.lower() in _BOOLS:
             return _BOOLS[value.lower()]
-        return _same(bool, value, "expected true or false")
+        return _same(bool, value, "true or false")
     if kind is str:
-        return _same(str, value, "expected a text")
-    if isinstance(value, bool):
-        raise ValueError("expected a number")
+        return _same(str, value, "a text")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"expected a number, not {_kind_of(value)}")
     if isinstance(value, str):
         value = _number(kind, unit, value)
     if kind is int and isinstance(value, float) and not value.is_integer():
@@ -252,18 +256,28 @@ def _number(kind: type, unit: str, text: str) -> float:
 
 def _same(kind: type, value: object, expected: str) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(expected)
+        quoted = ": write it in quotes" if kind is str and isinstance(value, int | float) else ""
+        raise ValueError(f"expected {expected}, not {_kind_of(value)}{quoted}")
     return value
 
 
+def _kind_of(value: object) -> str:
+    """What a value is that a file or a program gave, for people."""
+    named = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table", str: "a text"}
+    return named.get(type(value), f"a {type(value).__name__}")
+
+
 def _check(field: Field[Any], value: Any) -> None:
-    choices, minimum = field.metadata.get("choices", ()), field.metadata.get("minimum")
+    choices, unit = field.metadata.get("choices", ()), field.metadata.get("unit", "")
+    minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
     if choices and value not in choices:
         raise ValueError(f"use one of: {', '.join(choices)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("expected a finite number")
     if minimum is not None and value < minimum:
-        raise ValueError(f"use {amount_text(minimum, field.metadata.get('unit', ''))} or more")
+        raise ValueError(f"use {amount_text(minimum, unit)} or more")
+    if maximum is not None and value > maximum:
+        raise ValueError(f"use {amount_text(maximum, unit)} or less")
 
 
 def _plain_type(hint: Any) -> type:

@@ -149,7 +149,7 @@ def test_table_has_a_row_per_option_in_order() -> None:
             "str",
             "",
             "",
-            "private file that holds token; or give it by FLIGHT_SHUFFLE_TOKEN",
+            "private file with the token; or give it by FLIGHT_SHUFFLE_TOKEN",
         ),
     ]
 

@@ -19,7 +19,7 @@ from shuffle_api.errors import InvalidArgument, UnknownApp, WrongMaster
 from shuffle_api.ids import name_of, registry_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.master.registries import Registries
-from shuffle_server.options import ServerOptions, check_addresses
+from shuffle_server.options import ServerOptions, check_options
 from shuffle_server.registry_names import home
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_transport.control_client import ControlClient
@@ -238,7 +238,7 @@ def test_a_master_does_not_take_the_journal_of_another_registry(shared: Shared, 
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        check_addresses(ServerOptions(data_dir="d", **options))  # type: ignore[arg-type]
+        check_options(ServerOptions(data_dir="d", **options))  # type: ignore[arg-type]
     assert why in str(refused.value)
 
 

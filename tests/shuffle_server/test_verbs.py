@@ -24,7 +24,7 @@ from shuffle_server.cli import main
 from shuffle_server.cli.machine import check_directory
 from shuffle_server.cli.status import arrange, render
 from shuffle_server.cli.top import rates_between, view
-from shuffle_server.options import ServerOptions, check_addresses, data_listen, not_default
+from shuffle_server.options import ServerOptions, check_options, data_listen, not_default
 from shuffle_server.server import JOIN_SECONDS
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import write_map
@@ -175,9 +175,9 @@ def test_the_data_port_is_fixed_where_the_control_port_is() -> None:
     assert str(data_listen(ServerOptions("d", "[::1]:7"))) == "[::1]:9111"
     assert str(data_listen(ServerOptions("d", "h:0"))) == "h:0"
     assert str(data_listen(ServerOptions("d", data_listen="my_host"))) == "my_host:9111"
-    check_addresses(ServerOptions("d", "h", data_listen="[::1]", http_listen="0.0.0.0"))
+    check_options(ServerOptions("d", "h", data_listen="[::1]", http_listen="0.0.0.0"))
     with pytest.raises(InvalidArgument, match="--listen '::1'"):
-        check_addresses(ServerOptions("d", "::1"))
+        check_options(ServerOptions("d", "::1"))
 
 
 def test_options_that_are_not_default_are_logged_without_secrets() -> None:

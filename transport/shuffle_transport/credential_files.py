@@ -17,7 +17,7 @@ from shuffle_transport.tokens import check_token
 CLIENT_OPTIONS = {
     "tls_ca": "file with certificates (PEM) that signed the server's: connections use TLS",
     "tls_cert": "file with this client's certificate (PEM), for a server that asks for one",
-    "tls_key": "file with the private key (PEM) of tls_cert",
+    "tls_key": "file with the private key (PEM) of that certificate",
     "secret_file": "file with the cluster secret, from which tokens are derived; only for those who may act for all",
     "token": "a token: of the application, or the cluster's",
 }
@@ -28,11 +28,11 @@ CLIENT_OPTIONS = {
 class ClientOptions:
     """These and no others, for a program that has nothing else to be told."""
 
-    tls_ca: str = option("", help=CLIENT_OPTIONS["tls_ca"])
-    tls_cert: str = option("", help=CLIENT_OPTIONS["tls_cert"])
-    tls_key: str = option("", help=CLIENT_OPTIONS["tls_key"])
-    secret_file: str = option("", help=CLIENT_OPTIONS["secret_file"])
-    token: str = option("", secret=True, unless=("secret_file",), help=CLIENT_OPTIONS["token"])
+    tls_ca: str = option("", area="Security", help=CLIENT_OPTIONS["tls_ca"])
+    tls_cert: str = option("", area="Security", help=CLIENT_OPTIONS["tls_cert"])
+    tls_key: str = option("", area="Security", help=CLIENT_OPTIONS["tls_key"])
+    secret_file: str = option("", area="Security", help=CLIENT_OPTIONS["secret_file"])
+    token: str = option("", secret=True, unless=("secret_file",), area="Security", help=CLIENT_OPTIONS["token"])
 
 
 def load_keyring(

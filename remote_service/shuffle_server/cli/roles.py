@@ -17,7 +17,7 @@ import click
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
 from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
-from shuffle_server.options import ALIASES, ServerOptions, check_addresses, not_default, options_of
+from shuffle_server.options import ALIASES, ServerOptions, check_options, not_default, options_of
 from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -64,7 +64,7 @@ def options_from(role: str, context: click.Context) -> ServerOptions:
         )
     options = options_given(ServerOptions, context, options_of(role))
     try:
-        check_addresses(options)
+        check_options(options)
     except InvalidArgument as error:
         raise usage_error(error, ServerOptions) from None
     return options
