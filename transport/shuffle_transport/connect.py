@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -32,6 +33,17 @@ _CONTROL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),  # any number
     ("grpc.min_reconnect_backoff_ms", 5_000),
 ]
+_NOT_REACHED = (
+    (("onnection refused",), "no process listens there (connection refused)"),
+    (("o route to host", "etwork is unreachable"), "there is no route to it"),
+    (("DNS", "ame or service not known", "ame resolution", "omain name not found"), "its name does not resolve"),
+    (("imed out", "imeout occurred"), "connecting to it timed out"),
+)
+"""Signs in what gRPC reports of a connection that did not come about, and what a person calls that."""
+_TRIED = re.compile(
+    r"(?:Flight returned \w+ error, with message: )?failed to connect to all addresses; last error: \w+: \S+: "
+)
+_UNTRUSTED = re.compile(r"(?:certificate verify failed|CERTIFICATE_VERIFY_FAILED)(?:: ([^:]+))?")
 _MOST_REPLY_BYTES = 64 << 20
 
 
@@ -97,22 +109,25 @@ def not_connected(address: str, details: str, tls: TlsFiles | None) -> ShuffleEr
     Faults that a retry does not mend get errors of their own: a certificate that is not trusted (Unauthenticated), a
     server without TLS (ProtocolMismatch).
     """
-    if any(sign in details for sign in ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "Hostname Verif")):
+    details = _TRIED.sub("", details)
+    untrusted = _UNTRUSTED.search(details)
+    if untrusted or "Hostname Verif" in details:
+        reason = (untrusted[1] or details) if untrusted else "it is of another host"
         return Unauthenticated(
-            f"the certificate of {address} is not trusted: {details}",
+            f"the certificate of {address} is not trusted: {reason}",
             remedy="tls_ca must hold the certificate of who signed the server's, and the server's must name the host",
         )
     if "wrong version number" in details or "WRONG_VERSION_NUMBER" in details:
         return ProtocolMismatch(
-            f"{address} does not speak TLS, this client does: {details}",
+            f"{address} does not speak TLS, this client does",
             remedy="start the server with --tls-cert and --tls-key, or leave out tls_ca",
         )
-    hint = ""
     if "Socket closed" in details or "onnection reset" in details:
-        hint = (
-            "; it may want a client's certificate (tls_cert, tls_key)" if tls else "; it may want TLS: then set tls_ca"
-        )
-    return ServerUnreachable(address, details, remedy=f"{ServerUnreachable.default_remedy}{hint}")
+        hint = "a client's certificate (tls_cert, tls_key)" if tls else "TLS: then set tls_ca"
+        remedy = f"{ServerUnreachable.default_remedy}; it may want {hint}"
+        return ServerUnreachable(address, f"the connection was cut ({details})", remedy=remedy)
+    seen = (text for signs, text in _NOT_REACHED if any(sign in details for sign in signs))
+    return ServerUnreachable(address, next(seen, details))
 
 
 @lru_cache(maxsize=1024)
