@@ -44,6 +44,19 @@ def test_it_shows_how_far_a_command_is_and_is_gone_in_the_end(monkeypatch: pytes
     assert terminal.getvalue().endswith(f"{ERASE}\x1b[?25h")
 
 
+def test_the_time_that_is_left_is_shown_once_it_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_a_terminal(monkeypatch)
+    now = 1000.0
+    monkeypatch.setattr("shuffle_transport.progress.time.monotonic", lambda: now)
+    with Progress("copying") as progress:
+        now += 3.0
+        progress.at(1, 1000, "w-1")  # click would say 50 minutes
+        assert "left" not in last_drawn(terminal)
+        assert ":" not in last_drawn(terminal)
+        progress.at(250, 1000, "w-1")
+        assert "9 s left  w-1" in last_drawn(terminal)
+
+
 def test_lines_stand_above_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     terminal = at_a_terminal(monkeypatch)
     with Progress("copying") as progress:

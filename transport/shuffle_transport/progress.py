@@ -8,16 +8,18 @@ from __future__ import annotations
 import shutil
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Any, ClassVar
 
 import click
 
-from shuffle_api.tables import printable
+from shuffle_api.tables import printable, time_shown
 
 STEPS = 1000
 BAR_WIDTH = 20
-BESIDE = BAR_WIDTH + 24  # columns of the bar, its brackets, the percentage and the time that is left
+BESIDE = BAR_WIDTH + 12  # columns of the bar, its brackets and the percentage
+SURE_STEPS, SURE_SECONDS = STEPS // 20, 2.0  # after which what has passed is good for a guess of what is left
 ERASE = "\r\x1b[2K"
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -32,7 +34,7 @@ class Progress:
     _shown: ClassVar[Progress | None] = None
 
     def __init__(self, label: str, *, hidden: bool = False) -> None:
-        self._step, self._room = 0, 0
+        self._step, self._room, self._began = 0, 0, time.monotonic()
         self._bar: Any = None  # click does not export its type
         if not hidden and sys.stderr.isatty():
             label = printable(label)
@@ -42,6 +44,7 @@ class Progress:
                 label=label,
                 file=sys.stderr,
                 width=BAR_WIDTH,
+                show_eta=False,  # click's is of the first step on, when it is off by hours
                 item_show_func=lambda text: text,
                 update_min_steps=0,
             )
@@ -54,7 +57,14 @@ class Progress:
             reached = int(STEPS * done / total) if total > 0 else 0
             forward = max(0, min(STEPS - 1, reached) - self._step)
             self._step += forward
-            self._bar.update(forward, printable(text)[: self._room])
+            self._bar.update(forward, (self._left() + printable(text))[: self._room])
+
+    def _left(self) -> str:
+        """About how long it takes from now on; empty for as long as that cannot be said."""
+        passed = time.monotonic() - self._began
+        if self._step < SURE_STEPS or passed < SURE_SECONDS:
+            return ""
+        return f"{time_shown(passed * (STEPS - self._step) / self._step)} left  "
 
     @property
     def is_shown(self) -> bool:
