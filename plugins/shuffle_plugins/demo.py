@@ -14,12 +14,22 @@ from pathlib import Path
 
 import click
 
-from shuffle_transport.command_line import Command, server_option
+from shuffle_api.interfaces import OptionValue
+from shuffle_transport.command_line import (
+    Command,
+    credential_options,
+    keyring_of,
+    server_of,
+    server_option,
+    timeout_option,
+)
 from shuffle_transport.progress import Progress
 
 WORDS = ("flight", "shuffle", "arrow", "spark", "partition", "map", "reduce", "credit", "worker", "master")
 MAPS, PARTITIONS, RECORDS = 4, 8, 25_000
 STOP_SECONDS = 60.0
+_NEXT_JOB = "flight-shuffle spark-conf --server {}"
+_NEXT_SERVER = f"flight-shuffle server DIR, then {_NEXT_JOB.format('HOST:PORT')}"
 
 
 def register(program: click.Group) -> None:
@@ -30,20 +40,26 @@ def register(program: click.Group) -> None:
 @click.command(cls=Command, short_help="start a server, shuffle through it, and show what was done")
 @server_option()
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def demo(server: str | None, as_json: bool) -> int:
+@timeout_option(30.0, "wait so long for each answer of the server")
+@credential_options()
+@click.pass_context
+def demo(context: click.Context, /, server: str | None, as_json: bool, timeout: float, **credentials: str) -> int:
     """Count words through a shuffle of four map tasks and eight partitions: through a server that is started for it,
     or through the one of --server.
     """
+    options: dict[str, OptionValue] = {"timeout": timeout, "retry": 0.0}
     if server:
-        return _run(server, as_json)
+        keyring_of(context)  # refuses files that are wrong or missing
+        given = {name: value for name, value in credentials.items() if value}
+        return _run(options | given | {"server": server_of(context)}, as_json, _NEXT_JOB.format(server))
     with tempfile.TemporaryDirectory(prefix="flight-shuffle-demo-") as directory, _started(directory) as address:
-        return _run(address, as_json)
+        return _run(options | {"server": address}, as_json, _NEXT_SERVER)
 
 
-def _run(server: str, as_json: bool) -> int:
-    began = time.monotonic()
+def _run(options: dict[str, OptionValue], as_json: bool, advice: str) -> int:
+    began, server = time.monotonic(), options["server"]
     with Progress("demo", hidden=as_json) as progress:
-        counts, moved = count_words(server, progress)
+        counts, moved = count_words(options, progress)
     seconds = time.monotonic() - began
     right = counts == Counter({word: MAPS * RECORDS // len(WORDS) for word in WORDS})
     if as_json:
@@ -54,16 +70,16 @@ def _run(server: str, as_json: bool) -> int:
         for word, count in sorted(counts.items()):
             click.echo(f"  {word:<10} {count}")
         click.echo("All counts are right." if right else "The counts are WRONG.")
-        click.echo("next: flight-shuffle server DIR, then flight-shuffle spark-conf --server HOST:PORT")
+        click.echo(f"next: {advice}")
     return 0 if right else 1
 
 
-def count_words(server: str, progress: Progress) -> tuple[Counter[str], int]:
-    """The words by a shuffle, and how many records went through it."""
+def count_words(options: dict[str, OptionValue], progress: Progress) -> tuple[Counter[str], int]:
+    """The words by a shuffle with these options, and how many records went through it."""
     from shuffle_api import MapAttempt, open_plugin
 
     counts: Counter[str] = Counter()
-    with open_plugin("remote", {"server": server}) as plugin, plugin.master("demo") as master:
+    with open_plugin("remote", options) as plugin, plugin.master("demo") as master:
         handle = master.register_shuffle(PARTITIONS, MAPS)
         for number in range(MAPS):
             progress.at(number, MAPS + PARTITIONS, f"map task {number} writes {RECORDS} records")

@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def size_shown(count: float) -> str:
     """`1.5 GiB`."""
     if count < 1024:

@@ -39,11 +39,12 @@ def test_a_bar_is_shown_at_a_terminal_unless_the_output_is_json(
         monkeypatch.setattr(sys, "stderr", terminal)
         main(arguments)
         assert "%" in terminal.getvalue()
+        assert "{" not in terminal.getvalue()
         assert "%" not in capsys.readouterr().out
         quiet = Terminal()
         monkeypatch.setattr(sys, "stderr", quiet)
         main((*arguments, "--json"))
-        assert "%" not in quiet.getvalue()
+        assert quiet.getvalue() == ""
         json.loads(capsys.readouterr().out)
 
 

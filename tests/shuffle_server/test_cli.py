@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.options import options_table
 from shuffle_api.values import parse_labels
 from shuffle_server.cli import main, program
 from shuffle_server.cli.roles import options_from
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer
+from shuffle_transport.option_sources import option_names
 from shuffle_transport.tokens import app_token, cluster_token, expiry_of, worker_token
+from tests.certificates import make_party
+from tests.shuffle_server.secured import Secured
 
 SECRET = bytes(range(33, 65))
 
@@ -94,6 +101,112 @@ def test_tokens_are_printed_of_the_first_secret_and_expire_if_they_should(
     for wrong in ("soon", "0s", "-1h", "99999999d"):
         assert main([*arguments, f"--valid={wrong}"]) == 2
         assert "--valid" in capsys.readouterr().err
+
+
+def texts_of_help(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    yield path, command.get_help(click.Context(command, info_name=path))
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from texts_of_help(below, f"{path} {name}")
+
+
+def test_help_names_options_as_they_are_written_and_each_default() -> None:
+    texts = dict(texts_of_help(program(), "flight-shuffle"))
+    assert len(texts) > 15
+    names = {name for name in option_names(program()) if "_" in name}
+    for path, text in texts.items():
+        assert not re.findall(rf"\b({'|'.join(names)})\b", text), path
+    assert "(default: 50)" in texts["flight-shuffle events"]
+    assert "FLIGHT_SHUFFLE_TOKEN" not in texts["flight-shuffle spark-conf"]
+    assert "--listen" not in texts["flight-shuffle worker"]
+    assert "map outputs" not in texts["flight-shuffle master"].partition("--data-dir")[2].partition("\n  --")[0]
+    assert texts["flight-shuffle scrub"].startswith("Usage: flight-shuffle scrub [OPTIONS]\n")
+
+
+def test_options_of_a_server_are_shown_by_areas() -> None:
+    text = dict(texts_of_help(program(), "flight-shuffle"))["flight-shuffle server"]
+    places = [("Storage", "--data-dir"), ("Addresses", "--listen"), ("Memory", "--memory"), ("Security", "--tls-cert")]
+    for area, option in places:
+        section = text.partition(f"\n{area}:\n")[2].partition("\n\n")[0]
+        assert f"  {option} " in section, area
+    for row in options_table(ServerOptions):
+        assert row.area, row.name
+
+
+def test_the_command_line_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLIGHT_SHUFFLE_DATA_DIR", "/a")
+    assert options_of("server").data_dir == "/a"
+    assert options_of("server", "/b").data_dir == options_of("server", "--data-dir", "/b").data_dir == "/b"
+
+
+def test_a_wrong_value_says_where_it_is_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusal(*arguments: str) -> str:
+        assert main(["server", "d", *arguments]) == 2
+        return capsys.readouterr().err
+
+    monkeypatch.setenv("FLIGHT_SHUFFLE_MEMORY", "1x")
+    assert "(from FLIGHT_SHUFFLE_MEMORY)" in refusal()
+    monkeypatch.delenv("FLIGHT_SHUFFLE_MEMORY")
+    monkeypatch.setenv("FLIGHT_SHUFFLE_ADVERTISE", "a b")
+    assert "(--advertise is from FLIGHT_SHUFFLE_ADVERTISE)" in refusal()
+    monkeypatch.delenv("FLIGHT_SHUFFLE_ADVERTISE")
+    file = tmp_path / "options.toml"
+    for text, words in (
+        ("memory = true", "expected a number, not true or false (from {}, [server])"),
+        ("log_file = 7", "expected a text, not a number: write it in quotes (from {}, [server])"),
+        ('listen = "h:x"', "(--listen is from {}, [server])"),
+    ):
+        file.write_text(f"[server]\n{text}\n")
+        assert words.format(file) in " ".join(refusal("--config", str(file)).split())
+
+
+def test_refusals_of_tls_and_tokens_name_options_as_they_are_written(
+    secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make_party(tmp_path / "other")
+    at, names = ("--server", secured.server.control, "--timeout", "60s"), option_names(program())
+    trusted = ("--tls-ca", str(secured.party.ca))
+    for arguments, word in (
+        (("status", *at, "--tls-ca", str(other.ca)), "--tls-ca must hold"),
+        (("status", *at), "it may want TLS: then set --tls-ca"),
+        (("status", *at, *trusted), "--token"),
+        (("status", *at, *trusted, "--token", "wrong"), "token"),
+        (("doctor", *at, "--tls-ca", str(other.ca)), "--tls-ca"),
+    ):
+        assert main(arguments) == 1
+        said = "".join(capsys.readouterr())
+        assert word in said, arguments
+        assert "SSL" not in said
+        for name in names:
+            assert "_" not in name or name not in said, said
+
+
+def test_a_demo_through_a_server_with_tls_and_a_secret(secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("--tls-ca", str(secured.party.ca), "--secret-file", str(secured.secret_file))
+    assert main(["demo", "--server", secured.server.control, "--timeout", "120s", *files]) == 0
+    shown = capsys.readouterr().out
+    assert "All counts are right." in shown
+    assert f"next: flight-shuffle spark-conf --server {secured.server.control}\n" in shown
+    assert "flight-shuffle server" not in shown
+
+
+def test_a_server_that_is_not_there_is_named_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        nobody = f"[::1]:{taken.getsockname()[1]}"
+    for verb in ("status", "scrub", "demo"):
+        assert main([verb, "--server", nobody]) == 1
+        said = capsys.readouterr().err
+        assert f"nobody answers at {nobody}: no process listens there (connection refused). To do: " in said
+        assert "%5B" not in said
+
+
+def test_help_is_also_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help"]) == 0
+    assert "Commands:" in capsys.readouterr().out
+    assert main(["help", "token"]) == 0
+    assert "--secret-file" in capsys.readouterr().out
 
 
 def test_a_worker_whose_id_no_header_takes_has_no_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,7 +104,16 @@ def test_doctor_names_a_worker_that_is_announced_as_what_no_other_machine_reache
         (["server", "d", "--data-listen", "h:x"], "--data-listen 'h:x'"),
         (["server", "d", "--http-listen", ":1"], "--http-listen ':1'"),
         (["server", "d", "--metrics-listen", ":1"], "--http-listen ':1'"),
-        (["worker", "d"], "--master"),
+        (["server", "d", "--advertise", "http://x y"], "--advertise 'http://x y' is no host name"),
+        (["server", "d", "--advertise", "h:9110"], "without a port"),
+        (["server", "d", "--advertise", "[::]"], "--advertise '[::]' is every address"),
+        (["server", "d", "--free-floor", "150"], "'--free-floor': '150': use 99 or less"),
+        (["server", "d", "--free-floor", "-1"], "use 0 or more"),
+        (["server", "d", "--device", "tape"], "--device 'tape'"),
+        (["server", "d", "--copies-apart", "a b"], "--copies-apart 'a b'"),
+        (["worker", "d"], "'--master'. To do: give --master: HOST:PORT"),
+        (["token", "--secret-file", "/nonexistent", "--cluster"], "--secret-file /nonexistent cannot be read"),
+        (["token", "--secret-file", "s", "--cluster", "--valid", "1x"], "30d"),
         (["worker", "d", "--master", "nowhere"], "--master 'nowhere'"),
         (["master", "d", "--metadata", "a", "--metadata-file", "b"], "both --metadata and --metadata-file"),
         (["status", "--colour"], "--colour"),
@@ -237,7 +246,7 @@ def test_status_shows_silent_and_lost_workers_and_the_largest_first() -> None:
     assert "w-3          h:3      100 s ago  silent for 61 s" in text
     assert "(20 of 30 shuffles; --limit 0 shows all)" in text
     assert "2 workers (1 silent), 30 shuffles" in text
-    assert "1 workers and 2 map outputs lost" in text
+    assert "1 worker and 2 map outputs lost" in text
     assert [each.shuffle.shuffle for each in arrange(whole, "name", 0).shuffles] == list(range(30))
 
 

@@ -1,19 +1,13 @@
-"""What all commands of the program `flight-shuffle` have in common: where the values of options come from, how they are
-written, the server's address, and credentials.
-
-The value of an option comes from the command line, else from the environment variable `FLIGHT_SHUFFLE_` + its name,
-else from the TOML file of `--config`: from the table named as the command, else from the top of the file.
+"""What all commands of the program `flight-shuffle` have in common: how options are written and shown, the server's
+address, and credentials.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
@@ -23,6 +17,7 @@ from shuffle_api.address import parse_addresses
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.options import (
     OptionRow,
+    amount_text,
     default_text,
     environment_variable,
     file_option,
@@ -34,6 +29,7 @@ from shuffle_api.options import (
     parse_size,
 )
 from shuffle_transport.credential_files import ClientOptions, load_keyring
+from shuffle_transport.option_sources import config_option, origin, spellings, strongest
 from shuffle_transport.security import Keyring
 
 if TYPE_CHECKING:
@@ -45,7 +41,6 @@ Amount = TypeVar("Amount", int, float)
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 EXAMPLE = "the address after `control=` in the server's ready line"
-_RANKS = (ParameterSource.DEFAULT_MAP, ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +61,18 @@ class Program(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.checks = []
+        self.params.append(config_option(of_program=True))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
+
+class Option(click.Option):
+    """An option of a command. `area` is the heading under which `--help` shows it."""
+
+    def __init__(self, names: Sequence[str], *, area: str = "", **more: Any) -> None:
+        super().__init__(names, **more)
+        self.area = area
 
 
 class Command(click.Command):
@@ -74,24 +81,51 @@ class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for param in self.params:
-            if isinstance(param, click.Option) and param.envvar is None and not param.hidden:
-                param.envvar = [environment_variable(name) for name in _spellings(param)]
-        self.params.append(
-            click.Option(
-                ["--config"],
-                metavar="FILE",
-                is_eager=True,
-                expose_value=False,
-                envvar=environment_variable("config"),
-                callback=_read_config,
-                help="TOML file with values of options; the command line and the environment come before it",
-            )
-        )
+            if isinstance(param, click.Option) and not param.hidden:
+                if param.envvar is None:
+                    param.envvar = [environment_variable(name) for name in spellings(param)]
+                param.help = _with_default(param)
+        self.params.append(config_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            if not isinstance(error.param, click.Option):
+                raise
+            remedy = f"To do: give {error.param.opts[0]}: {error.param.help}"
+            raise click.MissingParameter(remedy, ctx, error.param) from None
+        except click.BadParameter as error:
+            where = "" if error.param is None else origin(ctx, error.param)
+            if not where:
+                raise
+            raise click.BadParameter(f"{error.message} (from {where})", ctx, error.param) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        areas: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                areas.setdefault(getattr(param, "area", "") or "Options", []).append(record)
+        for area, records in areas.items():
+            with formatter.section(area):
+                formatter.write_dl(records)
+
+
+def _with_default(option: click.Option) -> str:
+    """The help of an option, with its default unless that says itself what happens without it."""
+    default, text = option.default, option.help or ""
+    if isinstance(default, bool) or not isinstance(default, str | int | float) or default == "" or "default" in text:
+        return text
+    if isinstance(option.type, _Amount) and not isinstance(default, str):
+        default = amount_text(default, option.type.unit)
+    return f"{text} (default: {default})"
 
 
 class _Amount(click.ParamType[Amount]):
     """A number, or a text with a unit."""
 
+    unit: str
     kind: type[Amount]
     parse: Callable[[str], Amount]
 
@@ -105,13 +139,13 @@ class _Amount(click.ParamType[Amount]):
 class Size(_Amount[int]):
     """Bytes, written as `64m`."""
 
-    name, kind, parse = "size", int, staticmethod(parse_size)
+    name, unit, kind, parse = "size", "bytes", int, staticmethod(parse_size)
 
 
 class Duration(_Amount[float]):
     """Seconds, written as `30s` or `10m`."""
 
-    name, kind, parse = "time", float, staticmethod(parse_duration)
+    name, unit, kind, parse = "time", "seconds", float, staticmethod(parse_duration)
 
 
 class Addresses(click.ParamType[str]):
@@ -141,27 +175,31 @@ class Value(click.ParamType[Any]):
             self.fail(f"{value!r}: {error.remedy}", param, ctx)
 
 
-def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] = ()) -> click.Option:
+def option_of(cls: type[DataclassInstance], row: OptionRow, also: Sequence[str] = ()) -> Option:
     """The option of a command for an option of the dataclass `cls`; `also`: further names of it."""
     choices = row.type.split(" | ") if " | " in row.type else ()
     default = default_text(row)
     note = f" (default: {default})" if default not in ("", "required") else ""
-    last = row.name.rpartition("_")[2]
-    metavar = None if choices else _METAVARS.get(row.unit) or _METAVARS.get(last, last.upper())
-    kind = JoinedOption if row.name in _REPEATED else click.Option
+    kind = JoinedOption if row.name in _REPEATED else Option
     return kind(
         [option_spelling(row.name), *also, row.name],
         type=click.Choice(choices) if choices else Value(cls, row),
-        metavar=metavar,
-        help=row.help + note,
+        metavar=None if choices else _metavar(row),
+        help=as_written(row.help, cls) + note,
+        area=row.area,
     )
+
+
+def _metavar(row: OptionRow) -> str:
+    last = row.name.rpartition("_")[2]
+    return _METAVARS.get(row.unit) or _METAVARS.get(last) or ("COUNT" if row.type == "int" else last.upper())
 
 
 _REPEATED = frozenset(("label", "master", "masters"))
 """Options that may be given several times: their values are joined with commas."""
 
 
-class JoinedOption(click.Option):
+class JoinedOption(Option):
     """An option that may be given several times, with values that are lists; its value is the whole list."""
 
     def __init__(self, names: Sequence[str], **more: Any) -> None:
@@ -178,7 +216,15 @@ _METAVARS = {
     "bytes": "SIZE",
     "seconds": "TIME",
     "percent": "PERCENT",
-    "operations": "COUNT",
+    "advertise": "HOST",
+    "apart": "KEY",
+    "ca": "FILE",
+    "cert": "FILE",
+    "key": "FILE",
+    "device": "KIND",
+    "metadata": "URL",
+    "registry": "NAME",
+    "tier": "URL",
     "listen": "HOST:PORT",
     "master": "HOST:PORT",
     "masters": "NAME=HOST:PORT",
@@ -193,10 +239,9 @@ def options_given(cls: type[T], context: click.Context, rows: Sequence[OptionRow
     """
     given = {row.name: context.params[row.name] for row in rows if context.params.get(row.name) is not None}
     for group in _alternatives(cls):
-        present = {name: _RANKS.index(_source(context, name)) for name in group if name in given}
-        for name, rank in present.items():
-            if rank < max(present.values()):
-                del given[name]
+        weaker = (group & given.keys()) - strongest(context, group).keys()
+        for name in weaker:
+            del given[name]
     try:
         return parse_options(cls, given)
     except InvalidArgument as error:
@@ -204,25 +249,44 @@ def options_given(cls: type[T], context: click.Context, rows: Sequence[OptionRow
 
 
 def usage_error(error: InvalidArgument, cls: type[DataclassInstance]) -> click.UsageError:
-    """An error in the use of options, which it names as they are written on a command line."""
-    text = f"{error.message}. To do: {error.remedy}" if error.remedy else error.message
-    return click.UsageError(as_written(text, cls), click.get_current_context(silent=True))
+    """An error in the use of options, which it names as they are written on a command line, and where they are from."""
+    context = click.get_current_context(silent=True)
+    text = as_written(f"{error.message}. To do: {error.remedy}" if error.remedy else error.message, cls)
+    for param in () if context is None else context.command.params:
+        where = "" if context is None else origin(context, param)
+        if where and re.search(rf"(?<![\w-]){param.opts[0]}(?![\w-])", text):
+            text += f" ({param.opts[0]} is from {where})"
+    return click.UsageError(text, context)
 
 
 def as_written(text: str, cls: type[DataclassInstance]) -> str:
     """A text in which options of `cls` are named as they are written on a command line."""
-    for row in options_table(cls):
-        spelling = option_spelling(row.name)
-        text = text.replace(f"'{row.name}'", spelling)
-        if "_" in row.name:  # the others are words of the language
-            text = re.sub(rf"(?<![\w/.-]){row.name}(?![\w/])", spelling, text)
-    return text
+    names = [row.name for row in options_table(cls)]
+    for name in names:
+        text = text.replace(f"'{name}'", option_spelling(name))
+    return with_spellings(text, names)
 
 
-def server_option() -> Callable[[Decorated], Decorated]:
-    """`--server`, the one way to name the master or the masters."""
+def with_spellings(text: str, names: Iterable[str]) -> str:
+    """A text in which those of these options whose names are no words of the language are named as they are written on
+    a command line."""
+    names = "|".join(sorted((name for name in names if "_" in name), key=len, reverse=True))
+    return re.sub(rf"(?<![\w/.-])({names})(?![\w/])", lambda found: option_spelling(found[0]), text) if names else text
+
+
+class _OldAddress(click.Argument):
+    """The server's address without `--server`: taken, and not shown."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
+def server_option(*, also_alone: bool = False) -> Callable[[Decorated], Decorated]:
+    """`--server`, the one way to name the master or the masters; `also_alone`: the address is taken without it too."""
 
     def add(function: Decorated) -> Decorated:
+        if also_alone:
+            click.argument("address", cls=_OldAddress, required=False, metavar="HOST:PORT", type=Addresses())(function)
         return click.option(
             "--server",
             type=Addresses(),
@@ -233,13 +297,13 @@ def server_option() -> Callable[[Decorated], Decorated]:
     return add
 
 
-def server_of(*given: str | None, what: str = "--server HOST:PORT") -> str:
-    """The one address among those that were given. Raises click.UsageError."""
-    addresses = list(dict.fromkeys(address for address in given if address))
+def server_of(context: click.Context) -> str:
+    """The one address that a command is given. Raises click.UsageError."""
+    addresses = list(dict.fromkeys(strongest(context, ("server", "address", "master")).values()))
     if len(addresses) == 1:
-        return addresses[0]
-    wrong = "two addresses are given" if addresses else "the server's address is missing"
-    raise click.UsageError(f"{wrong}. To do: give {what}, {EXAMPLE}", click.get_current_context(silent=True))
+        return str(addresses[0])
+    wrong = f"two addresses are given, {' and '.join(addresses)}" if addresses else "the server's address is missing"
+    raise click.UsageError(f"{wrong}. To do: give one as --server HOST:PORT, {EXAMPLE}", context)
 
 
 def credential_options(names: Sequence[str] | None = None) -> Callable[[Decorated], Decorated]:
@@ -249,7 +313,10 @@ def credential_options(names: Sequence[str] | None = None) -> Callable[[Decorate
         for row in reversed(options_table(ClientOptions)):
             if names is None or row.name in names:
                 made = option_of(ClientOptions, row)
-                click.option(*made.opts, row.name, type=made.type, metavar=made.metavar, help=made.help)(function)
+                if names is not None and row.name == file_option("token") and "token" not in names:
+                    made.help = "private file with the token"  # not also in an environment variable
+                given = {"type": made.type, "metavar": made.metavar, "help": made.help, "area": made.area}
+                click.option(*made.opts, row.name, cls=Option, **given)(function)
         return function
 
     return add
@@ -266,77 +333,10 @@ def keyring_of(context: click.Context) -> Keyring:
 
 def timeout_option(default: float, help: str) -> Callable[[Decorated], Decorated]:
     """`--timeout`."""
-    shown = default_text(OptionRow("timeout", "float", str(default), "seconds", ""))
-    return click.option(
-        "--timeout", type=Duration(), default=default, metavar="TIME", help=f"{help} (default: {shown})"
-    )
+    return click.option("--timeout", type=Duration(), default=default, metavar="TIME", help=help)
 
 
 def _alternatives(cls: type[DataclassInstance]) -> Iterator[set[str]]:
     for field in dataclasses.fields(cls):
         if field.metadata.get("secret"):
             yield {field.name, file_option(field.name), *field.metadata["unless"]}
-
-
-def _source(context: click.Context, name: str) -> ParameterSource:
-    source = context.get_parameter_source(name)
-    return source if source in _RANKS else ParameterSource.DEFAULT_MAP
-
-
-def _read_config(context: click.Context, param: click.Parameter, path: str | None) -> None:
-    if path is None or context.resilient_parsing:
-        return
-    try:
-        with open(path, "rb") as file:
-            document = tomllib.load(file)
-    except OSError as error:
-        raise click.BadParameter(f"{path} cannot be read: {os.strerror(error.errno or 0)}", context, param) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{path} is no TOML file: {error}", context, param) from None
-    context.default_map = _values(context, param, path, document)
-
-
-def _values(context: click.Context, param: click.Parameter, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the file has for this command."""
-    own_names = _named(context.command)
-    names = own_names.keys()
-    top = {key.replace("-", "_"): value for key, value in document.items() if not isinstance(value, dict)}
-    everything = names | _all_options(context.find_root().command)
-    table: Any = document
-    for word in _path(context):
-        table = table.get(word, {}) if isinstance(table, dict) else {}
-    own = table.items() if isinstance(table, dict) and table is not document else ()
-    mine = {key.replace("-", "_"): value for key, value in own if not isinstance(value, dict)}
-    for key, known in (*((key, everything) for key in top), *((key, names) for key in mine)):
-        if key not in known:
-            near = get_close_matches(key, known, 1) or sorted(names)
-            raise click.BadParameter(
-                f"{path} has {key!r}, which is no option; there is: {', '.join(near)}", context, param
-            )
-    return {own_names[key]: value for key, value in (top | mine).items() if key in names}
-
-
-def _path(context: click.Context) -> list[str]:
-    words: list[str] = []
-    while context.parent is not None:
-        words.insert(0, str(context.info_name))
-        context = context.parent
-    return words
-
-
-def _spellings(option: click.Option) -> list[str]:
-    """The names of an option in environment and files, the usual one first."""
-    return [name[2:].replace("-", "_") for name in option.opts if name.startswith("--")]
-
-
-def _named(command: click.Command) -> dict[str, str]:
-    """The parameters of a command by the names of its options."""
-    options = [param for param in command.params if isinstance(param, click.Option)]
-    return {name: str(option.name) for option in options for name in _spellings(option)}
-
-
-def _all_options(command: click.Command) -> set[str]:
-    names = set(_named(command))
-    if isinstance(command, click.Group):
-        names = names.union(*map(_all_options, command.commands.values()))
-    return names

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_plugins.spark.conf import FALLBACKS, FILES, FORMATS, conf_lines, spark_conf
 from shuffle_plugins.spark.jar import find_jar, installed_spark
 from shuffle_transport.command_line import (
-    Addresses,
     Command,
     Finding,
     Program,
     credential_options,
+    keyring_of,
     server_of,
     server_option,
 )
@@ -39,8 +40,7 @@ def register(program: click.Group) -> None:
 @click.command(
     "spark-conf", cls=Command, short_help="print the Spark settings that make a job shuffle through a server"
 )
-@click.argument("address", required=False, type=Addresses(), metavar="[HOST:PORT]")
-@server_option()
+@server_option(also_alone=True)
 @click.option(
     "--fallback",
     type=click.Choice(FALLBACKS),
@@ -57,9 +57,10 @@ def register(program: click.Group) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="the same as --format json")
 @click.option("--spark-version", metavar="X.Y.Z", help="default: that of the installed PySpark")
+@click.pass_context
 def spark_conf_command(
-    address: str | None,
-    server: str | None,
+    context: click.Context,
+    /,
     fallback: str,
     option: tuple[str, ...],
     real_time: bool,
@@ -70,9 +71,13 @@ def spark_conf_command(
 ) -> None:
     """Print the Spark settings that make a job shuffle through a server: as options of spark-submit, as lines of
     spark-defaults.conf, or as JSON.
+
+    The files must be on this machine. A file that only the driver's machine has: --option tls.ca=PATH, for example.
     """
+    server, form = server_of(context), "json" if as_json else form
+    keyring_of(context)  # refuses files that are wrong or missing
     conf = spark_conf(
-        server_of(address, server),
+        server,
         fallback=fallback,
         tls_ca=files["tls_ca"] or "",
         tls_cert=files["tls_cert"] or "",
@@ -83,7 +88,19 @@ def spark_conf_command(
         options=dict(_pair(given) for given in option),
         spark_version=spark_version,
     )
-    click.echo(conf_lines(conf, "json" if as_json else form))
+    if form == "conf":
+        _warn_of_quotes(conf)
+    click.echo(conf_lines(conf, form))
+
+
+def _warn_of_quotes(conf: Mapping[str, str]) -> None:
+    names = [name for name, value in conf.items() if shlex.quote(value) != value]
+    if names:
+        click.echo(
+            f"the value of {names[0]} is printed in quotes, which stay where a shell puts the output of a command into"
+            " another one. To do: use --format file, and spark-submit --properties-file",
+            err=True,
+        )
 
 
 def _pair(given: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from io import StringIO
 
 import click
 from click.shell_completion import get_completion_class
@@ -22,7 +23,8 @@ from shuffle_server.cli.scrub import scrub
 from shuffle_server.cli.status import shuffles, status
 from shuffle_server.cli.token import token
 from shuffle_server.cli.top import top
-from shuffle_transport.command_line import Program
+from shuffle_transport.command_line import Program, with_spellings
+from shuffle_transport.option_sources import option_names
 
 PROGRAM = "flight-shuffle"
 COMMANDS_GROUP = "flight_shuffle.commands"
@@ -38,17 +40,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = program().main(given, prog_name=PROGRAM, complete_var=COMPLETION, standalone_mode=False)
         return int(status or 0)
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        click.echo(_written(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
     except ShuffleError as error:
-        click.echo(f"{PROGRAM}: {error}", err=True)
+        click.echo(f"{PROGRAM}: {_written(str(error))}", err=True)
         return FAILED
     except BrokenPipeError:
         # The reader of what is printed has ended, `head` for example. Python would fail again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _written(text: str) -> str:
+    """An error as it is printed: it names options of other callers' as well, but here they are those of a command."""
+    return with_spellings(text, option_names(program()))
 
 
 @functools.cache

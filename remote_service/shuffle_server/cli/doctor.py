@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -19,7 +19,9 @@ from shuffle_transport.command_line import (
     keyring_of,
     server_option,
     timeout_option,
+    with_spellings,
 )
+from shuffle_transport.option_sources import option_names
 from shuffle_transport.progress import Progress
 
 MARKS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED ", "skipped": "skipped"}
@@ -45,7 +47,9 @@ def doctor(
     """
     findings: list[Finding] = []
     with Progress("doctor", hidden=as_json) as progress:
-        for finding in _findings(context, server, data_dir, timeout, progress):
+        options = option_names(context.command)
+        for found in _findings(context, server, data_dir, timeout, progress):
+            finding = replace(found, seen=with_spellings(found.seen, options), fix=with_spellings(found.fix, options))
             findings.append(finding)
             if not as_json:
                 _print(finding)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shuffle_api.errors import DeadlineExceeded
-from shuffle_api.tables import size_shown
+from shuffle_api.tables import counted, size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport.command_line import (
@@ -42,8 +42,6 @@ def drain(
     context: click.Context,
     /,
     worker: str,
-    server: str | None,
-    master: str | None,
     as_json: bool,
     timeout: float,
     **_: str,
@@ -57,7 +55,7 @@ def drain(
     from shuffle_server.proto import registry_pb2_grpc as rpc
 
     with control_client(
-        server_of(server, master),
+        server_of(context),
         credentials_of(context),
         timeout=min(CALL_SECONDS, timeout),
         retry=min(RETRY_SECONDS, timeout),
@@ -100,7 +98,7 @@ def _ask(client: ControlClient, worker: str) -> pb.DrainReply:
 
 
 def _to_do(reply: pb.DrainReply) -> str:
-    text = f"{reply.outputs} map outputs ({size_shown(reply.bytes)}) to migrate"
+    text = f"{counted(reply.outputs, 'map output')} ({size_shown(reply.bytes)}) to migrate"
     if reply.staged or reply.pushes:
-        text += f", {reply.staged} being written on {reply.pushes} streams"
+        text += f", {reply.staged} being written on {counted(reply.pushes, 'stream')}"
     return text + ("" if reply.others else ": no other worker takes them")

@@ -26,15 +26,13 @@ LOOK_SECONDS = 1.0
 @timeout_option(10.0, "wait so long for an answer")
 @credential_options()
 @click.pass_context
-def events(
-    context: click.Context, /, server: str | None, limit: int, follow: bool, as_json: bool, timeout: float, **_: str
-) -> None:
+def events(context: click.Context, /, limit: int, follow: bool, as_json: bool, timeout: float, **_: str) -> None:
     """Show what happened in the cluster, the newest last: workers that join, leave, drain and are lost, applications
     that begin and end, data directories that are taken out, and the leader. The master keeps the last 1,000 of its
     epoch.
     """
     retry = timeout if follow else 0.0
-    with control_client(server_of(server), credentials_of(context), timeout=timeout, retry=retry) as client:
+    with control_client(server_of(context), credentials_of(context), timeout=timeout, retry=retry) as client:
         client.hello()
         reply: pb.EventsReply = client.call("Events", pb.EventsRequest(limit=limit))
         _print(reply.events, as_json)

@@ -6,9 +6,8 @@ import json
 
 import click
 
-from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import name_of
-from shuffle_api.tables import size_shown
+from shuffle_api.tables import counted, size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.status import whole_status
 from shuffle_transport.command_line import Command, credential_options, server_of, server_option, timeout_option
@@ -23,9 +22,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 @timeout_option(30.0, "wait so long for an answer")
 @credential_options()
 @click.pass_context
-def forget(
-    context: click.Context, /, app: str, server: str | None, yes: bool, as_json: bool, timeout: float, **_: str
-) -> int:
+def forget(context: click.Context, /, app: str, yes: bool, as_json: bool, timeout: float, **_: str) -> int:
     """Remove an application and all its data now, without waiting for --app-timeout of the server.
 
     APP is a run, as the first column of flight-shuffle status shows it, or a name: then all its runs. What it reads and
@@ -34,15 +31,12 @@ def forget(
     if as_json and not yes:
         raise click.UsageError("--json asks nothing. To do: add --yes")
     credentials = credentials_of(context, name_of(app))
-    with control_client(server_of(server), credentials, timeout=timeout) as client:
+    with control_client(server_of(context), credentials, timeout=timeout) as client:
         client.hello()
         runs = whole_status(client, app).apps
-        if not runs:
-            raise InvalidArgument(
-                f"no application {app!r} is registered", remedy="flight-shuffle status lists those that are"
-            )
         for run in runs:
-            text = f"{run.app}: {run.shuffles} shuffles, {size_shown(run.bytes)}, silent for {run.idle_seconds:.0f} s"
+            held = f"{counted(run.shuffles, 'shuffle')}, {size_shown(run.bytes)}"
+            text = f"{run.app}: {held}, silent for {run.idle_seconds:.0f} s"
             if not yes and not click.confirm(f"{text}: remove it and its data?"):
                 continue
             client.call("UnregisterApp", pb.UnregisterAppRequest(app=run.app))

@@ -19,6 +19,7 @@ from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_options, not_default, options_of
 from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
+from shuffle_transport.option_sources import strongest
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 LEFT = 0  # what a worker that has left its master puts where the numbers of signals come
@@ -53,12 +54,11 @@ def role_commands() -> Iterator[click.Command]:
 
 def options_from(role: str, context: click.Context) -> ServerOptions:
     """The options of a role from its parameters. Raises click.UsageError."""
-    directory = context.params.pop("dir", None)
-    if directory:
-        if context.params.get("data_dir") not in (None, directory):
-            raise click.UsageError("both DIR and --data-dir are given. To do: leave one of them out", context)
-        context.params["data_dir"] = directory
-    if not context.params.get("data_dir"):
+    directories = set(strongest(context, ("dir", "data_dir")).values())
+    if len(directories) > 1:
+        raise click.UsageError("both DIR and --data-dir are given. To do: leave one of them out", context)
+    context.params["data_dir"] = "".join(directories)
+    if not context.params["data_dir"]:
         raise click.UsageError(
             f"the data directory is missing. To do: flight-shuffle {role} DIR, or give --data-dir", context
         )

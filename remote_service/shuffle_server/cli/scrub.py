@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shuffle_api.address import Address
-from shuffle_api.tables import size_shown
+from shuffle_api.ids import name_of
+from shuffle_api.tables import counted, size_shown
 from shuffle_server.cli.connection import control_client, credentials_of
-from shuffle_server.status_pages import all_pages
+from shuffle_server.cli.status import whole_status
 from shuffle_transport.command_line import (
-    Addresses,
     Command,
     Size,
     credential_options,
@@ -34,39 +33,28 @@ CONTROL_SECONDS = 30.0
 
 
 @click.command(cls=Command, short_help="read all committed data and give up what does not match its checksum")
-@click.argument("address", required=False, type=Addresses(), metavar="[HOST:PORT]")
-@server_option()
-@click.option("--app", default="", help="only this application")
+@server_option(also_alone=True)
+@click.option("--app", default="", metavar="APP", help="only this application, a name or a run")
 @click.option(
     "--rate",
     type=Size(),
     default="256m",
     metavar="SIZE",
-    help="read so much per second at each worker, 0: no limit (default: 256m)",
+    help="read so much per second at each worker, 0: no limit",
 )
 @click.option("--json", "as_json", is_flag=True, help="print JSON, no progress")
 @timeout_option(86400.0, "for each worker")
 @credential_options()
 @click.pass_context
-def scrub(
-    context: click.Context,
-    /,
-    address: str | None,
-    server: str | None,
-    app: str,
-    rate: int,
-    as_json: bool,
-    timeout: float,
-    **_: str,
-) -> int:
+def scrub(context: click.Context, /, app: str, rate: int, as_json: bool, timeout: float, **_: str) -> int:
     """Read all committed data. Outputs that do not match their checksums are reported and given up as lost, so that
     their maps run again before a reader meets them. Exit status 1 when something was found.
     """
-    master, credentials = server_of(address, server), credentials_of(context, app)
+    credentials = credentials_of(context, name_of(app) if app else "")
     with Progress("scrub", hidden=as_json) as progress:
-        with control_client(master, credentials, timeout=min(timeout, CONTROL_SECONDS)) as control:
+        with control_client(server_of(context), credentials, timeout=min(timeout, CONTROL_SECONDS)) as control:
             workers = list(control.hello().workers)
-            total = _held(control, app) if progress.is_shown else 0
+            total = _held(control, app) if progress.is_shown or app else 0
         scrubbing = _Scrubbing(pb.ScrubRequest(app=app, rate=rate), timeout, credentials, as_json, progress, total)
         reports = [scrubbing.at(worker) for worker in workers]
     found = sum(len(report["findings"]) for report in reports)
@@ -76,8 +64,8 @@ def scrub(
 
 
 def _held(control: ControlClient, app: str) -> int:
-    """About how many bytes there are to read."""
-    reply = all_pages(partial(control.call, "Status"), app)
+    """About how many bytes there are to read. Raises UnknownApp."""
+    reply = whole_status(control, app)
     return sum(each.totals.bytes * max(1, each.replicas) for each in reply.shuffles)
 
 
@@ -114,7 +102,9 @@ class _Scrubbing:
         for found in findings:
             place = f"{found['app']}/{found['shuffle']} map {found['map']} attempt {found['attempt']}"
             Progress.above(f"{worker}: lost {place}: {found['reason']}")
-        text = f"{reached.outputs} map outputs, {reached.blocks} blocks, {size_shown(reached.bytes)}"
+        text = (
+            f"{counted(reached.outputs, 'map output')}, {counted(reached.blocks, 'block')}, {size_shown(reached.bytes)}"
+        )
         if reached.done:
             Progress.above(f"{worker}: done: {text}")
         self.progress.at(self.done + reached.bytes, self.total, f"{worker}: {text}")

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shuffle_api.address import Address
-from shuffle_api.errors import UnknownShuffle
+from shuffle_api.errors import UnknownApp, UnknownShuffle
 from shuffle_api.ids import name_of
-from shuffle_api.tables import size_shown, table, time_shown
+from shuffle_api.tables import counted, size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain
 from shuffle_server.compaction_shown import CompactionShown
 from shuffle_server.registry_names import shown
 from shuffle_server.status_pages import all_pages, state_of
 from shuffle_transport.command_line import (
-    Addresses,
     Command,
     credential_options,
     server_of,
@@ -47,9 +46,8 @@ ORDERS = tuple(dict.fromkeys((*APP_ORDERS, *SHUFFLE_ORDERS)))
 
 
 @click.command(cls=Command, short_help="show a server's workers, memory, disks, applications and shuffles")
-@click.argument("address", required=False, type=Addresses(), metavar="[HOST:PORT]")
-@server_option()
-@click.option("--app", default="", help="only this application")
+@server_option(also_alone=True)
+@click.option("--app", default="", metavar="APP", help="only this application, a name or a run")
 @click.option("--sort", type=click.Choice(ORDERS), default="bytes", help="order of applications and shuffles")
 @click.option(
     "--limit",
@@ -62,19 +60,10 @@ ORDERS = tuple(dict.fromkeys((*APP_ORDERS, *SHUFFLE_ORDERS)))
 @credential_options()
 @click.pass_context
 def status(
-    context: click.Context,
-    /,
-    address: str | None,
-    server: str | None,
-    app: str,
-    sort: str,
-    limit: int | None,
-    as_json: bool,
-    timeout: float,
-    **_: str,
+    context: click.Context, /, app: str, sort: str, limit: int | None, as_json: bool, timeout: float, **_: str
 ) -> None:
     """Show a server's workers, memory, disks, applications and shuffles."""
-    reply = _ask(context, server_of(address, server), app, timeout)
+    reply = _ask(context, app, timeout)
     most = (0 if as_json else SHOWN) if limit is None else limit
     arranged = arrange(reply, sort, most)
     click.echo(json.dumps(plain(arranged), indent=2) if as_json else render(arranged, len(reply.apps), reply.shuffles))
@@ -93,7 +82,6 @@ def shuffles(
     context: click.Context,
     /,
     which: str | None,
-    server: str | None,
     sort: str,
     limit: int,
     as_json: bool,
@@ -107,7 +95,7 @@ def shuffles(
     app, slash, number = (which or "").rpartition("/")
     if not (slash and number.isdecimal()):
         app, number = which or "", ""
-    reply = _ask(context, server_of(server), app, timeout)
+    reply = _ask(context, app, timeout)
     found = list(reply.shuffles)
     if number:
         found = [each for each in found if each.shuffle.shuffle == int(number)]
@@ -122,16 +110,19 @@ def shuffles(
         click.echo(_shuffles(shown, decided) + _left_out(len(shown), len(found), "shuffles"))
 
 
-def _ask(context: click.Context, /, server: str, app: str, timeout: float) -> pb.StatusReply:
+def _ask(context: click.Context, /, app: str, timeout: float) -> pb.StatusReply:
     credentials = credentials_of(context, name_of(app) if app else "")
-    with control_client(server, credentials, timeout=timeout) as client:
+    with control_client(server_of(context), credentials, timeout=timeout) as client:
         client.hello()
         return whole_status(client, app)
 
 
 def whole_status(client: ControlClient, app: str) -> pb.StatusReply:
-    """All pages of a status as one reply."""
-    return all_pages(partial(client.call, "Status"), app)
+    """All pages of a status as one reply; `app`: of this application, a run or a name. Raises UnknownApp."""
+    reply = all_pages(partial(client.call, "Status"), app)
+    if app and not reply.apps:
+        raise UnknownApp(f"no application {app!r} is registered", remedy="flight-shuffle status lists those that are")
+    return reply
 
 
 def arrange(reply: pb.StatusReply, sort: str, limit: int) -> pb.StatusReply:
@@ -181,8 +172,9 @@ def _sums(reply: pb.StatusReply, shuffles: Any) -> str:
     held = size_shown(sum(each.totals.bytes for each in shuffles))
     degraded = sum(each.degraded for each in shuffles)
     return (
-        f"{len(reply.workers)} workers ({silent} silent), {len(shuffles)} shuffles with {held}, {degraded} map outputs"
-        f" degraded; since the master's start {reply.workers_lost} workers and {reply.outputs_lost} map outputs lost"
+        f"{counted(len(reply.workers), 'worker')} ({silent} silent), {counted(len(shuffles), 'shuffle')} with {held},"
+        f" {counted(degraded, 'map output')} degraded; since the master's start"
+        f" {counted(reply.workers_lost, 'worker')} and {counted(reply.outputs_lost, 'map output')} lost"
     )
 
 

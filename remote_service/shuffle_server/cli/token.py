@@ -9,8 +9,8 @@ import click
 
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import check_app
-from shuffle_transport.command_line import Command, Duration
-from shuffle_transport.credential_files import read_secrets
+from shuffle_transport.command_line import Command, Duration, usage_error
+from shuffle_transport.credential_files import ClientOptions, read_secrets
 from shuffle_transport.tokens import app_token, check_token, cluster_token, worker_token
 
 MOST_SECONDS = 36_500 * 86_400
@@ -18,7 +18,7 @@ MOST_SECONDS = 36_500 * 86_400
 
 @click.command(cls=Command, short_help="print the token of an application or a worker")
 @click.option("--secret-file", required=True, metavar="FILE", help="the server's --secret-file")
-@click.option("--app", envvar="", help="the application's name at the server")
+@click.option("--app", metavar="APP", envvar="", help="the application's name at the server")
 @click.option("--worker", metavar="ID", envvar="", help="the worker's id: the file worker-id in its data directory")
 @click.option("--cluster", is_flag=True, envvar="", help="the token that may do everything")
 @click.option(
@@ -46,7 +46,7 @@ def token(
         else:
             made = app_token(secret, check_app(app or ""), expires)
     except InvalidArgument as error:
-        raise click.UsageError(f"{error.message}. To do: {error.remedy}") from None
+        raise usage_error(error, ClientOptions) from None
     click.echo(json.dumps({"token": made, "expires": expires or None}) if as_json else made)
 
 

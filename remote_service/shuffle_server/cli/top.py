@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from shuffle_api.errors import ShuffleError
-from shuffle_api.tables import size_shown, table, time_shown
+from shuffle_api.tables import counted, size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain
 from shuffle_server.cli.status import APP_ORDERS, whole_status
@@ -43,7 +43,7 @@ class Rates:
 
 @click.command(cls=Command, short_help="watch a server: rates, workers, the largest applications")
 @server_option()
-@click.option("--interval", type=Duration(), default="2s", metavar="TIME", help="between two looks (default: 2s)")
+@click.option("--interval", type=Duration(), default="2s", metavar="TIME", help="between two looks")
 @click.option("--count", type=click.IntRange(0), default=0, metavar="COUNT", help="stop after so many looks; 0: never")
 @click.option("--json", "as_json", is_flag=True, help="print JSON: one object per look and line")
 @timeout_option(10.0, "wait so long for an answer")
@@ -52,7 +52,6 @@ class Rates:
 def top(
     context: click.Context,
     /,
-    server: str | None,
     interval: float,
     count: int,
     as_json: bool,
@@ -63,7 +62,7 @@ def top(
     before: tuple[float, pb.StatusReply] | None = None
     looks = 0
     try:
-        with control_client(server_of(server), credentials_of(context), timeout=timeout, retry=timeout) as client:
+        with control_client(server_of(context), credentials_of(context), timeout=timeout, retry=timeout) as client:
             client.hello()
             while True:
                 looks += 1
@@ -172,7 +171,7 @@ def view(reply: pb.StatusReply, rates: Rates, apps: int) -> str:
     largest = sorted(reply.apps, key=APP_ORDERS["bytes"])[:apps]
     head = (
         f"{reply.server}, epoch {reply.epoch}: {size_shown(into)}/s in, {size_shown(out)}/s out,"
-        f" {len(reply.apps)} applications, {len(reply.shuffles)} shuffles"
+        f" {counted(len(reply.apps), 'application')}, {counted(len(reply.shuffles), 'shuffle')}"
     )
     columns = ("WORKER", "STATE", "IN", "OUT", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "FREE")
     rows = [(app.app, app.name, app.shuffles, size_shown(app.bytes)) for app in largest]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
@@ -97,7 +97,8 @@ class _Bench:
         for worker in workers:
             self._phase = worker.id
             found["workers"].append({"worker": worker.id, "address": worker.address, **self._rates([worker])})
-            say(f"{worker.id}: {found['workers'][-1]}")
+            if self._progress.is_shown:
+                say(f"{worker.id}: {_rates_shown(found['workers'][-1])}")
         self._phase = "all at once"
         found["all_at_once"] = self._rates(workers)
         return found
@@ -155,6 +156,10 @@ def table(report: dict[str, Any]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, f"round trip to the master: {report['control_round_trip_ms']} ms", ""])
+
+
+def _rates_shown(rates: Mapping[str, Any]) -> str:
+    return f"{rates['write_gib_s']:.2f} GiB/s written, {rates['read_gib_s']:.2f} GiB/s read"
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -103,24 +103,20 @@ def transport(
     type=Size(),
     default="256m",
     metavar="SIZE",
-    help="bytes to each worker; more than its memory holds comes from its disks (default: 256m)",
+    help="bytes to each worker; more than its memory holds comes from its disks",
 )
-@click.option(
-    "--streams", type=click.IntRange(1), default=4, metavar="COUNT", help="at a time, of each worker (default: 4)"
-)
+@click.option("--streams", type=click.IntRange(1), default=4, metavar="COUNT", help="at a time, of each worker")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, not a table")
 @timeout_option(600.0, "of one push or pull")
 @credential_options()
 @click.pass_context
-def cluster(
-    context: click.Context, /, server: str | None, size: int, streams: int, as_json: bool, timeout: float, **_: str
-) -> None:
+def cluster(context: click.Context, /, size: int, streams: int, as_json: bool, timeout: float, **_: str) -> None:
     """Measure the network and the disks of a running cluster from this machine, before it goes live: writes map outputs
     of random bytes to each worker alone, then to all at once, and reads them again. They are removed in the end.
     """
     from shuffle_transport.bench.cluster import Work, measure, table
 
-    report = measure(server_of(server), keyring_of(context), Work(size, streams, timeout), quiet=as_json)
+    report = measure(server_of(context), keyring_of(context), Work(size, streams, timeout), quiet=as_json)
     sys.stdout.write(json.dumps(report, indent=2) + "\n" if as_json else table(report))
 
 
