@@ -40,6 +40,8 @@ _SIZES = {"": 1, "b": 1} | {
     suffix: 1024**power for power, letter in enumerate("kmgt", 1) for suffix in (letter, letter + "b", letter + "ib")
 }
 _DURATIONS = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+MOST = {"seconds": 36_500 * 86_400.0, "bytes": float(1 << 60)}
+"""The longest time and the largest size, of 100 years and 1 EiB: clocks and file systems count not much further."""
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -210,6 +212,15 @@ def amount_text(value: float, unit: str) -> str:
     return f"{value:g}"
 
 
+def check_range(value: float, unit: str = "", minimum: float | None = None, maximum: float | None = None) -> None:
+    """:raises ValueError: a value that is out of its range, or a time or size that no machine can count to."""
+    maximum = MOST.get(unit) if maximum is None else maximum
+    if minimum is not None and value < minimum:
+        raise ValueError(f"use {amount_text(minimum, unit)} or more")
+    if maximum is not None and value > maximum:
+        raise ValueError(f"use {amount_text(maximum, unit)} or less")
+
+
 def _amount(text: str, units: Mapping[str, float], expected: str) -> float:
     match = _AMOUNT.fullmatch(text.strip().lower())
     if not match or match[2] not in units:
@@ -268,16 +279,14 @@ def _kind_of(value: object) -> str:
 
 
 def _check(field: Field[Any], value: Any) -> None:
-    choices, unit = field.metadata.get("choices", ()), field.metadata.get("unit", "")
-    minimum, maximum = field.metadata.get("minimum"), field.metadata.get("maximum")
+    choices = field.metadata.get("choices", ())
     if choices and value not in choices:
         raise ValueError(f"use one of: {', '.join(choices)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("expected a finite number")
-    if minimum is not None and value < minimum:
-        raise ValueError(f"use {amount_text(minimum, unit)} or more")
-    if maximum is not None and value > maximum:
-        raise ValueError(f"use {amount_text(maximum, unit)} or less")
+    if isinstance(value, int | float):
+        of = field.metadata
+        check_range(value, of.get("unit", ""), of.get("minimum"), of.get("maximum"))
 
 
 def _plain_type(hint: Any) -> type:

@@ -21,6 +21,7 @@ class Options:
     window: int = option(1 << 20, unit="bytes", minimum=1024, help="credit")
     timeout: float = option(30.0, unit="seconds", minimum=0, help="wait")
     retries: int = option(3, help="attempts")
+    share: float = option(50.0, unit="percent", minimum=0, maximum=100, help="of it")
     verify: bool = option(True, help="check blocks")
     limit: int | None = option(None, unit="bytes", help="quota")
     tags: str = field(default_factory=lambda: "none")
@@ -71,6 +72,9 @@ def test_value_is_parsed_by_type_and_unit(name: str, given: Any, value: object) 
         ("window", True, "a number"),
         ("timeout", "5 parsecs", "a duration such as"),
         ("timeout", "-1s", "a duration such as"),
+        ("timeout", "99999999999d", "use 36500d or less"),
+        ("window", "9999999999t", "or less"),
+        ("share", 101, "use 100 or less"),
         ("timeout", -1, "0 or more"),
         ("timeout", float("nan"), "a finite number"),
         ("timeout", float("inf"), "a finite number"),
@@ -140,6 +144,7 @@ def test_table_has_a_row_per_option_in_order() -> None:
         OptionRow("window", "int", "1048576", "bytes", "credit"),
         OptionRow("timeout", "float", "30.0", "seconds", "wait"),
         OptionRow("retries", "int", "3", "", "attempts"),
+        OptionRow("share", "float", "50.0", "percent", "of it"),
         OptionRow("verify", "bool", "true", "", "check blocks"),
         OptionRow("limit", "int", "", "bytes", "quota"),
         OptionRow("tags", "str", "none", "", ""),

@@ -18,6 +18,7 @@ from shuffle_api.errors import InvalidArgument
 from shuffle_api.options import (
     OptionRow,
     amount_text,
+    check_range,
     default_text,
     environment_variable,
     file_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=DataclassInstance)
 
+LEAST_SECONDS = 0.1  # to wait for an answer
 Amount = TypeVar("Amount", int, float)
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -129,10 +131,15 @@ class _Amount(click.ParamType[Amount]):
     kind: type[Amount]
     parse: Callable[[str], Amount]
 
+    def __init__(self, least: float = 0) -> None:
+        self._least = least
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Amount:
         try:
-            return self.kind(value) if isinstance(value, (int, self.kind)) else self.parse(str(value))
-        except ValueError as error:
+            amount = self.kind(value) if isinstance(value, (int, self.kind)) else self.parse(str(value))
+            check_range(amount, self.unit, self._least)
+            return amount
+        except (ValueError, OverflowError) as error:
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
@@ -333,7 +340,7 @@ def keyring_of(context: click.Context) -> Keyring:
 
 def timeout_option(default: float, help: str) -> Callable[[Decorated], Decorated]:
     """`--timeout`."""
-    return click.option("--timeout", type=Duration(), default=default, metavar="TIME", help=help)
+    return click.option("--timeout", type=Duration(LEAST_SECONDS), default=default, metavar="TIME", help=help)
 
 
 def _alternatives(cls: type[DataclassInstance]) -> Iterator[set[str]]:

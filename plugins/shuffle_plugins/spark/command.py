@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def spark_conf_command(
         secret_file=files["secret_file"] or "",
         token_file=files["token_file"] or "",
         real_time=real_time,
-        options=dict(_pair(given) for given in option),
+        options=_pairs(option),
         spark_version=spark_version,
     )
     if form == "conf":
@@ -103,11 +103,15 @@ def _warn_of_quotes(conf: Mapping[str, str]) -> None:
         )
 
 
-def _pair(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"--option {given!r} is not NAME=VALUE: write for example --option memory=64m")
-    return name, value
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--option {each!r} is not NAME=VALUE: write for example --option memory=64m")
+        if found.setdefault(name, value) != value:
+            raise click.UsageError(f"--option {name} is given twice, with {found[name]} and {value}: leave one out")
+    return found
 
 
 def check_spark() -> Iterator[Finding]:

@@ -43,7 +43,7 @@ class Rates:
 
 @click.command(cls=Command, short_help="watch a server: rates, workers, the largest applications")
 @server_option()
-@click.option("--interval", type=Duration(), default="2s", metavar="TIME", help="between two looks")
+@click.option("--interval", type=Duration(LEAST_SECONDS), default="2s", metavar="TIME", help="between two looks")
 @click.option("--count", type=click.IntRange(0), default=0, metavar="COUNT", help="stop after so many looks; 0: never")
 @click.option("--json", "as_json", is_flag=True, help="print JSON: one object per look and line")
 @timeout_option(10.0, "wait so long for an answer")
@@ -71,7 +71,7 @@ def top(
                 before = now
                 if looks == count:
                     return
-                time.sleep(max(LEAST_SECONDS, interval))
+                time.sleep(interval)
     except KeyboardInterrupt:
         return
     except ShuffleError:

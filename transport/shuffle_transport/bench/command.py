@@ -100,7 +100,7 @@ def transport(
 @server_option()
 @click.option(
     "--size",
-    type=Size(),
+    type=Size(1),
     default="256m",
     metavar="SIZE",
     help="bytes to each worker; more than its memory holds comes from its disks",

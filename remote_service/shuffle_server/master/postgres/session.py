@@ -180,7 +180,8 @@ class PostgresSession:
                 self._connection.execute(NAME, (_own_name(),))
         except self._errors as error:
             raise InvalidArgument(
-                f"--metadata: {error}", remedy="check the URL, and that this user may create tables there"
+                f"--metadata: {' '.join(str(error).split())}",
+                remedy="check the URL, and that this user may create tables there",
             ) from error
         if schema is None:
             self._connection.close()
