@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ import click
 from shuffle_api.interfaces import OptionValue
 from shuffle_transport.command_line import (
     Command,
+    client_options,
     credential_options,
     keyring_of,
     server_of,
@@ -43,14 +45,14 @@ def register(program: click.Group) -> None:
 @timeout_option(30.0, "wait so long for each answer of the server")
 @credential_options()
 @click.pass_context
-def demo(context: click.Context, /, server: str | None, as_json: bool, timeout: float, **credentials: str) -> int:
+def demo(context: click.Context, /, server: str | None, as_json: bool, timeout: float, **_: str) -> int:
     """Count words through a shuffle of four map tasks and eight partitions: through a server that is started for it,
     or through the one of --server.
     """
     options: dict[str, OptionValue] = {"timeout": timeout, "retry": 0.0}
     if server:
         keyring_of(context)  # refuses files that are wrong or missing
-        given = {name: value for name, value in credentials.items() if value}
+        given = {name: value for name, value in asdict(client_options(context)).items() if value}
         return _run(options | given | {"server": server_of(context)}, as_json, _NEXT_JOB.format(server))
     with tempfile.TemporaryDirectory(prefix="flight-shuffle-demo-") as directory, _started(directory) as address:
         return _run(options | {"server": address}, as_json, _NEXT_SERVER)

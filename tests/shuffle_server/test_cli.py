@@ -183,7 +183,10 @@ def test_refusals_of_tls_and_tokens_name_options_as_they_are_written(
             assert "_" not in name or name not in said, said
 
 
-def test_a_demo_through_a_server_with_tls_and_a_secret(secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_through_a_server_with_tls_and_a_secret(
+    secured: Secured, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLIGHT_SHUFFLE_TOKEN", "of-something-else")
     files = ("--tls-ca", str(secured.party.ca), "--secret-file", str(secured.secret_file))
     assert main(["demo", "--server", secured.server.control, "--timeout", "120s", *files]) == 0
     shown = capsys.readouterr().out

@@ -329,11 +329,15 @@ def credential_options(names: Sequence[str] | None = None) -> Callable[[Decorate
     return add
 
 
+def client_options(context: click.Context) -> ClientOptions:
+    """The values of those options. Raises click.UsageError."""
+    return options_given(ClientOptions, context, options_table(ClientOptions))
+
+
 def keyring_of(context: click.Context) -> Keyring:
     """What those options name. Raises click.UsageError naming the option or file that is wrong."""
-    options = options_given(ClientOptions, context, options_table(ClientOptions))
     try:
-        return load_keyring(**dataclasses.asdict(options))
+        return load_keyring(**dataclasses.asdict(client_options(context)))
     except InvalidArgument as error:
         raise usage_error(error, ClientOptions) from None
 

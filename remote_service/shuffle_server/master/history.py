@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from shuffle_api.registry.events import AppRemoved, Event, LostOutput, WorkerLost
+from shuffle_api.tables import counted
 from shuffle_server import __version__
 from shuffle_server.observe.log_context import log_context
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -71,7 +72,7 @@ class History:
         elif isinstance(event, AppRemoved):
             self.record(
                 "application-ended",
-                f"{event.app} {event.reason}: {event.shuffles} shuffles with {event.bytes} bytes are removed",
+                f"{event.app} {event.reason}: {counted(event.shuffles, 'shuffle')} with {event.bytes} bytes removed",
                 app=event.app,
             )
         elif isinstance(event, WorkerLost) and not event.drained:
@@ -85,7 +86,7 @@ class History:
 
     def worker_lost(self, worker: str, reason: str, outputs: int, elsewhere: int) -> None:
         """A worker was declared lost with so many outputs; so many more have a copy elsewhere."""
-        text = f"{worker}: {reason}; {outputs} map outputs are lost, {elsewhere} have a copy elsewhere"
+        text = f"{worker}: {reason}; {counted(outputs, 'map output')} lost, {elsewhere} with a copy elsewhere"
         self.record("worker-lost", text, worker=worker, level=logging.ERROR)
 
     def reported(self, worker: str, before: pb.WorkerStatus, now: pb.WorkerStatus) -> None:

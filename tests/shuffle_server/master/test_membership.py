@@ -260,7 +260,7 @@ def test_a_worker_with_many_outputs_is_given_up_in_steps(
     assert max(steps.sizes) == 11
     assert len(master.registry.losses(SHUFFLE)) == 63
     assert master.registry.map_output(SHUFFLE, 0).workers == ("v",)
-    assert "63 map outputs are lost, 1 have a copy elsewhere" in caplog.text
+    assert "63 map outputs lost, 1 with a copy elsewhere" in caplog.text
 
 
 def test_a_drained_worker_with_many_outputs_leaves_in_steps_and_not_with_the_last_copy(
