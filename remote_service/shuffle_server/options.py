@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from shuffle_api.address import Address, parse_address, parse_host
 from shuffle_api.errors import InvalidArgument
@@ -385,6 +386,17 @@ def options_of(role: str) -> list[OptionRow]:
     return [row for row in rows if row.name not in alone]
 
 
+def split_directories(text: str) -> list[Path]:
+    """The paths of a list `A,B,C`. Raises InvalidArgument when one is empty or named twice."""
+    paths = [Path(part.strip()) for part in text.split(",")]
+    if not all(part.strip() for part in text.split(",")) or len({path.resolve() for path in paths}) < len(paths):
+        raise InvalidArgument(
+            f"--data-dir {text!r} names a directory twice, or an empty one",
+            remedy="list different directories, commas between them",
+        )
+    return paths
+
+
 def control_listen(options: ServerOptions) -> Address:
     """Where the control endpoint listens. Raises InvalidArgument naming the option."""
     return parse_address(options.listen, "--listen", any_port=True, port=CONTROL_PORT)
@@ -404,8 +416,9 @@ def http_listen(listen: str) -> Address:
 
 
 def check_options(options: ServerOptions) -> None:
-    """:raises InvalidArgument: an address, a label or a disk is none; the option is named."""
+    """:raises InvalidArgument: a directory, an address, a label or a disk is none; the option is named."""
     parse_labels(options.label)
+    split_directories(options.data_dir)
     _check_copies_apart(options.copies_apart)
     parse_device(options.device)
     if options.advertise:

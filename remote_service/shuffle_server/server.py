@@ -17,10 +17,10 @@ from shuffle_server.master.runtime import MasterRuntime
 from shuffle_server.observe.families import MASTER, WORKER
 from shuffle_server.observe.figures import Sources, absent_from
 from shuffle_server.observe.observation import Observation
-from shuffle_server.options import ServerOptions, control_listen, data_listen
+from shuffle_server.options import ServerOptions, control_listen, data_listen, split_directories
 from shuffle_server.registry_names import parse_registries
 from shuffle_server.security import load_security, warn_of_strangers
-from shuffle_server.store.directories import lock_directories, split_directories
+from shuffle_server.store.directories import lock_directories
 from shuffle_server.worker.joined_registries import JoinedRegistries
 from shuffle_server.worker.recovery import recover_local
 from shuffle_server.worker.registry_view import LocalRegistryView

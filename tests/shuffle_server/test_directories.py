@@ -14,7 +14,8 @@ import pytest
 
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt
-from shuffle_server.store.directories import lock_directories, lock_directory, split_directories
+from shuffle_server.options import split_directories
+from shuffle_server.store.directories import lock_directories, lock_directory
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.paths import StorePaths
 from shuffle_server.store.store import Store

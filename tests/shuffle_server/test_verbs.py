@@ -109,6 +109,7 @@ def test_doctor_names_a_worker_that_is_announced_as_what_no_other_machine_reache
         (["server", "d", "--advertise", "[::]"], "--advertise '[::]' is every address"),
         (["server", "d", "--free-floor", "150"], "'--free-floor': '150': use 99 or less"),
         (["server", "d", "--free-floor", "-1"], "use 0 or more"),
+        (["server", "d,,e"], "--data-dir 'd,,e' names a directory twice, or an empty one"),
         (["server", "d", "--device", "tape"], "--device 'tape'"),
         (["server", "d", "--copies-apart", "a b"], "--copies-apart 'a b'"),
         (["worker", "d"], "'--master'. To do: give --master: HOST:PORT"),

@@ -14,8 +14,7 @@ from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
 from shuffle_server.observe.figures import Writable, files_bytes
 from shuffle_server.observe.health import WriteProbe
-from shuffle_server.options import ServerOptions
-from shuffle_server.store.directories import split_directories
+from shuffle_server.options import ServerOptions, split_directories
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shuffle_api.errors import InvalidArgument, StorageFailed, StorageFull
+from shuffle_api.errors import StorageFailed, StorageFull
 from shuffle_server.store.directory import DataDirectory
 from shuffle_transport.files import make_private
 
@@ -47,17 +47,6 @@ class Directories:
         if all(directory.out for directory in self._all):
             raise StorageFailed(names, remedy="check these disks; they are used again when they can be written")
         raise StorageFull(names, remedy="free space or add a data directory; committed data is unharmed")
-
-
-def split_directories(text: str) -> list[Path]:
-    """The paths of a list `A,B,C`. Raises InvalidArgument when one is empty or named twice."""
-    paths = [Path(part.strip()) for part in text.split(",")]
-    if not all(part.strip() for part in text.split(",")) or len({path.resolve() for path in paths}) < len(paths):
-        raise InvalidArgument(
-            f"--data-dir {text!r} names a directory twice, or an empty one",
-            remedy="list different directories, commas between them",
-        )
-    return paths
 
 
 def lock_directories(roots: Sequence[Path]) -> list[int]:

@@ -20,12 +20,11 @@ from shuffle_server.connection_guard import Bounds, ConnectionGuard
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.worker_state import relay_status
-from shuffle_server.options import ServerOptions, data_listen
+from shuffle_server.options import ServerOptions, data_listen, split_directories
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import parse_device
-from shuffle_server.store.directories import split_directories
 from shuffle_server.store.identity import claim_identity
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
