@@ -157,6 +157,7 @@ def test_a_wrong_value_says_where_it_is_from(
         ("memory = true", "expected a number, not true or false (from {}, [server])"),
         ("log_file = 7", "expected a text, not a number: write it in quotes (from {}, [server])"),
         ('listen = "h:x"', "(--listen is from {}, [server])"),
+        ('data_dir = ["a", "b"]', "{} has a list for 'data_dir'; write one text, with commas: data_dir = "),
     ):
         file.write_text(f"[server]\n{text}\n")
         assert words.format(file) in " ".join(refusal("--config", str(file)).split())

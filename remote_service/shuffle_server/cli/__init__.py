@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from io import StringIO
 
 import click
 from click.shell_completion import get_completion_class
@@ -40,24 +39,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = program().main(given, prog_name=PROGRAM, complete_var=COMPLETION, standalone_mode=False)
         return int(status or 0)
     except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        click.echo(_written(shown.getvalue()), nl=False, err=True)
+        error.show()
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
     except ShuffleError as error:
-        click.echo(f"{PROGRAM}: {_written(str(error))}", err=True)
+        text = with_spellings(str(error), option_names(program()))  # it may name options as Python programs do
+        click.echo(f"{PROGRAM}: {text}", err=True)
         return FAILED
     except BrokenPipeError:
         # The reader of what is printed has ended, `head` for example. Python would fail again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-
-
-def _written(text: str) -> str:
-    """An error as it is printed: it names options of other callers' as well, but here they are those of a command."""
-    return with_spellings(text, option_names(program()))
 
 
 @functools.cache

@@ -61,6 +61,7 @@ def doctor(
 def _findings(
     context: click.Context, /, server: str | None, data_dir: str | None, timeout: float, progress: Progress
 ) -> Iterator[Finding]:
+    keys = keyring_of(context)  # refuses files that are wrong or missing
     progress.at(0, 1, "this machine")
     yield check_versions()
     yield check_descriptors()
@@ -76,7 +77,7 @@ def _findings(
     if server is None:
         yield Finding("server", "skipped", "no --server is given")
     else:
-        yield from check_server(server, keyring_of(context), timeout, progress)
+        yield from check_server(server, keys, timeout, progress)
 
 
 def _print(finding: Finding) -> None:
