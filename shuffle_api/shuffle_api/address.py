@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shuffle_api.errors import InvalidArgument
 
-_NOT_IN_NAMES = frozenset(":/@[]%?#\"'\\ \t\r\n")
+_NOT_IN_NAMES = frozenset(",:/@[]%?#\"'\\ \t\r\n")
 _EXAMPLE = "write for example shuffle.example.org:9110, or [2001:db8::1]:9110 for an IPv6 address"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from shuffle_api.address import Address, parse_address, parse_addresses
+from shuffle_api.address import Address, parse_address, parse_addresses, parse_host
 from shuffle_api.errors import InvalidArgument
 
 
@@ -34,6 +36,25 @@ def test_an_address_is_written_as_it_is_read(text: str, host: str) -> None:
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(InvalidArgument, match="option 'server' .* is not HOST:PORT"):
         parse_address(text, "option 'server'")
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("shuffle_master-0.pods", "shuffle_master-0.pods"), ("10.0.0.1", "10.0.0.1"), ("::1", "::1"), ("[::1]", "::1")],
+)
+def test_a_host_stands_without_a_port(text: str, host: str) -> None:
+    assert parse_host(text, "--advertise") == host
+
+
+@pytest.mark.parametrize("text", ["", "h:1", "http://x y", "[h]", "[::1]:1", "a,b", "0.0.0.0", "[::]"])
+def test_what_is_no_host_that_clients_reach_is_named(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="--advertise .* is "):
+        parse_host(text, "--advertise")
+
+
+def test_an_ipv6_address_without_brackets_is_shown_with_them() -> None:
+    with pytest.raises(InvalidArgument, match=re.escape("in brackets, [2001:db8::1]:9110")):
+        parse_address("2001:db8::1:9110", "server")
 
 
 def test_any_port_is_for_those_that_listen() -> None:

@@ -17,7 +17,7 @@ from bench.harness.server import ServerProcess, lasting_addresses
 from shuffle_api.errors import InvalidArgument, ServerUnreachable
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import OptionValue
-from shuffle_api.tables import size_shown, time_shown
+from shuffle_api.tables import counted, size_shown, time_shown
 from shuffle_plugins.pipelined import PipelinedShuffle
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli import main
@@ -304,6 +304,7 @@ def test_top_shows_the_lag_of_streaming_shuffles() -> None:
 
 
 def test_sizes_and_times_are_shown_as_people_write_them() -> None:
+    assert [counted(each, "worker") for each in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
     assert [size_shown(each) for each in (0, 1023, 1536, 1 << 40, 1 << 62)] == [
         "0 B", "1023 B", "1.5 KiB", "1.0 TiB", "4096.0 PiB",
     ]  # fmt: skip

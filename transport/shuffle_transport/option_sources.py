@@ -95,7 +95,7 @@ def _read_config(context: click.Context, param: click.Parameter, path: str | Non
 
 
 def _take(context: click.Context, path: str, document: Mapping[str, Any]) -> None:
-    """Let the file's values for this command be its defaults. Raises ValueError: what the file has and may not have."""
+    """Let the file's values for this command be its defaults. Raises ValueError naming an entry that is none."""
     root, words = context.find_root().command, _path(context)
     _check_tables(document, root)
     own = _named(context.command)

@@ -68,6 +68,7 @@ def drain(
 def _drain(client: ControlClient, worker: str, as_json: bool, timeout: float) -> None:
     began = time.monotonic()
     with Progress(worker, hidden=as_json) as progress:
+        progress.at(0, 1, "asks the master")
         first = reply = _ask(client, worker)
         most = 0
         while not reply.left:
