@@ -26,6 +26,7 @@ from shuffle_transport.option_sources import option_names
 from shuffle_transport.tokens import app_token, cluster_token, expiry_of, worker_token
 from tests.certificates import make_party
 from tests.shuffle_server.secured import Secured
+from tests.shuffle_server.test_server import run_cli
 
 SECRET = bytes(range(33, 65))
 
@@ -152,6 +153,11 @@ def test_a_wrong_value_says_where_it_is_from(
     monkeypatch.setenv("FLIGHT_SHUFFLE_ADVERTISE", "a b")
     assert "(--advertise is from FLIGHT_SHUFFLE_ADVERTISE)" in refusal()
     monkeypatch.delenv("FLIGHT_SHUFFLE_ADVERTISE")
+    monkeypatch.setenv("FLIGHT_SHUFFLE_SECRET_FILE", str(tmp_path / "none"))
+    refused = run_cli("server", str(tmp_path / "d"), "--listen", "127.0.0.1:0")
+    assert f"--secret-file {tmp_path / 'none'} cannot be read" in refused.stderr
+    assert "(--secret-file is from FLIGHT_SHUFFLE_SECRET_FILE)" in refused.stderr
+    monkeypatch.delenv("FLIGHT_SHUFFLE_SECRET_FILE")
     file = tmp_path / "options.toml"
     for text, words in (
         ("memory = true", "expected a number, not true or false (from {}, [server])"),

@@ -257,13 +257,17 @@ def options_given(cls: type[T], context: click.Context, rows: Sequence[OptionRow
 
 def usage_error(error: InvalidArgument, cls: type[DataclassInstance]) -> click.UsageError:
     """An error in the use of options, which it names as they are written on a command line, and where they are from."""
+    return click.UsageError(with_origins(as_written(str(error), cls)), click.get_current_context(silent=True))
+
+
+def with_origins(text: str) -> str:
+    """A text with where the options in it are from, if that is not the command line of the present command."""
     context = click.get_current_context(silent=True)
-    text = as_written(f"{error.message}. To do: {error.remedy}" if error.remedy else error.message, cls)
     for param in () if context is None else context.command.params:
         where = "" if context is None else origin(context, param)
         if where and re.search(rf"(?<![\w-]){param.opts[0]}(?![\w-])", text):
             text += f" ({param.opts[0]} is from {where})"
-    return click.UsageError(text, context)
+    return text
 
 
 def as_written(text: str, cls: type[DataclassInstance]) -> str:

@@ -18,7 +18,7 @@ from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
 from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_options, not_default, options_of
-from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error
+from shuffle_transport.command_line import Command, as_written, option_of, options_given, usage_error, with_origins
 from shuffle_transport.option_sources import strongest
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -146,7 +146,7 @@ def _serve(role: str, **_: Any) -> int:
     except ShuffleError as error:
         if isinstance(error, ShuttingDown) and signals.stopping():
             return 0
-        click.echo(f"flight-shuffle: {as_written(str(error), ServerOptions)}", err=True)
+        click.echo(f"flight-shuffle: {with_origins(as_written(str(error), ServerOptions))}", err=True)
         return 1
     _log_start(role, server.ready, options)
     announced = _announce(server.ready)
