@@ -3,9 +3,9 @@
     from flight_shuffle import MapAttempt, open_plugin
     from flight_shuffle.columnar import HashPartitioner
 
-`flight_shuffle.columnar`, `flight_shuffle.sorting` and `flight_shuffle.streaming` are those of `shuffle_api`;
-`flight_shuffle.dask` needs the extra `dask`, `flight_shuffle.ray` the extra `ray`. The classes of the plugins are
-loaded when they are asked for.
+`flight_shuffle.columnar`, `flight_shuffle.graph`, `flight_shuffle.sorting` and `flight_shuffle.streaming` have the names
+of `shuffle_api`; `flight_shuffle.dask` needs the extra `dask`, `flight_shuffle.ray` the extra `ray`. The classes of the
+plugins and what configures Spark are loaded when they are asked for. `python -m flight_shuffle` is the command line.
 """
 
 from __future__ import annotations
@@ -21,17 +21,28 @@ if TYPE_CHECKING:
     from shuffle_plugins.hybrid import HybridShuffle
     from shuffle_plugins.pipelined import PipelinedShuffle
     from shuffle_plugins.remote import RemoteShuffle
+    from shuffle_plugins.spark import find_jar, spark_conf
 
-_PLUGINS = {
+_ON_DEMAND = {
     "HybridShuffle": "shuffle_plugins.hybrid",
     "PipelinedShuffle": "shuffle_plugins.pipelined",
     "RemoteShuffle": "shuffle_plugins.remote",
+    "find_jar": "shuffle_plugins.spark",
+    "spark_conf": "shuffle_plugins.spark",
 }
 
-__all__ = [*shuffle_api.__all__, "HybridShuffle", "PipelinedShuffle", "RemoteShuffle", "__version__"]
+__all__ = [
+    *shuffle_api.__all__,
+    "HybridShuffle",
+    "PipelinedShuffle",
+    "RemoteShuffle",
+    "__version__",
+    "find_jar",
+    "spark_conf",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PLUGINS:
-        return getattr(import_module(_PLUGINS[name]), name)
+    if name in _ON_DEMAND:
+        return getattr(import_module(_ON_DEMAND[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

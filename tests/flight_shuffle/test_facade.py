@@ -11,6 +11,7 @@ import pytest
 
 import flight_shuffle
 import shuffle_api
+from shuffle_plugins import spark
 
 
 def test_it_has_the_public_names_and_the_version() -> None:
@@ -18,6 +19,7 @@ def test_it_has_the_public_names_and_the_version() -> None:
     assert all(hasattr(flight_shuffle, name) for name in flight_shuffle.__all__)
     assert flight_shuffle.open_plugin is shuffle_api.open_plugin
     assert flight_shuffle.RemoteShuffle is shuffle_api.load_plugin("remote")
+    assert (flight_shuffle.spark_conf, flight_shuffle.find_jar) == (spark.spark_conf, spark.find_jar)
     assert flight_shuffle.__version__ == version("flight-shuffle")
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         _ = flight_shuffle.other
@@ -31,5 +33,17 @@ def test_its_modules_are_those_of_the_api(name: str) -> None:
 
 
 def test_plugins_are_loaded_when_they_are_asked_for() -> None:
-    program = "import sys, flight_shuffle; assert not {'grpc', 'dask', 'pandas'} & set(sys.modules), 'loaded'"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, env={"PYTHONPATH": ":".join(sys.path)})
+    loaded = "{'grpc', 'dask', 'pandas', 'shuffle_plugins.spark'} & set(sys.modules)"
+    run("-c", f"import sys, flight_shuffle; assert not {loaded}, 'loaded'")
+
+
+def test_the_package_is_the_command_line() -> None:
+    assert run("-m", "flight_shuffle", "--version") == f"flight-shuffle {flight_shuffle.__version__}\n"
+    assert "spark-conf" in run("-m", "flight_shuffle", "--help")
+
+
+def run(*arguments: str) -> str:
+    """What Python prints; it must succeed."""
+    command = [sys.executable, *arguments]
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(command, check=True, timeout=240, env=path, stdout=subprocess.PIPE, text=True).stdout

@@ -1,0 +1,6 @@
+"""`shuffle_api.graph` and `shuffle_api.graph_failover`: the graph of a job, and the tasks that run again after a loss."""
+
+from shuffle_api.graph import Edge, JobGraph, Task, TaskOutput
+from shuffle_api.graph_failover import Lost, failover_scope, pipelined_regions
+
+__all__ = ["Edge", "JobGraph", "Lost", "Task", "TaskOutput", "failover_scope", "pipelined_regions"]
