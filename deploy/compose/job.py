@@ -8,7 +8,7 @@ import socket
 
 from pyspark.sql import SparkSession
 
-from shuffle_plugins.spark import spark_conf
+from flight_shuffle import spark_conf
 
 ROWS, KEYS = 5_000_000, 1000
 

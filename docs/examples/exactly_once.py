@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flight_shuffle import MapAttempt, PipelinedShuffle, ShuffleHandle
-from flight_shuffle.streaming import Barrier, Captured, ReaderState, WriterState
-from shuffle_api.errors import DeadlineExceeded
-from shuffle_api.records import unpack_records
-from shuffle_plugins.pipelined import DataBlock
+from flight_shuffle.errors import DeadlineExceeded
+from flight_shuffle.streaming import Barrier, Captured, DataBlock, ReaderState, WriterState, unpack_records
 
 SOURCES = SINKS = 2
 TIMEOUT = 240.0

@@ -3,9 +3,9 @@
     from flight_shuffle import MapAttempt, open_plugin
     from flight_shuffle.columnar import HashPartitioner
 
-`flight_shuffle.columnar`, `flight_shuffle.graph`, `flight_shuffle.sorting` and `flight_shuffle.streaming` have the names
-of `shuffle_api`; `flight_shuffle.dask` needs the extra `dask`, `flight_shuffle.ray` the extra `ray`. The classes of the
-plugins and what configures Spark are loaded when they are asked for. `python -m flight_shuffle` is the command line.
+The modules `columnar`, `errors`, `graph`, `sorting` and `streaming` have the names of `shuffle_api`; `dask` and `ray`
+need the extras of these names. The classes of the plugins and what configures Spark are loaded when they are asked for.
+`python -m flight_shuffle` is the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`shuffle_api.graph` and `shuffle_api.graph_failover`: the graph of a job, and the tasks that run again after a loss."""
+"""`shuffle_api.graph`, under the name of the distribution; with the tasks that run again after a loss."""
 
 from shuffle_api.graph import Edge, JobGraph, Task, TaskOutput
 from shuffle_api.graph_failover import Lost, failover_scope, pipelined_regions

@@ -18,6 +18,39 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from shuffle_api.ids import MapAttempt, ShuffleId
 
+__all__ = [
+    "AppExists",
+    "AppExpired",
+    "AttemptSuperseded",
+    "BlockCorrupt",
+    "CommitMismatch",
+    "DeadlineExceeded",
+    "ErrorCode",
+    "InternalError",
+    "InvalidArgument",
+    "MapOutputLost",
+    "MapOutputNotWritten",
+    "Overloaded",
+    "PermissionDenied",
+    "ProtocolMismatch",
+    "QuotaExceeded",
+    "ServerUnreachable",
+    "ShuffleError",
+    "ShuffleExists",
+    "ShuttingDown",
+    "StaleEpoch",
+    "StorageFailed",
+    "StorageFull",
+    "StreamBroken",
+    "Unauthenticated",
+    "UnknownApp",
+    "UnknownCodec",
+    "UnknownOption",
+    "UnknownPlugin",
+    "UnknownShuffle",
+    "WrongMaster",
+]
+
 
 class ErrorCode(IntEnum):
     """The codes of the wire protocol (`ErrorCode` in flight_shuffle.proto): same names, same numbers."""

@@ -1,7 +1,7 @@
 """The way into Spark: the configuration that makes a PySpark job shuffle through a Flight Shuffle server.
 
     from pyspark.sql import SparkSession
-    from shuffle_plugins.spark import spark_conf
+    from flight_shuffle import spark_conf
 
     spark = SparkSession.builder.config(map=spark_conf("shuffle.example.org:9110")).getOrCreate()
 
