@@ -56,8 +56,9 @@ def namespace() -> Iterator[Namespace]:
         _ip("link", "add", near, "type", "veth", "peer", "name", "far", "netns", name)
         _ip("addr", "add", f"{made.here}/30", "dev", near)
         _ip("link", "set", near, "up")
-        for words in (("addr", "add", f"{made.there}/30", "dev", "far"), ("link", "set", "far", "up")):
-            _ip("-n", name, *words)
+        _ip("-n", name, "addr", "add", f"{made.there}/30", "dev", "far")
+        for link in ("far", "lo"):
+            _ip("-n", name, "link", "set", link, "up")
         yield made
     finally:
         with suppress(subprocess.CalledProcessError):
