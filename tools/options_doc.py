@@ -48,7 +48,7 @@ SPARK = f"""\
 ## Spark: `{SPARK_PREFIX}*`
 
 Set by `spark_conf(server, fallback=..., options={{...}})` or
-`flight-shuffle spark-conf --server ... --option NAME=VALUE`, there without the prefix. They are Spark
+`flight-shuffle spark-conf --option NAME=VALUE`, there without the prefix. They are Spark
 settings: sizes and durations are written as Spark takes them. Files are those of the driver's machine.
 """
 

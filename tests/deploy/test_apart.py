@@ -12,14 +12,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.documents import ROOT, block
 from tests.network_namespace import Namespace, namespace, why_not
 
-ROOT = Path(__file__).parents[2]
 ROOTS = (".", "facade", "shuffle_api", "transport", "plugins", "remote_service")
 HOST = "shuffle.example.org"
+NAMES = (HOST, "relay.example.com")
+REGISTRIES = {"h1": "127.0.0.1", "h2": "127.0.0.2", "h5": "127.0.0.5"}  # all on the server's host
 JOB = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
@@ -27,30 +30,19 @@ print("sum", spark.range(100_000).repartition(7, "id").selectExpr("sum(id)").fir
 """
 READY_SECONDS, SECONDS = 60, 500
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def two_hosts() -> None:
-    if missing := why_not():
-        pytest.skip(f"this needs a network namespace: {missing}")
-
-
-def commands(page: str, containing: str) -> list[str]:
-    """The lines of the one block of a page that has a text, without their remarks."""
-    blocks = re.findall(r"^ *```sh\n(.*?)^ *```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
-    [block] = [block for block in blocks if containing in block]
-    joined = block.replace("\\\n", " ")
-    return [re.sub(r"\s{2,}# .*$", "", line).strip() for line in joined.splitlines()]
+pytestmark = pytest.mark.timeout(1200)
 
 
 class Hosts:
-    """The server's host and the client's, which both have `names`. Files of the documents lie in `directory`."""
+    """The server's host and the client's, with the documents' names and addresses for them; their files lie in
+    `directory`."""
 
-    def __init__(self, server: Namespace, directory: Path, names: dict[str, str]) -> None:
+    def __init__(self, server: Namespace, directory: Path) -> None:
         self._server, self.directory = server, directory
+        self._addresses = {"10.0.0.1": server.there, "10.0.0.2": server.here}
+        names = {"localhost": "127.0.0.1"} | dict.fromkeys(NAMES, server.there) | REGISTRIES
         self._names = directory / "hosts"
-        self._names.write_text("127.0.0.1 localhost\n" + "".join(f"{names[name]} {name}\n" for name in names))
+        self._names.write_text("".join(f"{names[name]} {name}\n" for name in names))
         conf = directory / "conf"
         conf.mkdir()
         (conf / "spark-defaults.conf").write_text("spark.master local-cluster[2,1,1024]\nspark.executor.memory 1g\n")
@@ -65,10 +57,10 @@ class Hosts:
             "PYSPARK_PYTHON": sys.executable,
         }
 
-    def client(self, command: str) -> str:
-        """What a command of the documents prints here; it must succeed."""
+    def client(self, command: str, *, there: bool = False) -> str:
+        """What a command of the documents prints here, or on the server's host; it must succeed."""
         done = subprocess.run(
-            self._named(command),
+            [*self._apart(there), *self._named(command)],
             cwd=self.directory,
             env=self._environment,
             capture_output=True,
@@ -80,11 +72,10 @@ class Hosts:
         return done.stdout
 
     @contextmanager
-    def serving(self, command: str, *, there: bool = True) -> Iterator[None]:
-        """A server's command runs on its host, or here, from its ready line on."""
-        apart = ["ip", "netns", "exec", self._server.name] if there else []
+    def serving(self, command: str, *, there: bool = True) -> Iterator[dict[str, str]]:
+        """A server's command runs on its host, or here, from its ready line on, of which these are the addresses."""
         process = subprocess.Popen(
-            [*apart, *self._named(f"exec {command}")],
+            [*self._apart(there), *self._named(f"exec {command}")],
             cwd=self.directory,
             env=self._environment,
             stdout=subprocess.PIPE,
@@ -94,7 +85,7 @@ class Hosts:
         try:
             line = process.stdout.readline()
             assert line.startswith("ready"), f"{command}: {line!r}"
-            yield
+            yield dict(word.split("=", 1) for word in line.split()[1:])
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -102,59 +93,122 @@ class Hosts:
             process.kill()
             process.stdout.close()
 
+    def _apart(self, there: bool) -> list[str]:
+        return ["ip", "netns", "exec", self._server.name] if there else []
+
     def _named(self, command: str) -> list[str]:
         """With the names of the hosts, and nothing of the documents' directories on this machine."""
-        local = command.replace("/data/", f"{self.directory}/data/").replace("/var/lib/", f"{self.directory}/var/")
+        local = re.sub(r"(?<![\w/.])/(data|tmp|var)", rf"{self.directory}/\1", command)
+        for address in self._addresses:
+            local = local.replace(address, self._addresses[address])
         mount = f"mount --bind {shlex.quote(str(self._names))} /etc/hosts"
         return ["unshare", "--mount", "bash", "-c", f"{mount} && {local}"]
 
 
-@contextmanager
-def hosts(directory: Path) -> Iterator[tuple[Hosts, Namespace]]:
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[Hosts]:
+    if missing := why_not():
+        pytest.skip(f"this needs a network namespace: {missing}")
     with namespace() as server:
-        yield Hosts(server, directory, {HOST: server.there}), server
+        yield Hosts(server, tmp_path)
 
 
-def pushed(status: str) -> int:
-    return int(json.loads(status)["bytes_pushed"])
+def shown(both: Hosts, server: str, given: str = "", *, there: bool = False) -> dict[str, Any]:
+    """The cluster's status."""
+    printed = both.client(f"flight-shuffle status --server {server} --json {given}", there=there)
+    return dict(json.loads(printed))
 
 
-def test_five_commands_set_a_secure_server_up(tmp_path: Path) -> None:
-    *preparation, serve, submit = commands("security.md", "openssl req")
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("README.md", "/tmp/shuffle"),
+        ("docs/operations.md", "--http-listen 0.0.0.0"),
+        ("docs/pipelined.md", "--advertise relay"),
+    ],
+)
+def test_a_server_is_ready_at_the_ports_of_the_documents(both: Hosts, page: str, text: str) -> None:
+    [command] = block(page, text).commands()
+    with both.serving(command.removeprefix(".venv/bin/")) as ready:
+        ports = {name: address.rpartition(":")[2] for name, address in ready.items()}
+    expected = {"control": "9110", "data": "9111"} | ({"metrics": "9112"} if "--http-listen" in command else {})
+    assert {name: ports[name] for name in expected} == expected
+
+
+def test_a_master_and_its_workers(both: Hosts) -> None:
+    master, worker, status = block("README.md", "flight-shuffle master").commands()
+    with both.serving(master), both.serving(worker, there=False) as ready:
+        assert ready["worker"] in both.client(status)
+
+
+def test_workers_have_the_labels_of_the_documents(both: Hosts) -> None:
+    master, worker = block("docs/cluster.md", "--label").commands()
+    master = master.replace("...", "--data-dir /data/master --listen 10.0.0.1:9110")
+    worker = worker.replace("...", "--data-dir /data/worker --master 10.0.0.1:9110 --data-listen 10.0.0.2:9111")
+    with both.serving(master), both.serving(worker, there=False):
+        [known] = shown(both, "10.0.0.1:9110")["workers"]
+    assert set(known["labels"]) >= {"rack=a", "zone=b"}
+
+
+def test_workers_join_both_registries(both: Hosts) -> None:
+    assignment, *commands = block("docs/cluster.md", "--master $masters").commands()
+    name, _, value = assignment.partition("=")
+    first, second, worker = (command.replace(f"${name}", value) for command in commands)
+    second = second.replace("/var/lib/", "/var/other/")  # that machine's
+    with both.serving(first), both.serving(second), both.serving(worker):
+        for master in ("h1:9110", "h2:9110"):
+            assert len(shown(both, master, there=True)["workers"]) == 1
+
+
+def secure(both: Hosts) -> tuple[str, str]:
+    """The commands of the security page that serve and submit, when the others have run."""
+    *preparation, serve, submit = block("docs/security.md", "openssl req").commands()
     assert (serve.split()[0], submit.split()[0], len(preparation)) == ("flight-shuffle", "spark-submit", 3)
-    with hosts(tmp_path) as (both, _):
-        for command in preparation:
-            both.client(command)
-        with both.serving(serve):
-            assert "sum 4999950000" in both.client(submit)
-            given = f"--server {HOST}:9110 --tls-ca ca.pem --json"
-            assert pushed(both.client(f"flight-shuffle status {given} --secret-file secret")) > 0
+    for command in preparation:
+        both.client(command)
+    return serve, submit
 
 
-def test_the_two_commands_of_the_spark_page(tmp_path: Path) -> None:
-    [serve] = commands("spark.md", "--advertise shuffle.example.org --listen 0.0.0.0")
-    [settings] = commands("spark.md", f"flight-shuffle spark-conf --server {HOST}:9110     #")
-    with hosts(tmp_path) as (both, _), both.serving(serve):
-        assert "sum 4999950000" in both.client(f"spark-submit $({settings}) job.py")
-        assert pushed(both.client(f"flight-shuffle status --server {HOST}:9110 --json")) > 0
+@pytest.mark.spark
+def test_five_commands_set_a_secure_server_up(both: Hosts) -> None:
+    serve, submit = secure(both)
+    with both.serving(serve):
+        assert "sum 4999950000" in both.client(submit)
+        assert shown(both, f"{HOST}:9110", "--tls-ca ca.pem --secret-file secret")["bytes_pushed"] > 0
 
 
-@pytest.mark.nightly
-def test_a_master_and_a_worker_on_two_hosts(tmp_path: Path) -> None:
-    master, worker = commands(
-        "cluster.md", "flight-shuffle master --data-dir /var/lib/flight-shuffle --listen 10.0.0.1"
+def test_a_worker_joins_with_its_token_alone(both: Hosts) -> None:
+    serve, _ = secure(both)
+    identity, token, worker = (
+        command.replace("/data/", "/data2/")  # of another machine than the server's
+        for command in block("docs/security.md", "--token-file worker.token").commands()
     )
-    [drain] = commands("cluster.md", "flight-shuffle drain --server 10.0.0.1:9110 WORKER")
-    with hosts(tmp_path) as (both, apart):
+    keys = "--tls-ca ca.pem --tls-cert server.pem --tls-key server-key.pem"
+    with both.serving(serve):
+        both.client(f"umask 077; {identity}; {token}")
+        with both.serving(worker.replace("...", f"{keys} --data-listen 10.0.0.2:9111"), there=False) as ready:
+            assert ready["worker"] == (both.directory / "data2" / "shuffle" / "worker-id").read_text().strip()
 
-        def of_these(command: str) -> str:
-            return command.replace("10.0.0.1", apart.there).replace("10.0.0.2", apart.here)
 
-        server = f"--server {apart.there}:9110"
-        with both.serving(of_these(master)), both.serving(of_these(worker), there=False):
-            submitted = both.client(f"spark-submit $(flight-shuffle spark-conf {server}) job.py")
-            assert "sum 4999950000" in submitted
-            status = json.loads(both.client(f"flight-shuffle status {server} --json"))
-            [known] = status["workers"]
-            assert status["bytes_pushed"] > 0
-            both.client(of_these(drain).replace("WORKER", known["id"]))
+@pytest.mark.spark
+def test_the_two_commands_of_the_spark_page(both: Hosts) -> None:
+    [serve] = block("docs/spark.md", "--advertise shuffle.example.org --listen 0.0.0.0").commands()
+    [settings] = block("docs/spark.md", f"flight-shuffle spark-conf --server {HOST}:9110     #").commands()
+    with both.serving(serve):
+        assert "sum 4999950000" in both.client(f"spark-submit $({settings}) job.py")
+        assert shown(both, f"{HOST}:9110")["bytes_pushed"] > 0
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_master_and_a_worker_on_two_hosts(both: Hosts) -> None:
+    master, worker = block("docs/cluster.md", "--listen 10.0.0.1:9110").commands()
+    [drain] = block("docs/cluster.md", "flight-shuffle drain").commands()
+    server = "10.0.0.1:9110"
+    with both.serving(master), both.serving(worker, there=False):
+        submitted = both.client(f"spark-submit $(flight-shuffle spark-conf --server {server}) job.py")
+        assert "sum 4999950000" in submitted
+        status = shown(both, server)
+        [known] = status["workers"]
+        assert status["bytes_pushed"] > 0
+        both.client(drain.replace("WORKER", known["id"]))

@@ -23,6 +23,7 @@ from bench.harness.server import ServerProcess
 from flight_shuffle import dask as flight
 from flight_shuffle._frames import FrameCodec
 from shuffle_api.errors import InvalidArgument
+from tests.documents import block
 
 ROWS, PARTITIONS = 60, 4
 NUMBERS = np.arange(ROWS)
@@ -252,3 +253,15 @@ def test_a_worker_that_dies_while_partitions_are_written_costs_its_own_tasks(ser
         ran = len(list(trace.iterdir()))
     pd.testing.assert_frame_equal(got.sort_values("n"), pandas)
     assert maps < ran < 2 * maps
+
+
+def test_the_program_of_the_document_runs(server: str) -> None:
+    program = block("docs/api.md", "DaskShuffles").text.replace("HOST:PORT", server)
+    rows = pd.DataFrame({"country": ["it", "no", "it", "fr"], "sold": [1, 2, 3, 4]})
+
+    def total(part: pd.DataFrame) -> pd.DataFrame:
+        return part.groupby("country", as_index=False)[["sold"]].sum()
+
+    names: dict[str, Any] = {"frame": split(rows, 2), "total": total}
+    exec(compile(program, "docs/api.md", "exec"), names)
+    assert dict(names["totals"].to_numpy().tolist()) == {"it": 4, "no": 2, "fr": 4}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import threading
 import time
 import zlib
@@ -19,6 +18,7 @@ from shuffle_api.records import unpack_records
 from shuffle_api.streaming import Alignment, Barrier, Captured, InFlight, Position, ReaderState, key_group
 from shuffle_plugins.pipelined import ConsumerGroup, DataBlock, DirectorySnapshots, PipelinedWriter
 from shuffle_plugins.pipelined.snapshots import Snapshot
+from tests.documents import block
 from tests.shuffle_plugins.pipelined.conftest import Open
 from tests.shuffle_plugins.pipelined.scene import WAIT, Scene
 
@@ -317,6 +317,10 @@ def test_barrier_says_the_parallelism_to_the_task(scene: Open) -> None:
 
 
 def test_program_of_the_document_runs(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "pipelined.md").read_text()
-    [program] = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "ConsumerGroup(" in code]
+    program = block("docs/pipelined.md", "ConsumerGroup(").text
     exec(compile(program, "docs/pipelined.md", "exec"), {"__name__": "docs", "directory": tmp_path})
+
+
+def test_first_program_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block("docs/pipelined.md", "Captured").text, "docs/pipelined.md", "exec"), {"__name__": "docs"})
+    assert capsys.readouterr().out.splitlines() == ["0 1", "0 1"]
