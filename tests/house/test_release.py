@@ -68,6 +68,24 @@ def test_the_long_description_has_no_link_that_leads_nowhere(
     assert ("Source" in metadata["urls"]) == bool(repository)
 
 
+@pytest.mark.parametrize(("given", "variable"), [("", ""), (ADDRESS, ""), ("", ADDRESS)])
+def test_a_release_without_the_repository_s_address_warns(
+    release: ModuleType,
+    given: str,
+    variable: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[tuple[str, str]] = []
+    monkeypatch.setattr(release, "build", lambda *what: made.append(what))
+    monkeypatch.setattr("sys.argv", ["release", "1.2.3", *(("--repository", given) if given else ())])
+    monkeypatch.setenv(release.REPOSITORY, variable)
+    assert release.main() == 0
+    assert made == [("1.2.3", given or variable)]
+    assert ("WARNING" in capsys.readouterr().err) == (not given and not variable)
+    assert release.REPOSITORY == hatch_build.REPOSITORY
+
+
 def test_a_wheel_without_what_it_needs_is_refused(release: ModuleType) -> None:
     with pytest.raises(release.ReleaseRefused, match="0 files"):
         release._one(["a/METADATA"], "NOTICE$")
