@@ -108,9 +108,9 @@ EXAMPLES = {
     "$url_b": "postgresql://user@db/b",
     "$id": "w-1",
 }
-"""What a command gets for a word that stands for another one."""
+"""Values for words that stand for others."""
 NEEDED = {"data_dir": ("--data-dir", "/data"), "master": ("--master", "10.0.0.1:9110")}
-"""What `...` stands for in a command that serves."""
+"""Options for the `...` of a command that serves."""
 
 
 def named(each: Block) -> str:

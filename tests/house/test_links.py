@@ -1,5 +1,5 @@
-"""Links among the documents lead somewhere, every document is found, and all stay short. `scripts/docs` checks the
-built site."""
+"""Links among the documents lead somewhere, every document is found, and all stay short. `scripts/lint`, a part of
+`scripts/test` in CI, checks the built site."""
 
 from __future__ import annotations
 
@@ -67,3 +67,11 @@ def test_links_out_of_the_documents_lead_to_the_repository_or_are_text() -> None
 def test_the_pages_stay_short_together() -> None:
     words = {page.name: len(WORD.findall(page.read_text())) for page in DOCS.glob("*.md")}
     assert sum(words.values()) <= MOST_WORDS, f"say each thing once, link to its page: {words}"
+
+
+def test_ci_builds_the_site_and_checks_deploy() -> None:
+    lint, test = ((ROOT / "scripts" / name).read_text() for name in ("lint", "test"))
+    assert "\nscripts/docs\n" in lint
+    assert 'exec scripts/lint-deploy "$@"\n' in lint
+    [in_ci] = re.findall(r'if \[ -n "\$\{CI:-\}" \]; then\n[^\n]*docs site[^\n]*\n(.*?)\n *fi', test, re.DOTALL)
+    assert in_ci.strip().startswith("scripts/lint || [ $? -eq 3 ]")
