@@ -21,21 +21,24 @@ START_S, STOP_S = 240.0, 60.0
 
 
 class Database:
-    """A server that is reached through a socket in its own directory. It refuses to run as root: then as `nobody`."""
+    """A server that is reached through a socket in its own directory. It refuses to run as root: then as `nobody`.
+
+    `programs`: the directory of its command line, such as `pg_dump`.
+    """
 
     def __init__(self, root: Path, *arguments: str) -> None:
         self._root = root
         self._as: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if not os.getuid() else {}
-        programs = _copy(root)  # to where nobody can get at it
+        self.programs = _copy(root) / "bin"  # to where nobody can get at it
         if self._as:
             for path in (root, *root.rglob("*")):
                 shutil.chown(path, "nobody", "nogroup")
-        made = [programs / "bin" / "initdb", "-D", root / "data", "-U", USER, "-A", "trust", "--no-sync", "--no-locale"]
+        made = [self.programs / "initdb", "-D", root / "data", "-U", USER, "-A", "trust", "--no-sync", "--no-locale"]
         self._run([*made, "-E", "UTF8"])
         settings = ("-c", "fsync=off", *arguments)
         with (root / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [programs / "bin" / "postgres", "-D", root / "data", "-k", root, "-h", "", *settings],
+                [self.programs / "postgres", "-D", root / "data", "-k", root, "-h", "", *settings],
                 stdout=log,
                 stderr=log,
                 cwd=root,
