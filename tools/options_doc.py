@@ -22,7 +22,7 @@ SPARK_PREFIX = "spark.shuffle.flight."
 HEAD = """\
 # Options
 
-Written by `scripts/generate-options` from the code; a test compares them. Defaults are in parentheses.
+Written by `scripts/generate-options`. Defaults are in parentheses.
 
 Sizes are bytes and take suffixes, powers of 1024 (`64m`, `2g`); durations are seconds and take suffixes
 (`500ms`, `5min`). An unknown option is refused, and the refusal lists the known ones. Certificates and keys are PEM.

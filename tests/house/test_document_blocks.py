@@ -29,7 +29,7 @@ APART = "tests/deploy/test_apart.py::"
 API = "tests/shuffle_api/test_docs.py::test_program_runs"
 CLUSTER = "needs Kubernetes, YARN or a cluster of Spark"
 CONTAINERS = "needs a container daemon or Kubernetes; tests/deploy/test_deploy.py reads the files"
-DATABASE = "needs a database by that name; such masters run in tests/shuffle_server/"
+DATABASE = "needs a database by that name; tests/shuffle_server/test_standby.py runs such masters"
 DOWNLOADS = "downloads what is not installed for the tests"
 ROOT_ONLY = "changes the machine: a user, /etc, units of systemd; tests/deploy/test_deploy.py reads the files"
 FRAGMENT = "a part of a program, without its objects"
@@ -76,10 +76,6 @@ RUN = {
 
 NOT_RUN = {
     ("docs/api.md", "RayShuffles"): DOWNLOADS + ": scripts/ray-tests",
-    (
-        "docs/cluster.md",
-        "--metadata $url_a",
-    ): DATABASE + "test_peer_masters.py",
     ("docs/cluster.md", "plugin.watch"): FRAGMENT + "; tests/shuffle_server/test_watch.py",
     ("docs/deploy.md", "docker compose"): CONTAINERS,
     ("docs/deploy.md", "helm install"): CONTAINERS,
@@ -88,7 +84,10 @@ NOT_RUN = {
     ("docs/model.md", "tests.model"): SIMULATION,
     ("docs/pipelined.md", '{"relay"'): FRAGMENT,
     ("docs/plugin.md", "[project.entry-points"): FRAGMENT + "; tests/third_party_plugin has such a file",
-    ("docs/registry.md", "postgresql://"): DATABASE + "test_standby.py",
+    (
+        "docs/registry.md",
+        "postgresql://",
+    ): DATABASE,
     ("docs/security.md", "PipelinedShuffle"): FRAGMENT + "; tests/shuffle_plugins/pipelined has such programs",
     ("docs/spark.md", "--master spark://"): CLUSTER + "; tests/spark/test_standalone.py runs a standalone cluster",
     ("docs/spark.md", "--master yarn"): CLUSTER,
@@ -104,11 +103,9 @@ EXAMPLES = {
     "HOST:PORT": "10.0.0.1:9110",
     "SECONDS": "60",
     "SHELL": "bash",
-    "$url_a": "postgresql://user@db/a",
-    "$url_b": "postgresql://user@db/b",
     "$id": "w-1",
 }
-"""Values for words that stand for others."""
+"""Values for words such as HOST:PORT."""
 NEEDED = {"data_dir": ("--data-dir", "/data"), "master": ("--master", "10.0.0.1:9110")}
 """Options for the `...` of a command that serves."""
 

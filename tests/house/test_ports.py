@@ -19,7 +19,6 @@ PORTS = {
     r"spark\.shuffle\.flight\.server": CONTROL,
 }
 FREE = "0"
-SECOND = {CONTROL: "9120"}  # of two masters on one machine
 
 
 def shown() -> Iterator[Path]:
@@ -37,7 +36,7 @@ def test_each_address_has_the_port_of_its_endpoint() -> None:
         for option, port in PORTS.items():
             for address in re.findall(rf"(?<![\w-]){option}[= ]*[\w.\[\]:-]*?:(\d+)\b", text):
                 found += 1
-                if address not in (port, SECOND.get(port), FREE):
+                if address not in (port, FREE):
                     wrong.append(f"{path.relative_to(ROOT)}: {option} with port {address}, not {port}")
     assert found > 20
     assert wrong == []

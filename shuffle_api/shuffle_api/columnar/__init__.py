@@ -17,6 +17,7 @@ from shuffle_api.columnar.partitioners import (
     sample_bounds,
 )
 from shuffle_api.columnar.reading import read_table
+from shuffle_api.columnar.rows import frame_rows, rows_of
 
 __all__ = [
     "HashPartitioner",
@@ -26,7 +27,9 @@ __all__ = [
     "RoundRobinPartitioner",
     "SupportsReadBatches",
     "SupportsWriteBatch",
+    "frame_rows",
     "hash_rows",
     "read_table",
+    "rows_of",
     "sample_bounds",
 ]
