@@ -129,6 +129,11 @@ def test_a_block_is_run_by_a_test_or_listed_with_the_reason_why_not(each: Block)
     assert len(found) == 1, f"name the test that runs it in RUN, or why none does in NOT_RUN:\n{each.text}"
 
 
+def test_a_new_block_would_be_found() -> None:
+    new = Block("docs/cluster.md", 1, "sh", "flight-shuffle status --server HOST:PORT")
+    assert of_block(new, RUN | NOT_RUN) == []
+
+
 @pytest.mark.parametrize(("page", "text"), [*RUN, *NOT_RUN])
 def test_each_entry_is_of_one_block(page: str, text: str) -> None:
     assert text in block(page, text).text
