@@ -58,13 +58,20 @@ final class HostResolver extends NameResolver {
 
   @Override
   public void refresh() {
-    executor.execute(this::resolve);
+    // A channel that gets no answer waits for it for ever.
+    PeriodicTask.start(
+        executor, "resolving " + address.host(), () -> answer(addresses()), why -> answer(unresolved(why)));
   }
 
-  private void resolve() {
+  private void answer(StatusOr<List<EquivalentAddressGroup>> addresses) {
     if (!shutdown) {
-      listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(addresses()).build());
+      listener.onResult(ResolutionResult.newBuilder().setAddressesOrError(addresses).build());
     }
+  }
+
+  private StatusOr<List<EquivalentAddressGroup>> unresolved(Throwable why) {
+    return StatusOr.fromStatus(
+        Status.UNAVAILABLE.withDescription("host " + address.host() + " cannot be resolved").withCause(why));
   }
 
   private StatusOr<List<EquivalentAddressGroup>> addresses() {
@@ -75,8 +82,7 @@ final class HostResolver extends NameResolver {
               .toList();
       return StatusOr.fromValue(found);
     } catch (UnknownHostException e) {
-      return StatusOr.fromStatus(
-          Status.UNAVAILABLE.withDescription("host " + address.host() + " cannot be resolved").withCause(e));
+      return unresolved(e);
     }
   }
 

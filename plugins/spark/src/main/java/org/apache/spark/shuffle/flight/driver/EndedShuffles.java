@@ -7,7 +7,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 import org.apache.spark.shuffle.flight.client.FlightException;
 import org.apache.spark.shuffle.flight.client.PeriodicTask;
@@ -59,7 +58,7 @@ final class EndedShuffles {
     }
     long delay = Math.max(MOMENT.toNanos(), notBefore - System.nanoTime());
     try {
-      timer.schedule(PeriodicTask.guarded("unregistering shuffles", this::tellWhenDue), delay, TimeUnit.NANOSECONDS);
+      PeriodicTask.later(timer, Duration.ofNanos(delay), "unregistering shuffles", this::tellWhenDue);
       scheduled = true;
     } catch (RejectedExecutionException e) {
       LOG.debug("the application ends, and all of its shuffles with it");
@@ -111,18 +110,29 @@ final class EndedShuffles {
   private void tell(Predicate<ShuffleKey> which) throws IOException {
     synchronized (telling) {
       List<ShuffleKey> all = take(which);
-      for (int start = 0; start < all.size(); start += AT_ONCE) {
-        List<ShuffleKey> some = all.subList(start, Math.min(start + AT_ONCE, all.size()));
-        try {
-          server.unregister(some);
-        } catch (IOException e) {
-          if (isAway(e)) {
-            again(all.subList(start, all.size()));
-            throw e;
-          }
-          LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage()); // the server has them no more
+      int done = 0;
+      try {
+        while (done < all.size()) {
+          List<ShuffleKey> some = all.subList(done, Math.min(done + AT_ONCE, all.size()));
+          unregister(some);
+          done += some.size();
+        }
+      } finally {
+        if (done < all.size()) {
+          again(all.subList(done, all.size()));
         }
       }
+    }
+  }
+
+  private void unregister(List<ShuffleKey> some) throws IOException {
+    try {
+      server.unregister(some);
+    } catch (IOException e) {
+      if (isAway(e)) {
+        throw e;
+      }
+      LOG.info("could not unregister {} shuffles: {}", some.size(), e.getMessage()); // the server has them no more
     }
   }
 

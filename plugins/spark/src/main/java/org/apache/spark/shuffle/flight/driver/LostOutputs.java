@@ -11,7 +11,6 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.function.IntFunction;
 import org.apache.spark.FetchFailed;
 import org.apache.spark.MapOutputTrackerMaster;
@@ -100,11 +99,7 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
   }
 
   private void soon(Runnable task) {
-    try {
-      thread.execute(PeriodicTask.guarded("looking for lost map outputs", task));
-    } catch (RejectedExecutionException e) {
-      LOG.debug("the application ends: nobody reads its shuffles again");
-    }
+    PeriodicTask.start(thread, "looking for lost map outputs", task);
   }
 
   private void look(int shuffle) {
@@ -173,8 +168,12 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
     tracker.incrementEpoch();
   }
 
-  /** The server has nothing of a shuffle any more: Spark learns that all of its outputs are lost. */
+  /** The server has nothing of a shuffle any more: Spark learns that all of its outputs are lost. Throws nothing. */
   void forget(int shuffle) {
+    PeriodicTask.guarded("reporting lost map outputs to Spark", () -> removeOutputs(shuffle)).run();
+  }
+
+  private void removeOutputs(int shuffle) {
     Option<ShuffleStatus> status = tracker == null ? Option.empty() : tracker.shuffleStatuses().get(shuffle);
     if (status.isDefined()) {
       report.lost(shuffle, locations(status.get()));
@@ -215,14 +214,11 @@ final class LostOutputs extends SparkListener implements AutoCloseable {
       return; // no shuffle was registered yet
     }
     LOG.warn("Flight Shuffle worker {} is gone", worker);
-    soon(
-        () -> {
-          Iterator<Tuple2<Object, ShuffleStatus>> statuses = tracker.shuffleStatuses().iterator();
-          while (statuses.hasNext()) {
-            Tuple2<Object, ShuffleStatus> each = statuses.next();
-            workerGone(worker, (Integer) each._1(), each._2());
-          }
-        });
+    Iterator<Tuple2<Object, ShuffleStatus>> statuses = tracker.shuffleStatuses().iterator();
+    while (statuses.hasNext()) {
+      Tuple2<Object, ShuffleStatus> each = statuses.next();
+      soon(() -> workerGone(worker, (Integer) each._1(), each._2())); // one that fails leaves the others
+    }
   }
 
   private void workerGone(String worker, int shuffle, ShuffleStatus status) {

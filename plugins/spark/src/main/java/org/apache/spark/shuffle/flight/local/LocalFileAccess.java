@@ -50,7 +50,7 @@ public final class LocalFileAccess {
   /** Of indexes of files, kept by this process. */
   static final int KNOWN_FILES_BYTES = 32 << 20;
 
-  private static final long TELL_SECONDS = 5;
+  private static final Duration TELL_AFTER = Duration.ofSeconds(5);
 
   /** What is known of a worker: its nonce, or null and when to ask again; and where it was then. */
   private record Place(ByteString nonce, long askAgain, WorkerAddress at) {}
@@ -94,9 +94,9 @@ public final class LocalFileAccess {
   void read(String worker, ShuffleKey shuffle, long blocks, long bytes) {
     if (reads.add(worker, shuffle, blocks, bytes)) {
       try {
-        connections.timer().schedule(
-            () -> connections.pool().execute(PeriodicTask.guarded("reporting reads", this::tellReads)),
-            TELL_SECONDS, TimeUnit.SECONDS);
+        PeriodicTask.later(
+            connections.timer(), TELL_AFTER, "reporting reads",
+            () -> PeriodicTask.start(connections.pool(), "reporting reads", this::tellReads));
       } catch (RejectedExecutionException e) {
         LOG.debug("what is read now is not told: this process ends");
       }

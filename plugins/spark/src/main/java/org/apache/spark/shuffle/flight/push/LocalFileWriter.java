@@ -15,9 +15,9 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.List;
-import java.util.concurrent.RejectedExecutionException;
 import org.apache.spark.shuffle.flight.client.Backoff;
 import org.apache.spark.shuffle.flight.client.FlightException;
+import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.apache.spark.shuffle.flight.client.WorkerAddress;
 import org.apache.spark.shuffle.flight.local.LocalFileAccess;
 import org.apache.spark.shuffle.flight.proto.AdoptRequest;
@@ -190,11 +190,8 @@ final class LocalFileWriter implements BlockStream {
     } catch (IOException e) {
       LOG.debug("{}: {}", path, e.toString()); // it is closed all the same
     }
-    try {
-      localFiles.connections().pool().execute(this::drop);
-    } catch (RejectedExecutionException e) {
-      LOG.debug("{} is left to the worker, which drops it in time: this executor is stopping", path);
-    }
+    // Where this is not done, the worker drops the file in time.
+    PeriodicTask.start(localFiles.connections().pool(), "dropping a file", this::drop);
   }
 
   private void drop() {

@@ -76,6 +76,24 @@ class EndedShufflesTest {
   }
 
   @Test
+  void endIsToldLaterAfterWhatNobodyExpects() throws Exception {
+    AtomicReference<AssertionError> once = new AtomicReference<>(new AssertionError("not expected"));
+    EndedShuffles ended =
+        new EndedShuffles(
+            shuffles -> {
+              AssertionError now = once.getAndSet(null);
+              if (now != null) {
+                throw now;
+              }
+              told.add(shuffles);
+            },
+            timer, PAUSE);
+    ended.add(key(1));
+    assertThrows(AssertionError.class, () -> ended.tell(1));
+    assertEquals(List.of(key(1)), told.poll(30, TimeUnit.SECONDS));
+  }
+
+  @Test
   void allArriveOnceAndTheLastOnesToo() throws Exception {
     EndedShuffles ended = new EndedShuffles(told::add, timer, PAUSE);
     List<ShuffleKey> expected = new ArrayList<>();
