@@ -2,12 +2,12 @@ package org.apache.spark.shuffle.flight.fetch;
 
 import io.grpc.ManagedChannel;
 import java.io.IOException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
@@ -44,7 +44,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   private final List<WantedBlock> again = new ArrayList<>();
   private final FailedBlocks failures = new FailedBlocks();
   private List<WantedBlock> wanted;
-  private BlockAssembler blocks;
+  private BlockAssembler blocks; // null: nothing of what is wanted was given out
   private Backoff backoff; // null until something has failed
   private boolean repeatedForCorruption;
   private FlightException busy;
@@ -135,8 +135,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
       end();
       return;
     }
-    wanted = List.copyOf(again);
-    again.clear();
+    wantWhatIsLeft();
     FlightException reason = busy;
     busy = null;
     if (reason == null) {
@@ -154,22 +153,31 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
 
   /** What may block is not for the thread of a callback, which may be netty's. */
   private void aside(Runnable rest) {
-    try {
-      fetcher.connections().pool().execute(guarded(rest));
-    } catch (RejectedExecutionException e) {
-      rest.run(); // the executor is stopping: its calls fail at once
-    }
+    PeriodicTask.start(fetcher.connections().pool(), "a fetch", rest, this::giveUp);
   }
 
-  /** Whatever goes wrong, each block is answered. */
-  private Runnable guarded(Runnable rest) {
-    return PeriodicTask.guarded(
-        "a fetch", rest, why -> failAll(FlightException.broken(worker.toString(), "the fetch failed: " + why, why)));
+  /** Whatever goes wrong, each block is answered: with nothing that may go wrong as well. */
+  private void giveUp(Throwable why) {
+    FlightException failure = FlightException.broken(worker.toString(), "the fetch failed: " + why, why);
+    left().forEach(block -> failures.add(block, failure));
+    failures.answer(listener);
+    fetcher.done(this);
+  }
+
+  /** What has not been given out. */
+  private List<WantedBlock> left() {
+    int settled = blocks == null ? 0 : blocks.settled();
+    return Stream.concat(again.stream(), wanted.subList(settled, wanted.size()).stream()).toList();
+  }
+
+  private void wantWhatIsLeft() {
+    wanted = left();
+    again.clear();
+    blocks = null;
   }
 
   private void repeat(FlightException failure) {
-    wanted = Stream.concat(again.stream(), wanted.subList(blocks.settled(), wanted.size()).stream()).toList();
-    again.clear();
+    wantWhatIsLeft();
     busy = null;
     later(failure);
   }
@@ -190,12 +198,8 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
     }
     long pause = backoff.nextNanos();
     LOG.info("{}; pulling {} blocks again in {} ms", failure.getMessage(), wanted.size(), pause / 1_000_000);
-    try {
-      fetcher.connections().timer()
-          .schedule(() -> aside(this::retry), pause, TimeUnit.NANOSECONDS);
-    } catch (RejectedExecutionException e) {
-      failAll(failure); // the executor is stopping
-    }
+    PeriodicTask.later(
+        fetcher.connections().timer(), Duration.ofNanos(pause), "a fetch", () -> aside(this::retry), this::giveUp);
   }
 
   private void retry() {
@@ -211,7 +215,7 @@ final class BlockFetch implements PullCall.Listener, BlockAssembler.Listener {
   }
 
   private void failAll(FlightException failure) {
-    wanted.forEach(block -> failures.add(block, failure));
+    left().forEach(block -> failures.add(block, failure));
     end();
   }
 

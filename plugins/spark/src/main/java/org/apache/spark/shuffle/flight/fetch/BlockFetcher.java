@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongFunction;
 import java.util.function.Supplier;
+import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.network.shuffle.DownloadFileManager;
 import org.apache.spark.network.util.TransportConf;
@@ -34,6 +35,25 @@ public final class BlockFetcher implements AutoCloseable {
   private static final long AT_ONCE_BYTES = 1 << 20;
 
   private static final Supplier<BlockSink> MEMORY = MemorySink::new;
+
+  /**
+   * What blocks are answered to; throws nothing. An exception out of the answer to one block would end the pull, which
+   * counts the block as given out and is repeated without it: the task would wait for ever. So the block fails, and
+   * with it the task.
+   */
+  private record GuardedListener(BlockFetchingListener answers) implements BlockFetchingListener {
+    @Override
+    public void onBlockFetchSuccess(String block, ManagedBuffer data) {
+      PeriodicTask.guarded(
+              "taking " + block, () -> answers.onBlockFetchSuccess(block, data), why -> onBlockFetchFailure(block, why))
+          .run();
+    }
+
+    @Override
+    public void onBlockFetchFailure(String block, Throwable why) {
+      PeriodicTask.guarded("the failure of " + block, () -> answers.onBlockFetchFailure(block, why)).run();
+    }
+  }
 
   private final Connections connections;
   private final LocalFileAccess localFiles;
@@ -67,21 +87,25 @@ public final class BlockFetcher implements AutoCloseable {
 
   /**
    * Fetches {@code asked} from the files of a worker or with one pull, unless they have been read ahead, and answers to
-   * {@code listener}: small blocks whose place is known on this thread, the others on other threads. Does not block.
+   * {@code answers}: small blocks whose place is known on this thread, the others on other threads. Does not block.
    *
    * @param worker its id
+   * @param answers may throw: the block is answered as failed then
    * @param files when given, blocks are streamed to files of it instead of memory
    */
   public void fetch(
-      String worker, List<WantedBlock> asked, BlockFetchingListener listener, DownloadFileManager files,
+      String worker, List<WantedBlock> asked, BlockFetchingListener answers, DownloadFileManager files,
       TransportConf conf) {
+    BlockFetchingListener listener = new GuardedListener(answers);
     if (files != null || turn == null) {
       fetchNow(worker, asked, listener, files, conf);
       return;
     }
     LongFunction<BlockFetcher> fetchers =
         bytes -> new BlockFetcher(localFiles, shuffle, ioTimeout, retryWindow, bytes, null);
-    Runnable now = () -> fetchNow(worker, asked, listener, null, conf);
+    Runnable now =
+        PeriodicTask.guarded(
+            "a fetch", () -> fetchNow(worker, asked, listener, null, conf), why -> fail(asked, listener, why));
     boolean taken = turn.ahead().take(turn.partition(), worker, asked, listener, now);
     if (!taken && overTheWire(worker).isPresent()) {
       taken = turn.ahead().takeOfAll(turn, worker, asked, listener, now, fetchers);
@@ -118,10 +142,13 @@ public final class BlockFetcher implements AutoCloseable {
       return;
     }
     Supplier<BlockSink> sinks = files == null ? MEMORY : () -> new FileSink(files, conf);
-    connections.pool().execute(
-        PeriodicTask.guarded(
-            "a fetch", () -> locateAndFetch(worker, wanted, listener, sinks),
-            why -> wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), why))));
+    PeriodicTask.start(
+        connections.pool(), "a fetch", () -> locateAndFetch(worker, wanted, listener, sinks),
+        why -> fail(wanted, listener, why));
+  }
+
+  private static void fail(List<WantedBlock> wanted, BlockFetchingListener listener, Throwable why) {
+    wanted.forEach(block -> listener.onBlockFetchFailure(block.blockId(), why));
   }
 
   private void locateAndFetch(
@@ -130,8 +157,7 @@ public final class BlockFetcher implements AutoCloseable {
     try {
       found = find(worker);
     } catch (IOException e) {
-      elsewhere(wanted, Set.of(worker), listener, sinks)
-          .forEach(block -> listener.onBlockFetchFailure(block.blockId(), e));
+      fail(elsewhere(wanted, Set.of(worker), listener, sinks), listener, e);
       return;
     }
     if (sinks == MEMORY) {

@@ -21,8 +21,9 @@ final class FailedBlocks {
 
   private final Map<WantedBlock, FlightException> failures = new LinkedHashMap<>();
 
+  /** The first reason counts. */
   void add(WantedBlock block, FlightException failure) {
-    failures.put(block, failure);
+    failures.putIfAbsent(block, failure);
   }
 
   boolean isEmpty() {

@@ -52,7 +52,9 @@ final class FileSink implements BlockSink {
       return;
     }
     try {
-      channel.close();
+      if (channel != null) { // it may not even have been opened
+        channel.close();
+      }
     } catch (IOException e) {
       // Nothing of the file is used any more; deleting it is what counts.
     }

@@ -4,10 +4,10 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.RejectedExecutionException;
 import org.apache.spark.network.buffer.ManagedBuffer;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.blocks.WantedBlock;
+import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -54,14 +54,9 @@ final class PrefetchedBlocks implements BlockFetchingListener {
     blocks.forEach(block -> fetched.put(block.blockId(), new Fetched(block, null)));
   }
 
-  /** Reads what is at hand on this thread, the rest on others. */
+  /** Reads what is at hand on this thread, the rest on others. Throws nothing. */
   void start() {
-    try {
-      fetcher.fetch(worker, blocks, this, null, null);
-    } catch (RejectedExecutionException e) {
-      LOG.debug("nothing is read ahead: this executor stops");
-      drop();
-    }
+    PeriodicTask.guarded("reading ahead", () -> fetcher.fetch(worker, blocks, this, null, null), why -> drop()).run();
   }
 
   /**

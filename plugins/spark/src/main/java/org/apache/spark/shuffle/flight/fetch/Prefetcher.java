@@ -9,15 +9,12 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.TimeUnit;
 import java.util.function.LongFunction;
 import org.apache.spark.network.shuffle.BlockFetchingListener;
 import org.apache.spark.shuffle.flight.blocks.FollowingBlocks.Following;
 import org.apache.spark.shuffle.flight.blocks.WantedBlock;
 import org.apache.spark.shuffle.flight.client.Connections;
 import org.apache.spark.shuffle.flight.client.PeriodicTask;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Small partitions of one shuffle, read before their tasks ask: as file systems do it, while all is asked for in turn.
@@ -30,8 +27,6 @@ import org.slf4j.LoggerFactory;
  * <p>Over the wire a shuffle of next to nothing is fetched as a whole when a task asks for any of it.
  */
 public final class Prefetcher implements AutoCloseable {
-  private static final Logger LOG = LoggerFactory.getLogger(Prefetcher.class);
-
   /** Of a partition: of a larger one the request is little beside the rest. */
   static final int LARGEST = 2 << 20;
 
@@ -65,6 +60,10 @@ public final class Prefetcher implements AutoCloseable {
     boolean failed(String worker) {
       PrefetchedBlocks fetch = fetches.get(worker);
       return fetch != null && fetch.gone();
+    }
+
+    void start() {
+      fetches.values().forEach(PrefetchedBlocks::start);
     }
 
     void drop() {
@@ -138,10 +137,10 @@ public final class Prefetcher implements AutoCloseable {
       }
     }
     if (all != before) {
+      all.start();
       if (before != null) {
         before.drop();
       }
-      all.fetches().values().forEach(PrefetchedBlocks::start);
     }
     return take(turn.partition(), worker, wanted, listener, otherwise);
   }
@@ -183,12 +182,7 @@ public final class Prefetcher implements AutoCloseable {
     if (first == turn.partitions()) {
       return;
     }
-    try {
-      connections.pool().execute(
-          PeriodicTask.guarded("reading ahead", () -> start(turn, first, ofJob, fetchers)));
-    } catch (RejectedExecutionException e) {
-      LOG.debug("nothing is read ahead: this executor stops");
-    }
+    PeriodicTask.start(connections.pool(), "reading ahead", () -> start(turn, first, ofJob, fetchers));
   }
 
   /** The first partition to fetch now; behind the last if it is not time. */
@@ -221,11 +215,11 @@ public final class Prefetcher implements AutoCloseable {
         }
       }
     }
+    if (next != null) {
+      next.start(); // before anything else can go wrong: tasks wait for it already
+    }
     if (over != null) {
       over.drop();
-    }
-    if (next != null) {
-      next.fetches().values().forEach(PrefetchedBlocks::start);
     }
   }
 
@@ -271,7 +265,7 @@ public final class Prefetcher implements AutoCloseable {
   private void watch() {
     if (!watched) {
       try {
-        connections.timer().schedule(PeriodicTask.guarded("dropping what was read ahead", this::look), kept.toMillis(), TimeUnit.MILLISECONDS);
+        PeriodicTask.later(connections.timer(), kept, "dropping what was read ahead", this::look);
         watched = true;
       } catch (RejectedExecutionException e) {
         // The executor is stopping, and closes this.
@@ -288,7 +282,7 @@ public final class Prefetcher implements AutoCloseable {
         return;
       }
     }
-    connections.pool().execute(this::close);
+    PeriodicTask.start(connections.pool(), "dropping what was read ahead", this::close);
   }
 
   /** Frees everything; who waits for it fetches its own. */

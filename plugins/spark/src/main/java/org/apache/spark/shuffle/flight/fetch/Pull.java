@@ -9,6 +9,7 @@ import java.time.Duration;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.apache.spark.shuffle.flight.proto.GetControl;
 import org.apache.spark.shuffle.flight.proto.GetTicket;
 import org.apache.spark.shuffle.flight.wire.FlightCalls;
@@ -47,7 +48,10 @@ final class Pull extends PullCall<byte[], FlightIn> {
     if (silent >= timeoutNanos) {
       cancel("nothing heard for " + TimeUnit.NANOSECONDS.toSeconds(timeoutNanos) + " s");
     } else {
-      watchdog = timer.schedule(this::watch, timeoutNanos - silent, TimeUnit.NANOSECONDS);
+      watchdog =
+          PeriodicTask.later(
+              timer, Duration.ofNanos(timeoutNanos - silent), "the watch over a pull", this::watch,
+              why -> cancel("it cannot be watched: " + why));
     }
   }
 

@@ -85,8 +85,11 @@ abstract class PullCall<Q, A> extends ClientCall.Listener<A> {
     if (failure == null) {
       listener.pulled();
     } else {
-      blocks.discard();
-      listener.failed(failure);
+      try {
+        blocks.discard();
+      } finally {
+        listener.failed(failure);
+      }
     }
   }
 }

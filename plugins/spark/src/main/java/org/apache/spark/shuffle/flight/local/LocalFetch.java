@@ -57,7 +57,10 @@ final class LocalFetch {
     this.left = new LinkedHashSet<>(wanted);
   }
 
-  /** Blocks; each wanted block is answered once, here or by the wire. */
+  /**
+   * Blocks; each wanted block is answered once, here or by the wire. When this throws, some have been answered, and the
+   * wire gets none: Spark takes a block that comes again for another one.
+   */
   void run() {
     try {
       left.retainAll(Set.copyOf(reader.fromKnownFiles(worker.id(), List.copyOf(left), Long.MAX_VALUE, listener)));
@@ -67,10 +70,9 @@ final class LocalFetch {
       }
     } catch (IOException | InvalidPathException e) {
       reader.localFiles().failed(worker, e instanceof IOException failure ? failure : new IOException(e));
-    } finally {
-      if (!left.isEmpty()) {
-        wire.accept(List.copyOf(left));
-      }
+    }
+    if (!left.isEmpty()) {
+      wire.accept(List.copyOf(left));
     }
   }
 

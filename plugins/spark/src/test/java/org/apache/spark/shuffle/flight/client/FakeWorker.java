@@ -22,11 +22,14 @@ import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.shuffle.flight.proto.Error;
 import org.apache.spark.shuffle.flight.proto.ErrorCode;
+import org.apache.spark.shuffle.flight.proto.Worker;
+import org.apache.spark.shuffle.flight.proto.WorkerChanges;
 import org.apache.spark.shuffle.flight.wire.FlightIn;
 
 /** A worker's endpoint that says what a test wants: for what no real worker says. */
 public final class FakeWorker implements AutoCloseable {
   private static final String SERVICE = "arrow.flight.protocol.FlightService";
+  private static final String CONTROL = "flight_shuffle.v1.ShuffleControl";
 
   private static final Metadata.Key<byte[]> DETAILS =
       Metadata.Key.of("grpc-status-details-bin", Metadata.BINARY_BYTE_MARSHALLER);
@@ -41,23 +44,41 @@ public final class FakeWorker implements AutoCloseable {
 
   /** @param refusal what a call ends with that is answered with nothing; null: it ends well */
   public FakeWorker(Function<String, List<byte[]>> answers, ErrorCode refusal) throws IOException {
-    ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(SERVICE);
-    for (String name : List.of("DoPut", "DoGet", "DoAction")) {
-      service.addMethod(
-          MethodDescriptor.newBuilder(new RawMarshaller(), new RawMarshaller())
-              .setType(MethodType.BIDI_STREAMING)
-              .setFullMethodName(MethodDescriptor.generateFullMethodName(SERVICE, name))
-              .build(),
-          new Answering(name, answers, refusal));
-    }
+    this(answers, refusal, List.of());
+  }
+
+  /** @param control calls of the control service that it answers as well, as the master of its own connections */
+  public FakeWorker(Function<String, List<byte[]>> answers, ErrorCode refusal, List<String> control)
+      throws IOException {
     server =
         NettyServerBuilder.forAddress(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0))
-            .addService(service.build())
+            .addService(service(SERVICE, List.of("DoPut", "DoGet", "DoAction"), answers, refusal))
+            .addService(service(CONTROL, control, answers, refusal))
             .build()
             .start();
     WorkerAddress address = address();
     connections =
         new Connections(List.of(address.at()), Duration.ofSeconds(60), "test", new Credentials(null, null, null));
+  }
+
+  private static ServerServiceDefinition service(
+      String called, List<String> calls, Function<String, List<byte[]>> answers, ErrorCode refusal) {
+    ServerServiceDefinition.Builder service = ServerServiceDefinition.builder(called);
+    for (String name : calls) {
+      service.addMethod(
+          MethodDescriptor.newBuilder(new RawMarshaller(), new RawMarshaller())
+              .setType(MethodType.BIDI_STREAMING)
+              .setFullMethodName(MethodDescriptor.generateFullMethodName(called, name))
+              .build(),
+          new Answering(name, answers, refusal));
+    }
+    return service.build();
+  }
+
+  /** Its connections know it from now on, at this port. */
+  public void introduce(int port) {
+    Worker worker = Worker.newBuilder().setId("w").setHost(address().host()).setPort(port).build();
+    connections.learn(WorkerChanges.newBuilder().setEpoch(1).addWorkers(worker).build(), List.of());
   }
 
   public WorkerAddress address() {

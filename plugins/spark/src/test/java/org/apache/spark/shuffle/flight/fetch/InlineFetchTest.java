@@ -4,6 +4,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -27,9 +28,13 @@ import org.apache.spark.shuffle.flight.blocks.WantedBlock;
 import org.apache.spark.shuffle.flight.client.FakeWorker;
 import org.apache.spark.shuffle.flight.local.LocalFileAccess;
 import org.apache.spark.shuffle.flight.proto.GetControl;
+import org.apache.spark.shuffle.flight.proto.LocateReply;
+import org.apache.spark.shuffle.flight.proto.MapAttempt;
+import org.apache.spark.shuffle.flight.proto.MapOutput;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.Totals;
 import org.apache.spark.shuffle.flight.proto.WholeGet;
+import org.apache.spark.shuffle.flight.proto.Worker;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.apache.spark.shuffle.flight.wire.FlightIn;
 import org.apache.spark.shuffle.flight.wire.Pulls;
@@ -48,10 +53,16 @@ class InlineFetchTest {
   private static final class Heard implements BlockFetchingListener {
     private final BlockingQueue<String> all = new LinkedBlockingQueue<>();
     private final List<String> threads = new CopyOnWriteArrayList<>();
+    private volatile AssertionError once; // thrown out of the first answer
 
     @Override
     public void onBlockFetchSuccess(String block, ManagedBuffer data) {
       threads.add(Thread.currentThread().getName());
+      if (once != null) {
+        AssertionError thrown = once;
+        once = null;
+        throw thrown;
+      }
       try {
         all.add(block + " " + UTF_8.decode(data.nioByteBuffer()));
       } catch (IOException e) {
@@ -114,12 +125,14 @@ class InlineFetchTest {
     return fetched(worker, MemorySink::new);
   }
 
+  private static List<WantedBlock> wanted() {
+    return Stream.of("shuffle_7_3_2", "shuffle_7_8_2")
+        .map(id -> WantedBlock.parse(id, LongUnaryOperator.identity()))
+        .toList();
+  }
+
   private List<String> fetched(FakeWorker worker, Supplier<BlockSink> sinks) throws Exception {
-    List<WantedBlock> wanted =
-        Stream.of("shuffle_7_3_2", "shuffle_7_8_2")
-            .map(id -> WantedBlock.parse(id, LongUnaryOperator.identity()))
-            .toList();
-    new BlockFetch(fetcher(worker), worker.address(), wanted, Set.of(), heard, sinks, true).start();
+    new BlockFetch(fetcher(worker), worker.address(), wanted(), Set.of(), heard, sinks, true).start();
     return heard.next(2);
   }
 
@@ -167,6 +180,73 @@ class InlineFetchTest {
     try (FakeWorker worker = answering(first, right())) {
       assertEquals(RIGHT, fetched(worker, sinks));
       assertEquals(List.of("DoAction", streamed ? "DoGet" : "DoAction"), calls.subList(0, 2));
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(booleans = {false, true})
+  void whatNobodyExpectsOutOfTheAnswerToABlockFailsThatBlockOnly(boolean streamed) throws Exception {
+    byte[] first = streamed ? FakeWorker.result(WholeGet.newBuilder().setStream(true).build()) : right();
+    try (FakeWorker worker = answering(first)) {
+      worker.introduce(worker.address().port());
+      heard.once = new AssertionError("not expected");
+      fetcher(worker).fetch("w", wanted(), heard, null, null);
+      assertEquals(List.of("shuffle_7_3_2 not expected", RIGHT.get(1)), heard.next(2));
+      assertEquals(List.of("DoAction", "DoGet").subList(0, streamed ? 2 : 1), calls);
+    }
+  }
+
+  @Test
+  void whatNobodyExpectsWhileABlockIsLookedForElsewhereFailsIt() throws Exception {
+    byte[] wrong = FakeWorker.result(Pulls.whole(SERVED).toBuilder().setEnd(Totals.newBuilder().setBlocks(3)).build());
+    MapOutput eight =
+        MapOutput.newBuilder().setOutput(MapAttempt.newBuilder().setMap(8)).setWorker("x").build();
+    Worker nowhere = Worker.newBuilder().setId("x").setHost("127.0.0.1").setPort(70_000).build(); // no port is
+    byte[] located = LocateReply.newBuilder().addOutputs(eight).addWorkers(nowhere).build().toByteArray();
+    try (FakeWorker worker =
+        new FakeWorker(call -> List.of(call.equals("Locate") ? located : wrong), null, List.of("Locate"))) {
+      List<String> said = fetched(worker);
+      assertEquals(RIGHT.get(0), said.get(0));
+      assertTrue(said.get(1).startsWith("shuffle_7_8_2 ") && said.get(1).contains("70000"), said.get(1));
+    }
+  }
+
+  @Test
+  void whatNobodyExpectsWhenABlockIsAskedForAfterAllFailsIt() throws Exception {
+    try (FakeWorker worker = answering()) {
+      worker.introduce(70_000); // no port is
+      Prefetcher ahead = new Prefetcher(worker.connections());
+      LocalFileAccess files = new LocalFileAccess(worker.connections(), false, LONG);
+      Turn turn = new Turn(ahead, 2, 1000, 1, (first, end) -> List.of());
+      new BlockFetcher(files, ShuffleKey.getDefaultInstance(), LONG, LONG, 1, turn)
+          .fetch("w", wanted(), heard, null, null);
+      assertTrue(heard.next(2).get(1).startsWith("shuffle_7_8_2 "));
+    }
+  }
+
+  @Test
+  void sinkThatCannotBeDiscardedCostsThatPullOnly() throws Exception {
+    Deque<BlockSink> first =
+        new ArrayDeque<>(
+            List.of(
+                new BlockSink() {
+                  @Override
+                  public void add(ByteBuf from, int offset, int length) throws IOException {
+                    throw new IOException("no space left on device");
+                  }
+
+                  @Override
+                  public ManagedBuffer finish() {
+                    throw new UnsupportedOperationException();
+                  }
+
+                  @Override
+                  public void discard() {
+                    throw new IllegalStateException("not expected");
+                  }
+                }));
+    try (FakeWorker worker = answering(right(), right())) {
+      assertEquals(RIGHT, fetched(worker, () -> first.isEmpty() ? new MemorySink() : first.remove()));
     }
   }
 

@@ -117,6 +117,15 @@ class PrefetchedBlocksTest {
   }
 
   @Test
+  void whatNobodyExpectsAtTheStartLeavesNobodyWaiting() {
+    assertTrue(take("early", FIVE));
+    worker.introduce(70_000); // no port is
+    fetch.start();
+    assertEquals(List.of("early fetches its own"), heard);
+    assertTrue(fetch.gone());
+  }
+
+  @Test
   void oneThatFailsFailsAll() {
     assertTrue(take("early", FIVE));
     arrives(BLOCKS.get(0));
