@@ -18,6 +18,12 @@ SURVIVING = {
 }
 BENCHMARKS = "transport/shuffle_transport/bench/"
 
+JAVA = ROOT / "plugins/spark/src"
+JAVA_STARTING = re.compile(r"\.(execute|submit|invokeA\w+|schedule\w*)\(|new (Timer|Thread)\(|\w+Async\(")
+JAVA_BLIND = re.compile(r"catch \((final )?Throwable\b")
+JAVA_TASK = "PeriodicTask.java"
+JAVA_FACTORY = "DaemonThreads.java"  # makes the threads of the executors
+
 
 def files_with(pattern: re.Pattern[str]) -> set[str]:
     found = {
@@ -35,3 +41,18 @@ def test_no_other_file_makes_a_thread() -> None:
 
 def test_no_other_file_survives_every_exception() -> None:
     assert files_with(BLIND) == SURVIVING
+
+
+def java_files_with(pattern: re.Pattern[str]) -> set[str]:
+    sources = [path for path in JAVA.rglob("*.java") if "test" not in path.relative_to(JAVA).parts]
+    assert sources
+    return {path.name for path in sources if pattern.search(path.read_text())}
+
+
+def test_no_other_java_class_starts_work_on_a_thread() -> None:
+    # Elsewhere what such work throws is lost: a timer drops it, and nothing answers those that wait for the work.
+    assert java_files_with(JAVA_STARTING) == {JAVA_TASK, JAVA_FACTORY}
+
+
+def test_no_other_java_class_survives_every_exception() -> None:
+    assert java_files_with(JAVA_BLIND) == {JAVA_TASK}
