@@ -83,6 +83,15 @@ public final class SelfTest {
    * @throws IllegalStateException they failed, now or before
    */
   public void run(SparkContext context) {
+    run(
+        () -> {
+          JavaSparkContext jobs = JavaSparkContext.fromSparkContext(context);
+          expect("the sums of a reduceByKey", expectedSums(), sums(jobs));
+          expect("the sum of rows", (long) RECORDS * (RECORDS - 1) / 2, sumOfRows(jobs));
+        });
+  }
+
+  void run(Runnable jobs) {
     if (failure != null) {
       throw failure;
     }
@@ -90,15 +99,15 @@ public final class SelfTest {
       return;
     }
     try {
-      JavaSparkContext jobs = JavaSparkContext.fromSparkContext(context);
-      expect("the sums of a reduceByKey", expectedSums(), sums(jobs));
-      expect("the sum of rows", (long) RECORDS * (RECORDS - 1) / 2, sumOfRows(jobs));
+      jobs.run();
+      state.set(State.PASSED);
+      LOG.info("Flight Shuffle's self-test passed in Spark {}", spark);
     } catch (RuntimeException e) {
       failure = e instanceof IllegalStateException own && own == failure ? own : failed("a job failed", e);
       throw failure;
+    } finally {
+      state.compareAndSet(State.RUNNING, State.DUE); // after a checked exception, too, which Scala does not declare
     }
-    state.set(State.PASSED);
-    LOG.info("Flight Shuffle's self-test passed in Spark {}", spark);
   }
 
   private void expect(String what, Object expected, Object found) {
