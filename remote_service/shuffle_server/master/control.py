@@ -18,6 +18,7 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
 from shuffle_api.registry.state import Registry
+from shuffle_api.tables import printable
 from shuffle_api.values import HOST, check_label
 from shuffle_server.master.history import History
 from shuffle_server.master.master import Master
@@ -35,6 +36,7 @@ PAGE = 1000  # map outputs per reply of Locate, committed or lost
 MAX_PAGE = 10_000
 PLACE_GOOD_MS = 5000  # a worker that is about to leave is pushed to for so long, in vain, by clients that remember it
 MAX_TEXT = 1000  # characters of a text that is for people
+MAX_UNIX_SECONDS = 253_402_300_800.0  # the year 10000: times before it can be shown as dates
 # A report is looked at for as long as workers take to read, in a thread that commits and heartbeats need too.
 MAX_REPORTS = 4
 REPORT_SECONDS = 60.0
@@ -131,13 +133,17 @@ class ControlService:
         check_text("instance", request.instance)
         check_text("name", request.name)
         only = check_label(request.only) if request.only else ""
+        driver = _checked_driver(request)
         if self._register(RegisterApp(request.app, request.instance, request.name, only), request.app):
             called = f" {request.name!r}" if request.name else ""
-            self._history.record("application-began", f"{request.app}{called}", app=request.app)
+            owned = printable(f" of {driver.user or '-'}@{driver.host or '-'}") if driver else ""
+            self._history.record("application-began", f"{request.app}{called}{owned}", app=request.app)
+        if driver:
+            self.master.heartbeat(request.app, driver)
         return pb.RegisterAppReply(epoch=self.master.epoch, heartbeat_seconds=self._heartbeat, **self._listed(request))
 
     def Heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        self.master.heartbeat(request.app)
+        self.master.heartbeat(request.app, _checked_driver(request))
         return pb.HeartbeatReply(epoch=self.master.epoch, **self._listed(request))
 
     def UnregisterApp(self, request: pb.UnregisterAppRequest) -> pb.UnregisterAppReply:
@@ -316,3 +322,17 @@ def check_text(what: str, text: str) -> None:
     """Raises InvalidArgument for a long text: the registry keeps texts and the log repeats them."""
     if len(text) > MAX_TEXT:
         raise InvalidArgument(f"{what} has {len(text)} characters", remedy=f"use at most {MAX_TEXT}")
+
+
+def _checked_driver(request: pb.RegisterAppRequest | pb.HeartbeatRequest) -> pb.Driver | None:
+    """A copy: a part of a request holds all of it in memory. None where there is none. Raises InvalidArgument."""
+    if not request.HasField("driver"):
+        return None
+    driver = request.driver
+    check_text("user", driver.user)
+    check_text("host", driver.host)
+    if not 0 <= driver.began < MAX_UNIX_SECONDS:
+        raise InvalidArgument(
+            f"began={driver.began} is out of range [0, {MAX_UNIX_SECONDS:.0f})", remedy="send unix seconds"
+        )
+    return pb.Driver(user=driver.user, host=driver.host, began=driver.began)

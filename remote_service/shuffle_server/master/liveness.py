@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 
 from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_server.master.worker_record import WorkerRecord
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 SUSPECT_SHARE = 0.4
 """Of the time after which a silent worker is declared lost: from then on it is the last choice. It is the first again
@@ -24,7 +25,9 @@ SURE_HEARTBEATS = 3
 
 
 class AppLiveness:
-    """The last heartbeats of applications: in memory, so a restart forgives all silence. Thread-safe.
+    """The last heartbeats of applications, and the drivers that send them. Thread-safe.
+
+    In memory, so a restart forgives all silence, and the next heartbeats name the drivers again.
 
     :param silent_seconds: an application that sends no heartbeat for so long is silent.
     """
@@ -33,12 +36,26 @@ class AppLiveness:
         self.silent_seconds = silent_seconds
         self._clock = ServingClock(LOOK_SHARE * silent_seconds, source)
         self._seen: dict[str, float] = {}
+        self._drivers: dict[str, pb.Driver] = {}
         self._lock = threading.RLock()
 
-    def heard(self, app: str) -> None:
-        """It has sent a heartbeat, or has registered."""
+    def heard(self, app: str, driver: pb.Driver | None = None) -> None:
+        """It has sent a heartbeat, or has registered. Without `driver` its driver is the one that it had."""
         with self._lock:
             self._seen[app] = self._clock()
+            if driver is not None:
+                self._drivers[app] = driver
+
+    def ended(self, app: str) -> None:
+        """It is not registered."""
+        with self._lock:
+            self._seen.pop(app, None)
+            self._drivers.pop(app, None)
+
+    def driver(self, app: str) -> pb.Driver | None:
+        """None for one of which this process has no driver yet."""
+        with self._lock:
+            return self._drivers.get(app)
 
     def idle(self, app: str) -> float:
         """Seconds since its last heartbeat; 0 for one of which this process has no heartbeat yet."""
@@ -60,7 +77,7 @@ class AppLiveness:
         for app in ended:
             with self._lock:
                 if self._seen.get(app) == seen[app]:
-                    del self._seen[app]
+                    self.ended(app)
         for app in live:
             if app not in seen:
                 with self._lock:

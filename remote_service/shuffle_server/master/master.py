@@ -17,7 +17,7 @@ from typing import ClassVar
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.encoding import encode
-from shuffle_api.registry.events import Event
+from shuffle_api.registry.events import AppRemoved, Event
 from shuffle_api.registry.operations import (
     ExpireApps,
     LoseMapOutput,
@@ -34,6 +34,7 @@ from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
 from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
 from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Master:
     ) -> None:
         self._sure = sure
         self._liveness = AppLiveness() if liveness is None else liveness
-        self._listeners: list[Listener] = []
+        self._listeners: list[Listener] = [self._happened]
         self._closing = threading.Event()
         self._materializer: Materializer | None = None
         store = LocalDirectory(directory) if isinstance(directory, Path) else directory
@@ -96,6 +97,10 @@ class Master:
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with every event from now on."""
         self._listeners.append(listener)
+
+    def _happened(self, event: Event) -> None:
+        if isinstance(event, AppRemoved):
+            self._liveness.ended(event.app)
 
     def apply(self, operation: Operation) -> tuple[Event, ...]:
         """Apply, make durable, notify the listeners; returns the events.
@@ -224,9 +229,10 @@ class Master:
         for at in range(0, len(silent), EXPIRED_AT_ONCE):
             self.apply_all([ExpireApps((app,)) for app in silent[at : at + EXPIRED_AT_ONCE]], check)
 
-    def heartbeat(self, app: str) -> None:
+    def heartbeat(self, app: str, driver: pb.Driver | None = None) -> None:
         """A heartbeat. One that comes while its application is being expired keeps it, or is refused.
 
+        :param driver: the sender, for people.
         :raises UnknownApp: it is not registered.
         :raises AppExpired: it was silent for too long.
         """
@@ -234,7 +240,7 @@ class Master:
         with self._log.order:
             try:
                 self._ahead.app(app)
-                self._liveness.heard(app)
+                self._liveness.heard(app, driver)
             except ShuffleError as error:
                 refused = error
             place = None if refused is None else self._log.barrier()
@@ -246,6 +252,10 @@ class Master:
     def idle(self, app: str) -> float:
         """Seconds since the last heartbeat of an application. To be called under `lock`."""
         return self._liveness.idle(app)
+
+    def driver(self, app: str) -> pb.Driver | None:
+        """What its client has sent to this process of its driver."""
+        return self._liveness.driver(app)
 
     # ---------------------------------------------------------------------------------- snapshots
 

@@ -88,7 +88,12 @@ def _summaries(master: Master, ids: Sequence[ShuffleId]) -> Iterator[ShuffleSumm
 
 def _app(master: Master, record: AppRecord, shuffles: int, size: int) -> pb.AppStatus:
     return pb.AppStatus(
-        app=record.app, name=record.name, idle_seconds=master.idle(record.app), shuffles=shuffles, bytes=size
+        app=record.app,
+        name=record.name,
+        idle_seconds=master.idle(record.app),
+        shuffles=shuffles,
+        bytes=size,
+        driver=master.driver(record.app),
     )
 
 

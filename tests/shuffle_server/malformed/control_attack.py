@@ -12,10 +12,11 @@ from tests.shuffle_server.malformed.attack import APP, TIMEOUT, Attack, Target, 
 from tests.shuffle_server.malformed.mutate import TEXTS, changed, damaged
 
 _KEY = pb.ShuffleKey(app=APP, shuffle=0)
+_DRIVER = pb.Driver(user="x", host="y", began=1.5)
 REQUESTS: dict[str, Any] = {
     "Hello": pb.HelloRequest(protocol=1, client="x"),
-    "RegisterApp": pb.RegisterAppRequest(app=APP, instance="one", name="x"),
-    "Heartbeat": pb.HeartbeatRequest(app=APP),
+    "RegisterApp": pb.RegisterAppRequest(app=APP, instance="one", name="x", driver=_DRIVER),
+    "Heartbeat": pb.HeartbeatRequest(app=APP, driver=_DRIVER),
     "UnregisterApp": pb.UnregisterAppRequest(app="nobody"),
     "RegisterShuffle": pb.RegisterShuffleRequest(
         shuffle=pb.ShuffleKey(app=APP, shuffle=2**40), partitions=8, maps=4, codec="lz4", content="records"

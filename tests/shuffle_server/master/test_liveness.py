@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shuffle_api.clock import LOOK_SHARE, LOOKS_PER_TIMEOUT
 from shuffle_server.master.liveness import AppLiveness
+from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.stepped_clock import SteppedClock
 
 TIMEOUT = 60.0
@@ -58,3 +59,15 @@ def test_applications_that_have_ended_are_forgotten() -> None:
     clock.now += LOOK
     assert liveness.silent([]) == []
     assert liveness.idle("app") == 0.0
+
+
+def test_a_driver_is_kept_until_its_application_has_ended() -> None:
+    clock = SteppedClock()
+    liveness = AppLiveness(TIMEOUT, clock)
+    driver = pb.Driver(user="ann")
+    for app in ("removed", "unseen", "lively"):
+        liveness.heard(app, driver)
+        liveness.heard(app)
+    liveness.ended("removed")
+    assert liveness.silent(["lively"]) == []
+    assert [liveness.driver(app) for app in ("removed", "unseen", "lively")] == [None, None, driver]

@@ -530,19 +530,31 @@ class Worker(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., free_bytes: _Optional[int] = ..., draining: _Optional[bool] = ..., silent: _Optional[bool] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Driver(_message.Message):
+    __slots__ = ("user", "host", "began")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    host: str
+    began: float
+    def __init__(self, user: _Optional[str] = ..., host: _Optional[str] = ..., began: _Optional[float] = ...) -> None: ...
+
 class RegisterAppRequest(_message.Message):
-    __slots__ = ("app", "instance", "name", "known", "only")
+    __slots__ = ("app", "instance", "name", "known", "only", "driver")
     APP_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     ONLY_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
     app: str
     instance: str
     name: str
     known: WorkersKnown
     only: str
-    def __init__(self, app: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ..., only: _Optional[str] = ...) -> None: ...
+    driver: Driver
+    def __init__(self, app: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ..., only: _Optional[str] = ..., driver: _Optional[_Union[Driver, _Mapping]] = ...) -> None: ...
 
 class RegisterAppReply(_message.Message):
     __slots__ = ("epoch", "workers", "heartbeat_seconds", "changes")
@@ -557,12 +569,14 @@ class RegisterAppReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., heartbeat_seconds: _Optional[int] = ..., changes: _Optional[_Union[WorkerChanges, _Mapping]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("app", "known")
+    __slots__ = ("app", "known", "driver")
     APP_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
     app: str
     known: WorkersKnown
-    def __init__(self, app: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ...) -> None: ...
+    driver: Driver
+    def __init__(self, app: _Optional[str] = ..., known: _Optional[_Union[WorkersKnown, _Mapping]] = ..., driver: _Optional[_Union[Driver, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("epoch", "workers", "changes")
@@ -917,18 +931,20 @@ class DiskStatus(_message.Message):
     def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., used: _Optional[int] = ..., free: _Optional[int] = ..., out: _Optional[str] = ..., seek_bytes: _Optional[int] = ..., device: _Optional[str] = ...) -> None: ...
 
 class AppStatus(_message.Message):
-    __slots__ = ("app", "name", "idle_seconds", "shuffles", "bytes")
+    __slots__ = ("app", "name", "idle_seconds", "shuffles", "bytes", "driver")
     APP_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SHUFFLES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
     app: str
     name: str
     idle_seconds: float
     shuffles: int
     bytes: int
-    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., idle_seconds: _Optional[float] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+    driver: Driver
+    def __init__(self, app: _Optional[str] = ..., name: _Optional[str] = ..., idle_seconds: _Optional[float] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ..., driver: _Optional[_Union[Driver, _Mapping]] = ...) -> None: ...
 
 class ShuffleStatus(_message.Message):
     __slots__ = ("shuffle", "partitions", "maps", "committed", "totals", "replicas", "degraded")
