@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
+
 import pytest
 
 from shuffle_api.errors import ErrorCode, InvalidArgument, ProtocolMismatch, ShuffleError, error_class
@@ -75,3 +79,17 @@ def test_a_text_that_fits_is_not_touched() -> None:
 def test_a_field_joined_by_hand_is_what_protobuf_writes(size: int) -> None:
     written = pb.WholeGet(payload=bytes(size)).SerializeToString()
     assert messages.bytes_head(pb.WholeGet.PAYLOAD_FIELD_NUMBER, size) + bytes(size) == written
+
+
+def test_a_driver_whose_user_has_no_name_is_the_users_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    driver = messages.this_driver()
+    assert (driver.user, driver.host) == (str(os.getuid()), socket.gethostname())
+
+
+def test_a_driver_whose_user_is_no_text_has_a_name_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "j\udcf6rg")  # b"j\xf6rg" as Python reads it from the environment
+    assert messages.this_driver().user == "j?rg"

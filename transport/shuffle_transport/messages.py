@@ -5,6 +5,10 @@ Everything that comes from the wire is validated here, once: ids become ids, err
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
+import time
 from functools import lru_cache
 from typing import TypeVar
 
@@ -113,6 +117,16 @@ def totals_message(totals: Totals) -> pb.Totals:
 
 def totals(message: pb.Totals) -> Totals:
     return Totals(message.blocks, message.bytes, message.raw_bytes, message.records, message.digest)
+
+
+def this_driver() -> pb.Driver:
+    """This process, which begins to drive an application now, for people who look at the server."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container the user's number may have no name
+        user = str(os.getuid())
+    user, host = (text.encode(errors="replace").decode() for text in (user, socket.gethostname()))
+    return pb.Driver(user=user, host=host, began=time.time())
 
 
 def worker_message(worker: WorkerInfo) -> pb.Worker:

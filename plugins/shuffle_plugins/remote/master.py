@@ -34,7 +34,9 @@ class RemoteMaster(ShuffleMaster):
         self._lock = threading.Lock()
         self._used: set[int] = set()  # shuffle numbers of this application, those that are gone too
         self.run = connection.begin(run)
-        self._registration = pb.RegisterAppRequest(app=self.run, instance=run, name=name_of(run), only=options.only)
+        self._registration = pb.RegisterAppRequest(
+            app=self.run, instance=run, name=name_of(run), only=options.only, driver=messages.this_driver()
+        )
         self._registering = threading.Lock()
         reply = self._register()
         self._heartbeats = PeriodicTask(f"heartbeat-{self.run}", self._heartbeat, max(1, reply.heartbeat_seconds))
@@ -106,6 +108,7 @@ class RemoteMaster(ShuffleMaster):
     def _heartbeat(self) -> None:
         try:
             workers = self._connection.workers
-            workers.learn(self._ask("Heartbeat", pb.HeartbeatRequest(app=self.run, known=workers.known())))
+            request = pb.HeartbeatRequest(app=self.run, known=workers.known(), driver=self._registration.driver)
+            workers.learn(self._ask("Heartbeat", request))
         except ShuffleError as error:
             log.warning("heartbeat of application %s: %s", self.run, error)

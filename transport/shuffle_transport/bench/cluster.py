@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -46,10 +47,11 @@ class Work:
 
 def measure(server: str, keyring: Keyring, work: Work, *, quiet: bool = False) -> dict[str, Any]:
     """The report. Raises Overloaded without a worker, and what pushes and pulls raise. `quiet`: no progress bar."""
-    run = new_run(APP)
+    run, driver = new_run(APP), messages.this_driver()
     with closing(ControlClient(server, client="flight-shuffle-bench", credentials=keyring.for_app(run))) as control:
-        reply = control.call("RegisterApp", pb.RegisterAppRequest(app=run, instance=run, name=APP))
-        heartbeat = PeriodicTask("bench-heartbeat", lambda: _heartbeat(control, run), max(1, reply.heartbeat_seconds))
+        reply = control.call("RegisterApp", pb.RegisterAppRequest(app=run, instance=run, name=APP, driver=driver))
+        send = partial(_heartbeat, control, pb.HeartbeatRequest(app=run, driver=driver))
+        heartbeat = PeriodicTask("bench-heartbeat", send, max(1, reply.heartbeat_seconds))
         heartbeat.start()
         try:
             workers = _serving(control, reply.workers)
@@ -60,8 +62,8 @@ def measure(server: str, keyring: Keyring, work: Work, *, quiet: bool = False) -
             control.call("UnregisterApp", pb.UnregisterAppRequest(app=run))
 
 
-def _heartbeat(control: ControlClient, run: str) -> None:
-    control.call("Heartbeat", pb.HeartbeatRequest(app=run))
+def _heartbeat(control: ControlClient, request: pb.HeartbeatRequest) -> None:
+    control.call("Heartbeat", request)
 
 
 def _serving(control: ControlClient, workers: Sequence[pb.Worker]) -> list[WorkerInfo]:

@@ -6,9 +6,11 @@ import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.api.ShuffleExecutorComponents;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
+import org.apache.spark.shuffle.flight.proto.Driver;
 import org.apache.spark.shuffle.flight.version.BuildInfo;
 import org.apache.spark.shuffle.flight.version.SelfTest;
 import org.apache.spark.shuffle.flight.version.SparkVersion;
+import org.apache.spark.util.Utils;
 
 /**
  * {@code spark.shuffle.sort.io.plugin.class}: the output of Spark's own writers, and the driver's work when an
@@ -29,7 +31,20 @@ public final class FlightShuffleDataIO implements ShuffleDataIO {
     SelfTest.of(build, BuildInfo.runningSpark())
         .link(FlightShuffleManager.class, FlightShuffleDataIO.class, SparkVersion.running().getClass());
     return new FlightDriverComponents(
-        FlightConf.parse(conf), conf.get("spark.app.name", ""), build.client(), UserFallback.of(conf)::reason);
+        FlightConf.parse(conf),
+        conf.get("spark.app.name", ""),
+        describe(conf),
+        build.client(),
+        UserFallback.of(conf)::reason);
+  }
+
+  /** This process, which drives the application of {@code conf}; {@code SparkContext} sets the host in it. */
+  static Driver describe(SparkConf conf) {
+    return Driver.newBuilder()
+        .setUser(Utils.getCurrentUserName()) // the sparkUser of a SparkContext
+        .setHost(conf.get("spark.driver.host", ""))
+        .setBegan(System.currentTimeMillis() / 1000.0)
+        .build();
   }
 
   @Override

@@ -29,11 +29,14 @@ import org.apache.spark.shuffle.flight.FakeMaster.Fault;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.driver.FlightDriverComponents;
 import org.apache.spark.shuffle.flight.driver.ShuffleRegistration;
+import org.apache.spark.shuffle.flight.proto.Driver;
+import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
 import org.apache.spark.shuffle.flight.proto.HelloRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.proto.UnregisterShuffleRequest;
+import org.apache.spark.util.Utils;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -44,6 +47,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** What becomes of a shuffle that is registered while something goes wrong at the server, or in the driver. */
 @Timeout(60)
 class RegistrationTest {
+  private static final Driver DRIVER = Driver.newBuilder().setUser("ann").setHost("edge-7").setBegan(7.5).build();
+
   private FakeMaster master;
   private FlightDriverComponents driver;
 
@@ -76,7 +81,7 @@ class RegistrationTest {
             .set(FlightConf.FALLBACK.key(), fallback)
             .set(FlightConf.RETRY_WINDOW.key(), retryWindow)
             .set(FlightConf.CONNECT_TIMEOUT.key(), connectTimeout);
-    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", "test client", shuffle -> null);
+    driver = new FlightDriverComponents(FlightConf.parse(conf), "test", DRIVER, "test client", shuffle -> null);
     driver.initializeApplication();
   }
 
@@ -92,6 +97,24 @@ class RegistrationTest {
       assertEquals(request.getApp(), driver.register(7, 1, 1, false).orElseThrow().key().getApp());
       assertEquals(List.of("Hello"), List.copyOf(other.calls()));
     }
+  }
+
+  @Test
+  void registrationAndHeartbeatsNameTheDriver() throws Exception {
+    start("never", "60s");
+    assertEquals(DRIVER, RegisterAppRequest.parseFrom(master.requests("RegisterApp").remove()).getDriver());
+    awaitCall("Heartbeat"); // so that a master that has started since has it too
+    assertEquals(DRIVER, HeartbeatRequest.parseFrom(master.requests("Heartbeat").remove()).getDriver());
+  }
+
+  @Test
+  void driverIsDescribedAsSparkDescribesIt() {
+    SparkConf conf = new SparkConf(false).set("spark.driver.host", "edge-7");
+    Driver described = FlightShuffleDataIO.describe(conf);
+    assertEquals("edge-7", described.getHost());
+    assertEquals(Utils.getCurrentUserName(), described.getUser());
+    assertTrue(described.getBegan() > 0);
+    assertEquals("", FlightShuffleDataIO.describe(new SparkConf(false)).getHost());
   }
 
   @Test

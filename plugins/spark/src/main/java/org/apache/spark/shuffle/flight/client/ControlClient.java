@@ -192,21 +192,13 @@ public final class ControlClient {
     return now.at(now.asked().get());
   }
 
-  /**
-   * Registers an application, or the same once more.
-   *
-   * @param app the run
-   * @param instance random per run: the same app and instance again is a no-op
-   * @param only a label: only workers with it get the application's map outputs; or empty
-   */
-  public RegisterAppReply registerApp(String app, String instance, String name, String only, WorkersKnown known)
-      throws IOException {
-    RegisterAppRequest.Builder request = RegisterAppRequest.newBuilder().setApp(app).setInstance(instance).setName(name);
-    return call(REGISTER_APP, request.setOnly(only).setKnown(known).build());
+  /** Registers an application, or the same once more. */
+  public RegisterAppReply registerApp(RegisterAppRequest request) throws IOException {
+    return call(REGISTER_APP, request);
   }
 
-  public HeartbeatReply heartbeat(String app, WorkersKnown known) throws IOException {
-    return call(HEARTBEAT, HeartbeatRequest.newBuilder().setApp(app).setKnown(known).build());
+  public HeartbeatReply heartbeat(HeartbeatRequest request) throws IOException {
+    return call(HEARTBEAT, request);
   }
 
   public void unregisterApp(String app) throws IOException {

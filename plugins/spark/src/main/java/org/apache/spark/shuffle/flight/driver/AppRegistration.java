@@ -22,8 +22,11 @@ import org.apache.spark.shuffle.flight.conf.ClientTls;
 import org.apache.spark.shuffle.flight.conf.FallbackPolicy;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.conf.SecurityConf;
+import org.apache.spark.shuffle.flight.proto.Driver;
 import org.apache.spark.shuffle.flight.proto.HeartbeatReply;
+import org.apache.spark.shuffle.flight.proto.HeartbeatRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterAppReply;
+import org.apache.spark.shuffle.flight.proto.RegisterAppRequest;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleReply;
 import org.apache.spark.shuffle.flight.proto.RegisterShuffleRequest;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
@@ -60,6 +63,7 @@ final class AppRegistration implements AutoCloseable {
   private final FlightConf conf;
   private final Connections connections;
   private final String title;
+  private final Driver driver;
   private final ClientTls tls;
   private final Credentials credentials;
   private final String instance = UUID.randomUUID().toString().replace("-", "").substring(0, INSTANCE_LENGTH);
@@ -79,13 +83,14 @@ final class AppRegistration implements AutoCloseable {
   private volatile boolean closed;
 
   /**
-   * @param title for people
+   * @param title for people, as {@code driver} is
    * @param report counts map outputs that are lost
    * @throws IllegalArgumentException for a file of the credentials that cannot be used
    */
-  AppRegistration(FlightConf conf, String title, String client, ShuffleReport report) {
+  AppRegistration(FlightConf conf, String title, Driver driver, String client, ShuffleReport report) {
     this.conf = conf;
     this.title = title;
+    this.driver = driver;
     String app = conf.security().app();
     this.tls = conf.security().readTls();
     this.credentials = conf.security().ofDriver(app != null ? app : newApp(), tls);
@@ -158,8 +163,16 @@ final class AppRegistration implements AutoCloseable {
   }
 
   private int register() throws IOException {
-    RegisterAppReply reply =
-        connections.control().registerApp(run(), instance, title, conf.only(), connections.workersKnown());
+    RegisterAppRequest request =
+        RegisterAppRequest.newBuilder()
+            .setApp(run())
+            .setInstance(instance)
+            .setName(title)
+            .setOnly(conf.only())
+            .setKnown(connections.workersKnown())
+            .setDriver(driver)
+            .build();
+    RegisterAppReply reply = connections.control().registerApp(request);
     connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
     synchronized (this) {
       registered = true;
@@ -182,7 +195,9 @@ final class AppRegistration implements AutoCloseable {
     synchronized (reaching) {
       if (isRegistered()) {
         try {
-          HeartbeatReply reply = connections.control().heartbeat(run(), connections.workersKnown());
+          HeartbeatRequest.Builder request = HeartbeatRequest.newBuilder().setApp(run()).setDriver(driver);
+          HeartbeatReply reply =
+              connections.control().heartbeat(request.setKnown(connections.workersKnown()).build());
           connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
           usable();
           return;

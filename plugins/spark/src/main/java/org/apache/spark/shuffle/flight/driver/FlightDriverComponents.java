@@ -14,6 +14,7 @@ import org.apache.spark.shuffle.api.ShuffleDriverComponents;
 import org.apache.spark.shuffle.flight.conf.FallbackPolicy;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.metrics.TrafficCounter;
+import org.apache.spark.shuffle.flight.proto.Driver;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.flight.ui.FlightApplicationEvent;
 
@@ -24,6 +25,7 @@ import org.apache.spark.shuffle.flight.ui.FlightApplicationEvent;
 public final class FlightDriverComponents implements ShuffleDriverComponents {
   private final FlightConf conf;
   private final String appName;
+  private final Driver driver;
   private final String client;
   private final Function<ShuffleDependency<?, ?, ?>, String> rule;
   private final ShuffleReport report;
@@ -31,13 +33,19 @@ public final class FlightDriverComponents implements ShuffleDriverComponents {
   private volatile boolean fellBack;
 
   /**
+   * @param driver this process, for people who look at the server
    * @param client how this process introduces itself
    * @param rule why the user has a shuffle go to Spark's sort shuffle; null for one that does not
    */
   public FlightDriverComponents(
-      FlightConf conf, String appName, String client, Function<ShuffleDependency<?, ?, ?>, String> rule) {
+      FlightConf conf,
+      String appName,
+      Driver driver,
+      String client,
+      Function<ShuffleDependency<?, ?, ?>, String> rule) {
     this.conf = conf;
     this.appName = appName;
+    this.driver = driver;
     this.client = client;
     this.rule = rule;
     this.report = new ShuffleReport(conf.ui());
@@ -53,7 +61,7 @@ public final class FlightDriverComponents implements ShuffleDriverComponents {
       fellBack = true;
       return Map.of();
     }
-    registration = new AppRegistration(conf, appName, client, report);
+    registration = new AppRegistration(conf, appName, driver, client, report);
     try {
       registration.start();
     } catch (IOException e) {

@@ -12,6 +12,7 @@ import java.net.ServerSocket;
 import java.util.Optional;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
+import org.apache.spark.shuffle.flight.proto.Driver;
 import org.junit.jupiter.api.Test;
 
 /** Whether Spark may take map outputs for safe when their executors leave. */
@@ -26,7 +27,8 @@ class FlightDriverComponentsTest {
             .set(FlightConf.SERVER.key(), nobody)
             .set(FlightConf.CONNECT_TIMEOUT.key(), "300ms")
             .set(FlightConf.FALLBACK.key(), fallback);
-    return new FlightDriverComponents(FlightConf.parse(conf), "test", "test client", shuffle -> null);
+    return new FlightDriverComponents(
+        FlightConf.parse(conf), "test", Driver.getDefaultInstance(), "test client", shuffle -> null);
   }
 
   @Test
