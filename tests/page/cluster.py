@@ -116,7 +116,11 @@ class ManyShuffles:
     def _fill(self, control: ControlClient, apps: int, shuffles: int) -> None:
         for number in range(apps):
             name = f"warehouse load {number}"
-            control.call("RegisterApp", pb.RegisterAppRequest(app=app_of(number), instance="i", name=name))
+            driver = pb.Driver(
+                user="etl-nightly", host=f"edge-{number % 7}.example.com", began=time.time() - 60 * number
+            )
+            request = pb.RegisterAppRequest(app=app_of(number), instance="i", name=name, driver=driver)
+            control.call("RegisterApp", request)
         chance = random.Random(shuffles)
         with closing(RegistryClient(self.master.control, timeout=CALL_S)) as registry, ThreadPoolExecutor(8) as pool:
             done = []

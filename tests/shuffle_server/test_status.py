@@ -6,16 +6,23 @@ import json
 import os
 import re
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from bench.harness.server import ServerProcess
+from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MapAttempt, name_of
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server import __version__
 from shuffle_server.cli.output import plain
-from shuffle_server.cli.status import render
+from shuffle_server.cli.status import WIDEST, driver_cells, render
+from shuffle_server.cli.top import Rates, view
+from shuffle_server.server import MasterServer
+from shuffle_transport.control_client import ControlClient
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from tests.shuffle_server.helpers import write_map
 from tests.shuffle_server.test_server import run_cli
@@ -144,6 +151,86 @@ def test_a_worker_that_told_nothing_has_dashes_and_names_cannot_play_with_the_te
     assert shown.splitlines()[3].split()[-7:] == ["-"] * 7
     assert "\x1b" not in shown
     assert "[2Jx" in shown
+
+
+def test_the_driver_of_an_application_is_shown_again_after_a_restart(
+    server: ServerProcess, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "annabel")
+    before = time.time()
+    with plugin.master("app") as master:
+        [app] = status(server.control)["apps"]
+        driver = app["driver"]
+        assert (driver["user"], driver["host"]) == ("annabel", socket.gethostname())
+        assert before <= driver["began"] <= time.time()
+        server.kill()
+        server.restart()
+        [app] = status(server.control)["apps"]
+        assert app["driver"] == {"user": "", "host": "", "began": 0.0}
+        master._heartbeat()
+        [app] = status(server.control)["apps"]
+        assert app["driver"] == driver
+        assert f"annabel  {driver['host']}" in run_cli("status", server.control).stdout
+
+
+@pytest.fixture
+def control(master: MasterServer) -> Iterator[ControlClient]:
+    with closing(ControlClient(master.control_address, client="test")) as client:
+        yield client
+
+
+ANN = pb.Driver(user="ann", host="edge-7", began=7.5)
+
+
+def register(control: ControlClient, app: str, driver: pb.Driver | None) -> pb.StatusReply:
+    control.call("RegisterApp", pb.RegisterAppRequest(app=app, instance="i", driver=driver))
+    reply: pb.StatusReply = control.call("Status", pb.StatusRequest(app=app))
+    return reply
+
+
+def test_a_client_that_sends_no_driver_has_dashes_or_the_one_that_it_sent_before(control: ControlClient) -> None:
+    [app] = register(control, "old~1", None).apps
+    assert not app.HasField("driver")
+    assert driver_cells(app) == ("-", "-", "-")
+    [app] = register(control, "new~1", ANN).apps
+    assert app.driver == ANN
+    assert register(control, "new~1", None).apps[0].driver == ANN
+    register(control, "half~1", pb.Driver(user="a\nb"))
+    texts = [event.text for event in control.call("Events", pb.EventsRequest()).events]
+    assert texts[-3:] == ["old~1", "new~1 of ann@edge-7", "half~1 of a\N{REPLACEMENT CHARACTER}b@-"]
+
+
+def test_a_driver_is_forgotten_with_its_application(control: ControlClient) -> None:
+    register(control, "app~1", ANN)
+    control.call("UnregisterApp", pb.UnregisterAppRequest(app="app~1"))
+    assert not register(control, "app~1", None).apps[0].HasField("driver")
+
+
+@pytest.mark.parametrize(
+    ("driver", "words"),
+    [
+        (pb.Driver(user="x" * 1001), "user has 1001 characters"),
+        (pb.Driver(host="x" * 1001), "host has 1001 characters"),
+        (pb.Driver(began=float("nan")), "began=nan is out of range"),
+        (pb.Driver(began=-1.0), "began=-1.0 is out of range"),
+        (pb.Driver(began=1e12), "out of range"),
+    ],
+)
+def test_a_driver_that_cannot_be_shown_is_refused(control: ControlClient, driver: pb.Driver, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        register(control, "bad~1", driver)
+    register(control, "app~1", None)
+    with pytest.raises(InvalidArgument, match=words):
+        control.call("Heartbeat", pb.HeartbeatRequest(app="app~1", driver=driver))
+
+
+def test_the_names_of_a_driver_keep_the_tables_narrow_and_the_terminal_as_it_is() -> None:
+    driver = pb.Driver(user="\x1b[2Jx\n", host="h" * 1000, began=time.time() - 7200)
+    reply = pb.StatusReply(apps=[pb.AppStatus(app="a", driver=driver)])
+    for shown in (render(reply), view(reply, Rates({}), 1)):
+        [row] = [line for line in shown.splitlines() if line.startswith("a  ")]
+        assert f"[2Jx\N{REPLACEMENT CHARACTER}  {'h' * (WIDEST - 1)}…  2 h ago" in row
+        assert "\x1b" not in row
 
 
 def test_large_numbers_are_numbers() -> None:

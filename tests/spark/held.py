@@ -95,6 +95,11 @@ def app_key(spark: SparkSession) -> str:
     return spark.sparkContext.getConf().get("spark.shuffle.plugin.__config__.flight.app", "")
 
 
+def user(spark: SparkSession) -> str:
+    """Whose the driver is."""
+    return str(spark.sparkContext.sparkUser())
+
+
 def join_with_cached(spark: SparkSession) -> list[tuple[int, int]]:
     """A stage whose partitions are half cached, half read from a shuffle: Spark places its tasks by both.
 

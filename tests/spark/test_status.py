@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,6 +33,9 @@ def test_rows_of_data_frames_are_counted(start_driver: StartDriver, server: Serv
     [shuffle] = [each for each in server.status().shuffles if each.shuffle.app == app]
     assert shuffle.totals.records == RECORDS
     assert f" {RECORDS} " in shown(server, driver)
+    [run] = [each for each in server.status().apps if each.app == app]
+    assert (run.driver.user, bool(run.driver.host)) == (driver.call(held.user), True)
+    assert 0 < run.driver.began < time.time() + 1
 
 
 def test_what_sparks_own_writers_do_not_say_is_not_shown_as_none(start_driver: StartDriver, server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from shuffle_transport.proto import flight_shuffle_pb2 as pb
 if TYPE_CHECKING:
     from shuffle_transport.control_client import ControlClient
 
+WIDEST = 40  # characters of an owner, and of a host
 SHOWN = 20  # applications, and shuffles, that tables show unless --limit says otherwise
 APP_ORDERS: dict[str, Callable[[pb.AppStatus], Any]] = {
     "bytes": lambda app: (-app.bytes, app.app),
@@ -42,6 +44,7 @@ SHUFFLE_ORDERS: dict[str, Callable[[pb.ShuffleStatus], Any]] = {
     "degraded": lambda each: (-each.degraded, each.shuffle.app, each.shuffle.shuffle),
     "name": lambda each: (each.shuffle.app, each.shuffle.shuffle),
 }
+DRIVER_COLUMNS = ("OWNER", "HOST", "BEGAN")
 ORDERS = tuple(dict.fromkeys((*APP_ORDERS, *SHUFFLE_ORDERS)))
 
 
@@ -236,9 +239,21 @@ def _disks(reply: pb.StatusReply) -> str:
 
 def _apps(reply: pb.StatusReply) -> str:
     return table(
-        ("APPLICATION", "NAME", "HEARTBEAT", "SHUFFLES", "BYTES"),
-        [(a.app, a.name, f"{a.idle_seconds:.0f} s ago", a.shuffles, size_shown(a.bytes)) for a in reply.apps],
+        ("APPLICATION", "NAME", *DRIVER_COLUMNS, "HEARTBEAT", "SHUFFLES", "BYTES"),
+        [
+            (a.app, a.name, *driver_cells(a), f"{a.idle_seconds:.0f} s ago", a.shuffles, size_shown(a.bytes))
+            for a in reply.apps
+        ],
     )
+
+
+def driver_cells(app: pb.AppStatus) -> tuple[str, str, str]:
+    """Below DRIVER_COLUMNS; dashes for what the client does not say."""
+    driver = app.driver
+    names = (driver.user, driver.host)
+    user, host = (text if len(text) <= WIDEST else f"{text[: WIDEST - 1]}…" for text in names)
+    began = f"{time_shown(max(0.0, time.time() - driver.began))} ago" if driver.began else "-"
+    return user or "-", host or "-", began
 
 
 def _shuffles(found: Any, decided: CompactionShown) -> str:

@@ -16,7 +16,7 @@ from shuffle_api.errors import ShuffleError
 from shuffle_api.tables import counted, size_shown, table, time_shown
 from shuffle_server.cli.connection import control_client, credentials_of
 from shuffle_server.cli.output import plain
-from shuffle_server.cli.status import APP_ORDERS, whole_status
+from shuffle_server.cli.status import APP_ORDERS, DRIVER_COLUMNS, driver_cells, whole_status
 from shuffle_server.status_pages import state_of
 from shuffle_transport.command_line import (
     Command,
@@ -174,8 +174,9 @@ def view(reply: pb.StatusReply, rates: Rates, apps: int) -> str:
         f" {counted(len(reply.apps), 'application')}, {counted(len(reply.shuffles), 'shuffle')}"
     )
     columns = ("WORKER", "STATE", "IN", "OUT", "MEMORY IN USE", "WAITING", "PUSHES", "PULLS", "FREE")
-    rows = [(app.app, app.name, app.shuffles, size_shown(app.bytes)) for app in largest]
-    tables = [table(columns, [*workers, *lost]), table(("APPLICATION", "NAME", "SHUFFLES", "BYTES"), rows)]
+    rows = [(app.app, app.name, *driver_cells(app), app.shuffles, size_shown(app.bytes)) for app in largest]
+    app_columns = ("APPLICATION", "NAME", *DRIVER_COLUMNS, "SHUFFLES", "BYTES")
+    tables = [table(columns, [*workers, *lost]), table(app_columns, rows)]
     return "\n\n".join([head, *tables, *_relays(reply, rates)])
 
 

@@ -165,6 +165,9 @@ def _app(app: pb.AppStatus) -> Row:
     return {
         "app": app.app,
         "name": app.name,
+        "user": app.driver.user,
+        "host": app.driver.host,
+        "began": app.driver.began or None,
         "heartbeat_seconds": round(app.idle_seconds, 1),
         "shuffles": app.shuffles,
         "bytes": app.bytes,
@@ -240,6 +243,9 @@ APP_ORDERS: dict[str, Callable[[pb.AppStatus], Any]] = {
     "bytes": lambda app: app.bytes,
     "app": lambda app: app.app,
     "name": lambda app: app.name,
+    "user": lambda app: app.driver.user,
+    "host": lambda app: app.driver.host,
+    "began": lambda app: app.driver.began,
     "shuffles": lambda app: app.shuffles,
     "heartbeat_seconds": lambda app: app.idle_seconds,
 }

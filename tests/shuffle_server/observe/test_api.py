@@ -83,6 +83,7 @@ def test_it_tells_of_workers_applications_shuffles_and_events(server: ServerProc
         assert (worker["address"], worker["state"]) == (server.data, "in use")
         [app] = get(server.metrics, "/api/v1/apps")["rows"]
         assert app["bytes"] == cluster["bytes"] > 0
+        assert app["host"] == socket.gethostname()
         [shuffle] = get(server.metrics, f"/api/v1/shuffles?app={handle.spec.id.app}")["rows"]
         assert (shuffle["partitions"], shuffle["maps"], shuffle["committed"]) == (8, 2, 1)
         assert get(server.metrics, "/api/v1/shuffles?app=nobody")["total"] == 0
@@ -201,6 +202,16 @@ def test_the_largest_come_first_unless_another_order_is_asked_for() -> None:
         assert [row["bytes"] for row in ask(api, path)[1]["rows"]] == [3, 2, 1]
         assert [row["bytes"] for row in ask(api, path, "sort=bytes")[1]["rows"]] == [1, 2, 3]
     assert [row["worker"] for row in ask(api, "workers")[1]["rows"]] == ["a", "b"]
+
+
+def test_applications_are_sorted_by_their_drivers() -> None:
+    drivers = [pb.Driver(user="b", host="y", began=2.0), pb.Driver(user="a", host="z", began=3.0), None]
+    apps = [pb.AppStatus(app=str(number), driver=driver) for number, driver in enumerate(drivers)]
+    api = api_of(lambda request: pb.StatusReply(apps=apps))
+    for column, order in {"user": "210", "host": "201", "began": "201"}.items():
+        rows = ask(api, "apps", f"sort={column}")[1]["rows"]
+        assert "".join(row["app"] for row in rows) == order
+        assert (rows[0]["user"], rows[0]["host"], rows[0]["began"]) == ("", "", None)
 
 
 def test_back_pressure_of_the_workers_is_summed() -> None:
