@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from shuffle_api.caretaker import Caretaker
 from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.store import calls as calls_module
 from shuffle_server.store.calls import DiskCalls
-from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.store import Store

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
+from shuffle_api.caretaker import Caretaker
 from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.data_sync import sync_data
 from shuffle_server.store import trash
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls, SharedSync
-from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.device import MEMORY, Device
 from shuffle_server.store.failures import BUSY, FAILING, FULL, gone, in_doubt
 from shuffle_server.store.file_pool import FilePool

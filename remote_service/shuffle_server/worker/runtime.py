@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
+from shuffle_api.caretaker import Caretaker
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -22,7 +23,6 @@ from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.worker_state import relay_status
 from shuffle_server.options import ServerOptions, data_listen, split_directories
 from shuffle_server.security import ServerSecurity
-from shuffle_server.store.caretaker import Caretaker
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import parse_device
 from shuffle_server.store.identity import claim_identity

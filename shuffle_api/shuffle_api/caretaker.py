@@ -1,7 +1,7 @@
-"""The thread of one data directory: it deletes what was removed, and looks whether the directory works.
+"""A thread that deletes what was removed, and ends what was closed, where that needs a disk.
 
-A removed output is gone from the catalog at once. Its files are deleted here, so that no caller waits for a disk, and a
-disk that hangs holds up its own thread only.
+A removed output, or log, is out of every table at once. Its files are deleted here, so that no caller waits for a disk,
+and a disk that hangs holds up its own thread only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Task = Callable[[], object]
 
 
 class Caretaker:
-    """Does tasks one after the other. Until `start` each is done by who gives it. Thread-safe.
+    """Does tasks one after the other. Until `start` each is done by its giver, and by none of its givers after that.
+
+    Thread-safe; `later` may be called by a finalizer.
 
     :param name: of the directory, or what else is done in its turn.
     :param around: makes a context for each task.
@@ -32,29 +34,38 @@ class Caretaker:
         self._changed = threading.Condition()
         self._tasks: deque[tuple[str, Task]] = deque()
         self._thread: StreamThread | None = None
-        self._stopping = False
+        self._started = self._stopping = False
 
     def start(self) -> None:
-        """Have a thread of its own do them from now on."""
+        """Have a thread of its own do them from now on. Idempotent."""
         with self._changed:
-            self._thread = StreamThread(self._name, self._run, self._note)
-            self._thread.start()
+            if not self._started:
+                self._started = True
+                self._begin()
 
-    def stop(self, timeout: float) -> None:
-        """End the thread after what it has to do; it is left to itself after `timeout` seconds."""
+    def stop(self, timeout: float) -> bool:
+        """End the thread after what it has to do; whether it has ended within `timeout` seconds.
+
+        If not, it is left to itself: it goes on when the disk does, if the process still runs. A task that is given
+        later is done by another thread, which ends with it.
+        """
         with self._changed:
-            thread, self._thread, self._stopping = self._thread, None, True
+            thread, self._stopping = self._thread, True
             self._changed.notify_all()
-        if thread is not None:
-            thread.join(timeout)
+        if thread is None:
+            return True
+        thread.join(timeout)
+        return not thread.is_alive()
 
     def later(self, task: Task, *, once: str = "") -> None:
         """Have something done soon; this never waits for it. Unless a task named `once` waits to be done already."""
         with self._changed:
-            if self._thread is not None:
-                if not once or all(name != once for name, _ in self._tasks):
+            if self._started:
+                if not once or all(name != once for name, _ in list(self._tasks)):
                     self._tasks.append((once, task))
                     self._changed.notify_all()
+                if self._thread is None:
+                    self._begin()
                 return
         self._do(task)
 
@@ -64,14 +75,20 @@ class Caretaker:
         self.later(done.set)
         return done.wait(timeout)
 
+    def _begin(self) -> None:
+        self._thread = StreamThread(self._name, self._run, self._note)
+        self._thread.start()
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._tasks or self._stopping)
                 if not self._tasks:
+                    self._thread = None
                     return
                 _, task = self._tasks.popleft()
             self._do(task)
+            del task  # what it refers to must not live until the next one
 
     def _do(self, task: Task) -> None:
         guarded(self._name, partial(self._try, task), self._note)
