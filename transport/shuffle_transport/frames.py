@@ -33,6 +33,7 @@ _FRAME = struct.Struct("<IIQI")
 _SUM = 4  # the checksum at the end of both
 _END = b"\xa5"
 _TAIL = 1 << 16  # bytes looked at at once, from the end
+_ZEROS = bytes(_TAIL)
 FILE_SIZE, FRAME_SIZE = _FILE.size, _FRAME.size + len(_END)
 HEAD_SIZE = _FRAME.size
 """Bytes of a frame before its payload."""
@@ -169,8 +170,8 @@ def _size_without_zeros(file: BinaryIO) -> int:
     while end:
         begin = max(0, end - _TAIL)
         file.seek(begin)
-        kept = len(file.read(end - begin).rstrip(b"\0"))
-        if kept:
-            return begin + kept
+        data = file.read(end - begin)
+        if not _ZEROS.startswith(data):  # a hundred times as fast as to strip it
+            return begin + len(data.rstrip(b"\0"))
         end = begin
     return 0
