@@ -17,11 +17,13 @@ from typing import Any
 
 CALLS = (
     "open",
+    "close",
     "read",
     "pread",
     "preadv",
     "write",
     "pwrite",
+    "pwritev",
     "fsync",
     "fdatasync",
     "ftruncate",

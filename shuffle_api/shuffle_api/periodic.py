@@ -11,7 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shuffle_api.errors import InternalError, ShuffleError
 
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 30.0  # that `close` waits for an action that is under way
 LOG_AGAIN_SECONDS = 60.0  # after which an exception of the same kind is logged again
+
+Result = TypeVar("Result")
 
 Action = Callable[[], float | None]
 """Does what is due; returns the seconds until it is to be called again, None for the period."""
@@ -156,6 +160,27 @@ def guarded(what: str, action: Callable[[], object], broke: Callable[[ShuffleErr
         failure = InternalError(f"{what} failed: {_described(error)}", remedy="see the log of this process")
         failure.__cause__ = error
         broke(failure)
+
+
+def aside(
+    name: str, call: Callable[[], Result], later: Callable[[Callable[[], object]], object] | None = None
+) -> Future[Result]:
+    """Make a call that may never return, on another thread: its caller waits for as long as it wants.
+
+    The result is its value, or the error that `guarded` gives.
+
+    :param later: has it made by the thread that it has; without, it gets a thread of its own.
+    """
+    future: Future[Result] = Future()
+
+    def made() -> None:
+        guarded(name, lambda: future.set_result(call()), future.set_exception)
+
+    if later is None:
+        StreamThread(name, made, future.set_exception).start()
+    else:
+        later(made)
+    return future
 
 
 def task_states() -> list[TaskState]:

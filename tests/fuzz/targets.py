@@ -27,7 +27,7 @@ from shuffle_api.registry.state import Registry
 from shuffle_api.streaming import Barrier, EndOfPartition, Idle, Marker, Position, Watermark
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.log_files import Base, decode_entry, encode_entry, read_logs
+from shuffle_plugins.pipelined.log_files import Base, OpenSegments, decode_entry, encode_entry, read_logs
 from shuffle_server.master.files import LocalDirectory
 from shuffle_server.master.recovery import recover
 from shuffle_server.store.compacted_file import open_compacted
@@ -337,8 +337,7 @@ def begin_segment(directory: Path) -> Read:
 
     def read(data: bytes) -> None:
         path.write_bytes(data)
-        segments: list[object] = []
-        read_logs(directory, segments)  # type: ignore[arg-type]
+        read_logs(directory, OpenSegments())
 
     return read
 

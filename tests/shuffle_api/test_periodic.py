@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shuffle_api.errors import InternalError, ShuffleError, StreamBroken
-from shuffle_api.periodic import PeriodicTask, StreamThread, guarded, task_states
+from shuffle_api.periodic import PeriodicTask, StreamThread, aside, guarded, task_states
 
 SOON = 10.0
 
@@ -174,3 +174,19 @@ def test_the_ends_of_a_stream_get_the_reason(caplog: pytest.LogCaptureFixture) -
     assert broke[1].message == "test-stream failed: ZeroDivisionError: a bug"
     assert "test-stream failed" in caplog.text
     assert thread.daemon
+
+
+def test_call_aside_returns_or_raises_and_may_hang() -> None:
+    assert aside("test", lambda: 7).result(SOON) == 7
+
+    def broken() -> int:
+        raise StreamBroken("why")
+
+    with pytest.raises(StreamBroken, match="why"):
+        aside("test", broken).result(SOON)
+    go_on = threading.Event()
+    hung = aside("test", lambda: go_on.wait(SOON))
+    with pytest.raises(TimeoutError):
+        hung.result(0.01)
+    go_on.set()
+    assert hung.result(SOON)

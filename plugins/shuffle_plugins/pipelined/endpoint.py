@@ -17,7 +17,6 @@ from shuffle_api.streaming import Position
 from shuffle_plugins.pipelined import wire
 from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.driver_registry import DriverRegistry
-from shuffle_plugins.pipelined.in_flight_log import delete_logs
 from shuffle_plugins.pipelined.listener import (
     RELAY_BACK_WITHIN,
     DirectListener,
@@ -25,6 +24,7 @@ from shuffle_plugins.pipelined.listener import (
     TaskListener,
     until_reachable,
 )
+from shuffle_plugins.pipelined.log_directory import InFlightLogs
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.producer_registry import ProducerLocation, ProducerRegistry
 from shuffle_plugins.pipelined.producer_registry_channel import ProducerRegistryChannel, serve_producer_registry
@@ -55,6 +55,7 @@ class Endpoint:
     """One per plugin. Thread-safe; close it.
 
     :ivar pool: of everything that this plugin holds.
+    :ivar logs: of its writers.
     :ivar driver_registry: of the shuffles that this process registered.
     """
 
@@ -62,7 +63,8 @@ class Endpoint:
         get_codec(options.codec)
         self._security = load_peer_security(options)
         self.pool = BufferPool(options.memory)
-        self.driver_registry = DriverRegistry(partial(delete_logs, options.log_dir))
+        self.logs = InFlightLogs(options)
+        self.driver_registry = DriverRegistry(self.logs.delete)
         self._options = options
         self._channels = ChannelOptions(
             window=options.window,
@@ -205,7 +207,8 @@ class Endpoint:
         steps: list[Callable[[], object]] = [partial(output.fail, left) for output in outputs]
         steps += [registry.close for registry in registries]
         steps += [client.close for client in clients]
-        close_all([*steps, partial(self._listener.close, reason), self.pool.close, partial(closed, self)])
+        steps += [partial(self._listener.close, reason), self.pool.close, self.logs.close, partial(closed, self)]
+        close_all(steps)
 
     # ------------------------------------------------------------------------------------------ within
 

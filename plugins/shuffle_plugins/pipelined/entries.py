@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from shuffle_api.buffer import Buffer
 from shuffle_api.errors import BlockCorrupt, StorageFailed
+from shuffle_api.periodic import aside
 from shuffle_api.streaming import Barrier, InFlight, Marker
 from shuffle_transport.checksum import crc32c
 from shuffle_transport.files import read_fully
 
-_REMEDY = "restore producers and consumers from a checkpoint that does not need it, and check this disk"
+RESTORE = "restore producers and consumers from a checkpoint that does not need it, and check this disk"
+
+
+Later: TypeAlias = Callable[[Callable[[], object]], object]
+"""Has something done, now or soon."""
+
+
+def at_once(task: Callable[[], object]) -> None:
+    """The `Later` of those that may wait for the disk."""
+    task()
 
 
 class PayloadFile:
-    """An open file, closed when nothing refers to it: blocks that wait can be read after its name is gone."""
+    """An open file, closed when nothing refers to it: blocks that wait can be read after its name is gone.
 
-    def __init__(self, path: Path, fd: int) -> None:
+    :param later: has it closed, which may wait for the disk, and so may the last one that refers to it not.
+    """
+
+    def __init__(self, path: Path, fd: int, later: Later = at_once) -> None:
         self.path, self.fd = path, fd
-        weakref.finalize(self, os.close, fd)
+        weakref.finalize(self, later, partial(os.close, fd)).atexit = False  # the end of the process closes it too
 
 
 class PayloadRange(NamedTuple):
@@ -49,18 +65,18 @@ class PayloadRange(NamedTuple):
             done = read_fully(self.file.fd, self.offset, target)
         except OSError as error:
             raise StorageFailed(
-                f"{where} cannot be read at offset {self.offset}: {error.strerror}", remedy=_REMEDY
+                f"{where} cannot be read at offset {self.offset}: {error.strerror}", remedy=RESTORE
             ) from error
         if done < size:
             raise StorageFailed(
-                f"{where} has {done} bytes of {size} at offset {self.offset}: it was cut", remedy=_REMEDY
+                f"{where} has {done} bytes of {size} at offset {self.offset}: it was cut", remedy=RESTORE
             )
         found = crc32c(target)
         if found != checksum:
             raise BlockCorrupt(
                 f"{where} has {size} bytes of checksum {found:#010x} at offset {self.offset}, its writer made"
                 f" {checksum:#010x}",
-                remedy=_REMEDY,
+                remedy=RESTORE,
             )
         return target.toreadonly()
 
@@ -109,6 +125,14 @@ class SequencedBlock(NamedTuple):
     def in_flight(self, map: int) -> InFlight:
         """Raises as `loaded`."""
         return InFlight(map, self.partition, self.number, self.records, bytes(self.loaded().payload))
+
+
+def load_aside(blocks: list[SequencedBlock], later: Later | None = None) -> Future[list[SequencedBlock]]:
+    """The blocks with their payloads in memory, read on another thread: the caller need not wait for a disk.
+
+    :param later: see `aside`.
+    """
+    return aside("pipelined-replay", lambda: [block.loaded() for block in blocks], later)
 
 
 class SequencedMarker(NamedTuple):

@@ -24,7 +24,15 @@ from shuffle_api.buffer import Buffer
 from shuffle_api.errors import ShuffleError
 from shuffle_api.streaming import EndOfPartition, Position
 from shuffle_plugins.pipelined import wire
-from shuffle_plugins.pipelined.entries import Entry, PayloadFile, PayloadRange, SequencedBlock, SequencedMarker
+from shuffle_plugins.pipelined.entries import (
+    Entry,
+    Later,
+    PayloadFile,
+    PayloadRange,
+    SequencedBlock,
+    SequencedMarker,
+    at_once,
+)
 from shuffle_transport.frames import HEAD_SIZE, IN_FLIGHT, FileHeader, Frame, FrameFile
 
 log = logging.getLogger(__name__)
@@ -104,26 +112,26 @@ class Segment:
     :ivar last: by partition, the highest number of a block in it; `last_mark` of a marker, -1 for none.
     """
 
-    def __init__(self, path: Path, fd: int, size: int) -> None:
-        self.path, self.end, self.size = path, size, size
+    def __init__(self, file: PayloadFile, size: int) -> None:
+        self.file, self.path, self.end, self.size = file, file.path, 0, size
         self.last: dict[int, int] = {}
         self.last_mark = -1
-        self.file = PayloadFile(path, fd)
 
     @classmethod
-    def create(cls, path: Path, lsn: int, size: int) -> Segment:
+    def create(cls, path: Path, lsn: int, size: int, later: Later = at_once) -> Segment:
         """A new file with a header. Raises OSError."""
-        segment = cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), size)
-        os.ftruncate(segment.file.fd, size)
-        segment.end = 0
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        segment = cls(PayloadFile(path, fd, later), size)
+        os.ftruncate(fd, size)
         segment.append([FileHeader(IN_FLIGHT, 0, lsn).encode()])
         return segment
 
     @classmethod
-    def open(cls, path: Path) -> Segment:
+    def open(cls, path: Path, later: Later = at_once) -> Segment:
         """A file that is there, to be read. Raises OSError."""
-        segment = cls(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0)
-        segment.end = segment.size = os.fstat(segment.file.fd).st_size
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        segment = cls(PayloadFile(path, fd, later), os.fstat(fd).st_size)
+        segment.end = segment.size
         return segment
 
     def append(self, pieces: list[Buffer]) -> None:
@@ -177,8 +185,40 @@ class Gap(NamedTuple):
 Rows: TypeAlias = list[Row | Gap]
 
 
-def read_logs(directory: Path, segments: list[Segment]) -> Rows:
-    """What is in a log and in those it goes on from, in the order written; appends their segments.
+class OpenSegments:
+    """The segments of a log that is read, and of those that it goes on from.
+
+    :param later: has their files closed.
+    :ivar found: in the order opened.
+    :ivar calls: to the file system, that have returned.
+    """
+
+    def __init__(self, later: Later = at_once) -> None:
+        self.found: list[Segment] = []
+        self.calls, self._later = 0, later
+
+    def open(self, path: Path) -> Segment:
+        """One more. Raises OSError."""
+        segment = Segment.open(path, self._later)
+        self.found.append(segment)
+        self.calls += 1
+        return segment
+
+    def counted(self, file: BinaryIO) -> BinaryIO:
+        """The same, whose reads are counted."""
+        read = file.read
+
+        def counted_read(size: int = -1) -> bytes:
+            found = read(size)
+            self.calls += 1
+            return found
+
+        file.read = counted_read  # type: ignore[method-assign]
+        return file
+
+
+def read_logs(directory: Path, segments: OpenSegments) -> Rows:
+    """What is in a log and in those it goes on from, in the order written; opens their segments.
 
     Frames are numbered, so a file that is missing is a gap, and so is what is damaged, which the process's log names.
     Nobody can tell whether there was more behind the last entry: there is a gap too, if the directory is there.
@@ -189,9 +229,8 @@ def read_logs(directory: Path, segments: list[Segment]) -> Rows:
     expected = -1
     for name in sorted(os.listdir(directory)):
         try:
-            segment = Segment.open(directory / name)
-            segments.append(segment)
-            with FrameFile(_Readable(directory), name, IN_FLIGHT) as file:
+            segment = segments.open(directory / name)
+            with FrameFile(_Readable(directory, segments), name, IN_FLIGHT) as file:
                 if expected not in (-1, file.header.lsn):
                     rows.append(Gap(f"{directory} has no entries {expected} to {file.header.lsn - 1}"))
                 expected = file.header.lsn
@@ -206,7 +245,7 @@ def read_logs(directory: Path, segments: list[Segment]) -> Rows:
     return [*rows, Gap(f"{directory} ends before the checkpoint")]
 
 
-def _rows(segment: Segment, frame: Frame, segments: list[Segment]) -> Rows:
+def _rows(segment: Segment, frame: Frame, segments: OpenSegments) -> Rows:
     """Raises InvalidArgument: the frame holds no entry."""
     entry, at = decode_entry(frame.payload), frame.offset + HEAD_SIZE
     segment.end = at + len(frame.payload)
@@ -217,11 +256,11 @@ def _rows(segment: Segment, frame: Frame, segments: list[Segment]) -> Rows:
 
 
 class _Readable:
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, segments: OpenSegments) -> None:
+        self._directory, self._segments = directory, segments
 
     def open(self, name: str) -> BinaryIO:
-        return open(self._directory / name, "rb", buffering=1 << 20)
+        return self._segments.counted(open(self._directory / name, "rb", buffering=1 << 20))
 
     def describe(self, name: str) -> str:
         return str(self._directory / name)
@@ -236,15 +275,23 @@ class RecoveredLog:
     :ivar damage: why there is no more; "" if nothing is missing but what was deleted.
     """
 
-    def __init__(self, begin: Position) -> None:
+    def __init__(self, begin: Position, later: Later = at_once) -> None:
         self.entries: list[Entry] = []
         self.start, self.markers = dict(begin.blocks), begin.markers
-        self.segments: list[Segment] = []
+        self.segments = OpenSegments(later)
         self.places: dict[tuple[int, int], PayloadRange] = {}
         self.damage = ""
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Changes while `read` reads."""
+        return self.segments.calls, len(self.entries)
+
     def read(self, parent: str) -> None:
-        """Take in what the log in the directory `parent` has, and those that it goes on from."""
+        """Take in what the log in the directory `parent` has, and those that it goes on from.
+
+        :raises OSError: its directory cannot be read.
+        """
         found = read_logs(Path(parent), self.segments)
         base = Base(parent, Position(dict(self.start), self.markers))
         rows = [row for row in found if isinstance(row, Gap) or base.follows(row.entry)]

@@ -68,7 +68,10 @@ class PipelinedOptions:
     )
     codec: str = option("none", help="compression of blocks that have to wait anyway")
     timeout: float = option(
-        60.0, unit="seconds", minimum=0.1, help="how long a write waits for room, and a read for a producer or data"
+        60.0,
+        unit="seconds",
+        minimum=0.1,
+        help="how long a write waits for room, and a read for a producer or data; half of it for the disk of log_dir",
     )
     keepalive: float = option(
         10.0, unit="seconds", minimum=0.05, help="a peer that is silent for 3 times that has failed"

@@ -20,7 +20,6 @@ from shuffle_plugins.pipelined.closing import close_all
 from shuffle_plugins.pipelined.consumer_group import ATTEMPT_BITS, ConsumerGroup, KeyedState, PipelinedConsumer
 from shuffle_plugins.pipelined.driver_registry import DriverRegistry, removed_error
 from shuffle_plugins.pipelined.endpoint import Endpoint
-from shuffle_plugins.pipelined.in_flight_log import open_log
 from shuffle_plugins.pipelined.input_gate import InputGate
 from shuffle_plugins.pipelined.input_receiver import InputReceiver
 from shuffle_plugins.pipelined.listener import worker_name
@@ -126,14 +125,8 @@ class PipelinedShuffle(ShufflePlugin):
         registry = self._endpoint.registry(handle.endpoint, spec.id.app)
         config = registry.config(spec.id)
         begin = restore.begin if restore is not None else Position(dict.fromkeys(range(spec.partitions), 0))
-        disk = open_log(
-            chosen.log_dir if config.keeps else "",
-            chosen.log_disk_bytes,
-            spec.id,
-            attempt,
-            restore.log if restore is not None else "",
-            begin,
-        )
+        parent = restore.log if restore is not None else ""
+        disk = self._endpoint.logs.open(spec.id, attempt, parent, begin, keep=config.keeps)
         output = ResultPartition(
             spec,
             attempt,

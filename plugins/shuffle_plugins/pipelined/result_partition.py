@@ -21,7 +21,7 @@ from shuffle_plugins.pipelined.queue_memory import QueueMemory, QueueRoom, Stall
 from shuffle_plugins.pipelined.statistics import PipelinedWriterStatistics
 from shuffle_plugins.pipelined.subpartition import Subpartition, Written, first_blocks
 from shuffle_plugins.pipelined.subpartition_view import SubpartitionView
-from shuffle_plugins.pipelined.subpartitions import Captures, Subpartitions
+from shuffle_plugins.pipelined.subpartitions import Captures, StateParts, Subpartitions
 
 
 class ResultPartition:
@@ -63,6 +63,11 @@ class ResultPartition:
         self._written = Written(spec.partitions, restored.records)  # those were counted when they were written
 
     @property
+    def log_path(self) -> str:
+        """Where its log is on disk."""
+        return self._disk.path
+
+    @property
     def limit(self) -> int:
         """Bytes unsent from which on writes wait."""
         return self._room.limit
@@ -86,13 +91,7 @@ class ResultPartition:
             while not self._has_room(size):
                 self._check()
                 if not self.changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
-                    waiting, readers = self._room.unsent, self._subpartitions.readers
-                    raise Overloaded(
-                        f"no room for {size} bytes: {waiting} of {self.limit} wait for {readers}",
-                        remedy="see whether the reader is stuck, raise option 'timeout' or 'queue_bytes'",
-                        shuffle=self.spec.id,
-                        output=self.attempt,
-                    )
+                    raise self._no_room(size)
         finally:
             self._stalls.end()
 
@@ -128,16 +127,19 @@ class ResultPartition:
         self.changed.notify_all()
         return calls
 
-    def locked_state(self, checkpoint: int) -> WriterState | None:
+    def locked_state(self, checkpoint: int) -> StateParts | None:
         """The writer at the barrier of this checkpoint; None while it may still overtake something, or is not logged.
 
         :raises StorageFailed: it can't be logged.
         """
-        if checkpoint not in self._captures:
-            return self._state(checkpoint) if self._disk.holds(self._order) else None
-        if not self._disk.holds(self._captures.order(checkpoint)):
+        if not self.locked_logged(checkpoint):
             return None
-        return self._captures.settle(checkpoint, self.attempt.map)
+        return self._captures.settle(checkpoint) if checkpoint in self._captures else (self._state(checkpoint), [])
+
+    def locked_logged(self, checkpoint: int) -> bool:
+        """What the barrier's state relies on is in the log. Raises as `locked_state`."""
+        order = self._captures.order(checkpoint) if checkpoint in self._captures else self._order
+        return self._disk.holds(order)
 
     def knows(self, checkpoint: int) -> bool:
         """Its barrier was emitted, and no later one since it went out; or the end, which passes every barrier."""
@@ -164,7 +166,7 @@ class ResultPartition:
         return len(self._subpartitions.views)
 
     def fail(self, error: ShuffleError) -> None:
-        """Readers and the writer get `error` from now on; frees everything. Idempotent."""
+        """Readers and the writer get `error` from now on; frees everything. Never waits for a disk. Idempotent."""
         with self.changed:
             if self.error is None:  # nobody will go on from a log of which all was acknowledged
                 kept = first_blocks(self._subpartitions.all)
@@ -175,9 +177,8 @@ class ResultPartition:
             self._count()
             self._room.close()
             self.changed.notify_all()
-        self._disk.close()
-        if self._acknowledged or isinstance(error, UnknownShuffle):
-            self._disk.delete(shuffle=isinstance(error, UnknownShuffle))
+        unregistered = isinstance(error, UnknownShuffle)
+        self._disk.end(delete=self._acknowledged or unregistered, shuffle=unregistered)
 
     def statistics(self) -> PipelinedWriterStatistics:
         """Queues, log and back-pressure."""
@@ -284,14 +285,29 @@ class ResultPartition:
         room = self._room
         if room.unsent and room.unsent + size > room.limit:
             return False
-        if self._disk.pending and self._disk.pending + size > room.most:
-            return False  # the disk is what is slow
+        if self._log_is_full(size):
+            return False
         if room.reserve(size):
             return True
         for subpartition in self._subpartitions.all:  # memory is short: what waits comes before the log
             subpartition.shed(0, self._disk.stored)
         self._count()
         return room.cover(size)
+
+    def _no_room(self, size: int) -> Overloaded:
+        room, pending, remedy = self._room, self._disk.pending, "raise option 'timeout' or 'queue_bytes'"
+        if self._log_is_full(size):
+            why = f"{pending} of {room.most} wait for the in-flight log in {self._disk.path}"
+            remedy = f"see whether its disk is busy, {remedy}"
+        else:
+            why = f"{room.unsent} of {self.limit} wait for {self._subpartitions.readers}"
+            remedy = f"see whether the reader is stuck, {remedy}"
+        what = f"no room for {size} bytes: {why}"
+        return Overloaded(what, remedy=remedy, shuffle=self.spec.id, output=self.attempt)
+
+    def _log_is_full(self, size: int) -> bool:
+        """The disk is what is slow."""
+        return self._disk.pending > 0 and self._disk.pending + size > self._room.most
 
     def _count(self) -> None:
         self._room.count(self._subpartitions.all)

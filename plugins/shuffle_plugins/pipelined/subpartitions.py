@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from shuffle_api.errors import AttemptSuperseded
 from shuffle_api.ids import MapAttempt
@@ -106,6 +107,10 @@ class Subpartitions:
             )
 
 
+StateParts: TypeAlias = tuple[WriterState, list[SequencedBlock]]
+"""A writer at a barrier, and the blocks that the barrier has overtaken, some of which may be in files."""
+
+
 @dataclass(slots=True)
 class Capture:
     """The writer at a barrier, the barrier, and the blocks that it has overtaken."""
@@ -164,14 +169,14 @@ class Captures:
         """Of its barrier, among all entries."""
         return self._found[checkpoint].mark.order
 
-    def settle(self, checkpoint: int, map: int) -> WriterState | None:
+    def settle(self, checkpoint: int) -> StateParts | None:
         """The writer at the barrier, which overtakes nothing from now on; None while it may."""
         capture = self._found[checkpoint]
         if self._late and checkpoint not in self._settled and self._subpartitions.waits(capture.mark):
             return None
         # A reader that connects again may queue the barrier again: it overtakes nothing any more.
         self._settled.add(checkpoint)
-        return replace(capture.state, blocks=tuple(block.in_flight(map) for block in capture.blocks))
+        return capture.state, list(capture.blocks)
 
     def clear(self) -> None:
         self._found.clear()

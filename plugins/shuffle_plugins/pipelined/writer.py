@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from shuffle_api.periodic import PeriodicTask, guarded
 from shuffle_api.records import LENGTH, MAX_RECORD
 from shuffle_api.streaming import Barrier, EndOfPartition, Marker, WriterState
 from shuffle_api.values import MapOutput, ShuffleSpec
+from shuffle_plugins.pipelined.entries import load_aside
 from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_plugins.pipelined.producer_registry import ProducerRegistry
 from shuffle_plugins.pipelined.result_partition import ResultPartition
@@ -189,9 +191,11 @@ class PipelinedWriter(ShuffleWriter):
     def state(self, checkpoint: int, timeout: float) -> WriterState:
         """This writer at the barrier of `checkpoint`, to be stored with it.
 
-        Known at once, except with `aligned_with_timeout`: then when the barrier is out, or has overtaken.
+        Known at once, except with `aligned_with_timeout`: then when the barrier is out, or has overtaken; and except
+        with a log on disk: then when the log has all before the barrier.
 
-        :raises DeadlineExceeded: the barrier still waits.
+        :raises DeadlineExceeded: the barrier still waits, or the disk.
+        :raises StorageFailed: the log cannot be written or read, or its disk hangs.
         :raises InvalidArgument: no such barrier was emitted, or a later one went out since.
         :raises ShuffleError: why the output is broken: then nothing is kept of it.
         """
@@ -201,12 +205,20 @@ class PipelinedWriter(ShuffleWriter):
             if not self._output.knows(checkpoint):
                 raise InvalidArgument(f"no barrier {checkpoint} was emitted, or a later one has passed it")
             deadline = time.monotonic() + timeout
-            while (state := self._output.locked_state(checkpoint)) is None:
+            while (found := self._output.locked_state(checkpoint)) is None:
                 if not self._changed.wait(deadline - time.monotonic()):
+                    if not self._output.locked_logged(checkpoint):
+                        raise self._disk_is_late(f"stored barrier {checkpoint} and what is before it", timeout)
                     raise DeadlineExceeded(f"barrier {checkpoint} waits behind data for {timeout:g} s")
                 if (error := self._failure or self._output.error) is not None:
                     raise error
-            return state
+        state, overtaken = found
+        if any(block.stored for block in overtaken):
+            try:
+                overtaken = load_aside(overtaken).result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise self._disk_is_late(f"returned the blocks that barrier {checkpoint} overtook", timeout) from None
+        return replace(state, blocks=tuple(block.in_flight(state.map) for block in overtaken))
 
     def flush(self) -> None:
         """Let readers have all records written so far. Does not wait for them."""
@@ -340,6 +352,14 @@ class PipelinedWriter(ShuffleWriter):
         for partition in sorted(self._dirty):
             self._finish_block(partition)
         self.dirty_since = None
+
+    def _disk_is_late(self, what: str, timeout: float) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"the in-flight log in {self._output.log_path} has not {what} within {timeout:g} s",
+            remedy="see whether its disk is busy or hangs, or raise the timeout",
+            shuffle=self._output.spec.id,
+            output=self._output.attempt,
+        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,19 @@ from shuffle_api.errors import InvalidArgument, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.streaming import Barrier, EndOfPartition, Position, Watermark
 from shuffle_plugins.pipelined.entries import SequencedBlock, SequencedMarker
-from shuffle_plugins.pipelined.in_flight_log import DiskInFlightLog, NoInFlightLog, open_log
+from shuffle_plugins.pipelined.in_flight_log import DiskInFlightLog, NoInFlightLog
+from shuffle_plugins.pipelined.log_directory import InFlightLogs
 from shuffle_plugins.pipelined.log_files import Base, RecoveredLog, Stored, decode_entry, encode_entry
+from shuffle_plugins.pipelined.options import PipelinedOptions
 from shuffle_transport.checksum import crc32c
 from tests.shuffle_plugins.pipelined.scene import WAIT
 
 SHUFFLE = ShuffleId("app", 3)
 Found = list[tuple[int, int, bytes] | int]
+
+
+def logs_below(root: Path, limit: int = 1 << 20) -> InFlightLogs:
+    return InFlightLogs(PipelinedOptions(log_dir=str(root), log_disk_bytes=limit))
 
 
 class Written:
@@ -30,7 +37,8 @@ class Written:
         self, root: Path, attempt: int = 0, parent: str = "", begin: Position | None = None, limit: int = 1 << 20
     ):
         begin = begin or Position({0: 0, 1: 0})
-        log = open_log(str(root), limit, SHUFFLE, MapAttempt(0, attempt), parent, begin)
+        self.logs = logs_below(root, limit)
+        log = self.logs.open(SHUFFLE, MapAttempt(0, attempt), parent, begin)
         assert isinstance(log, DiskInFlightLog)
         self.log, self.start, self.markers = log, dict(log.recovered.start), log.recovered.markers
         self.gone: dict[int, int] = {}
@@ -54,6 +62,11 @@ class Written:
         with self._written:
             assert self._written.wait_for(lambda: self.log.holds(self._order), WAIT)
         return Position(dict(self._numbers), self._marks)
+
+    def close(self, *, delete: bool = False, shuffle: bool = False) -> None:
+        """And wait until it has ended."""
+        self.log.end(delete=delete, shuffle=shuffle)
+        self.logs.close()
 
     def acknowledge(self, start: Mapping[int, int], markers: int, files: int) -> None:
         """And wait until so many files are left."""
@@ -82,7 +95,7 @@ def written(tmp_path: Path) -> Iterator[Open]:
 
     yield open_written
     for each in logs:
-        each.log.close()
+        each.close()
 
 
 Open = Callable[..., Written]
@@ -137,7 +150,7 @@ def test_directories_and_files_of_a_log_are_for_its_user_alone(tmp_path: Path) -
     found = [tmp_path / "logs", *(tmp_path / "logs").rglob("*")]
     assert any(path.is_file() for path in found)
     assert [path for path in found if path.stat().st_mode & 0o077] == []
-    written.log.close()
+    written.close()
 
 
 def test_block_is_decoded_as_where_it_is() -> None:
@@ -270,7 +283,7 @@ def test_acknowledged_files_are_deleted_with_those_of_the_log_before(written: Op
     for _ in range(4):
         one.put(0, bytes(40_000))
     begin = one.flush()
-    one.log.close()
+    one.close()
     two = written(attempt=1, parent=one.log.path, begin=begin)
     for _ in range(4):
         two.put(0, bytes(40_000))
@@ -316,11 +329,10 @@ def test_deleting_a_shuffles_log_leaves_nothing(written: Open, tmp_path: Path) -
     for each in (one, other):
         each.put(0, b"x")
         each.flush()
-    one.log.close()
-    one.log.delete(shuffle=False)
+    one.close(delete=True)
     assert not Path(one.log.path).exists()
     assert Path(other.log.path).exists()
-    one.log.delete(shuffle=True)
+    other.close(delete=True, shuffle=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -328,19 +340,19 @@ def test_log_that_was_not_started_touches_nothing(written: Open, tmp_path: Path)
     one = written()
     one.put(0, b"x")
     begin = one.flush()
-    log = open_log(str(tmp_path), 1 << 20, SHUFFLE, MapAttempt(0, 1), one.log.path, begin)
-    log.close()
-    log.delete(shuffle=True)
+    with closing(logs_below(tmp_path)) as logs:
+        logs.open(SHUFFLE, MapAttempt(0, 1), one.log.path, begin).end(delete=True, shuffle=True)
     assert entries(recovered(one.log.path, begin)) == [(0, 0, b"x")]
 
 
 def test_log_that_was_closed_before_it_began_writes_nothing(tmp_path: Path) -> None:
     """Its shuffle has ended meanwhile: who would delete it?"""
-    log = open_log(str(tmp_path), 1 << 20, SHUFFLE, MapAttempt(0, 0), "", Position({0: 0}))
-    log.put(SequencedBlock(1, 0, 0, 1, b"x", 1))
-    log.close()
-    log.start(lambda gone: ({}, 0))
-    log.close()
+    with closing(logs_below(tmp_path)) as logs:
+        log = logs.open(SHUFFLE, MapAttempt(0, 0), "", Position({0: 0}))
+        log.put(SequencedBlock(1, 0, 0, 1, b"x", 1))
+        log.end(delete=False, shuffle=False)
+        log.start(lambda gone: ({}, 0))
+        log.end(delete=False, shuffle=False)
     assert not list(tmp_path.iterdir())
 
 

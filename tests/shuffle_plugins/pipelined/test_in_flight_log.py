@@ -323,6 +323,6 @@ def test_driver_deletes_the_logs_of_tasks_that_have_left(scene: Open, tmp_path: 
                 writer.state(1, WAIT)
     assert len(list(tmp_path.glob("*/*/*"))) == 2
     there.master.unregister_shuffle(there.handle)
-    assert [path.parent.name for path in tmp_path.glob("*/*/*")] == [folder(other)]
+    eventually(lambda: [path.parent.name for path in tmp_path.glob("*/*/*")] == [folder(other)])
     there.master.close()
-    assert not list(tmp_path.iterdir())
+    eventually(lambda: not list(tmp_path.iterdir()))

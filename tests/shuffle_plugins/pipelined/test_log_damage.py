@@ -46,7 +46,7 @@ class Chain:
         second.flush()
         self.path = second.log.path
         for each in (first, second):
-            each.log.close()
+            each.close()
         self.files = sorted(path for log in (first, second) for path in Path(log.log.path).iterdir())
         assert len(self.files) > 4
 
