@@ -74,6 +74,7 @@ class Server:
             self._control.membership.join(
                 WorkerInfo(self._data.id, announced_host(options.advertise, data), 0), local=True
             )
+            self._data.journals.joined("", master.journal(), "in this process")
             recover_local(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
             self.worker = self._data.serve(LocalRegistryView(master, self._data.id), security, self._control.place)

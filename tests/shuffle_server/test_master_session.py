@@ -12,6 +12,7 @@ import pytest
 from shuffle_api.errors import ServerUnreachable, StaleEpoch
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import WorkerInfo
+from shuffle_server.journals import Journal
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.store.catalog import Catalog
@@ -43,6 +44,11 @@ class Holdings:
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         self.removed.append(shuffle)
+
+    def journal(self) -> Journal:
+        return Journal()
+
+    def joined(self, journal: Journal, master: str) -> None: ...
 
     def drop_outputs(self) -> None:
         self.dropped += 1

@@ -154,8 +154,9 @@ def test_masters_that_do_not_agree_do_not_send_a_client_to_and_fro_for_ever(tmp_
             plugin.master(app)
 
 
+@pytest.mark.parametrize("meanwhile", ["away", "on an empty directory"])
 def test_a_worker_restarts_while_one_master_is_away_and_joins_it_when_it_is_back(
-    shared: Shared, plugin: RemoteShuffle
+    shared: Shared, plugin: RemoteShuffle, meanwhile: str
 ) -> None:
     worker = shared.start_worker("w")
     with plugin.master(app_of("a")) as a, plugin.master(app_of("b")) as b:
@@ -163,12 +164,16 @@ def test_a_worker_restarts_while_one_master_is_away_and_joins_it_when_it_is_back
         expected = [write_map(plugin, handle, 0) for handle in handles]
         worker.stop()
         shared.stop_master("b")
+        if meanwhile != "away":
+            shared.masters["b"] = shared.start_master("b", data_dir=str(shared.root / "empty"))
         worker = shared.worker("w")
         assert worker._registries.counted_on() == {"a": True, "b": False}
         assert worker._registries.absent() == ""
         assert read_all(plugin, handles[0]) == expected[0]
         expected.append(write_map(plugin, more := a.register_shuffle(4, 1), 0))
         assert read_all(plugin, more) == expected[2]
+        if meanwhile != "away":
+            shared.stop_master("b")
         shared.masters["b"] = shared.start_master("b")
         wait_until(lambda: worker._registries.counted_on()["b"], "registry b is joined")
         assert read_all(plugin, handles[1]) == expected[1]

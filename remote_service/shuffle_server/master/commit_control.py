@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -10,6 +11,7 @@ from shuffle_api.errors import AttemptSuperseded, InvalidArgument, ShuffleError,
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput
 from shuffle_api.values import MapOutput, WorkerInfo, parse_labels
+from shuffle_server.journals import Journal
 from shuffle_server.master.auth import check
 from shuffle_server.master.committing import Asked
 from shuffle_server.master.master import Master
@@ -19,6 +21,8 @@ from shuffle_server.master.summary import held_page, unregistered
 from shuffle_server.master.worker_checks import check_held_elsewhere, check_present
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_transport import messages
+
+log = logging.getLogger(__name__)
 
 MAX_COMMITS = 10_000
 PAGE = 5_000  # outputs in one reply of Held
@@ -37,12 +41,17 @@ class CommitService:
         registries: Registries = ALONE,
     ) -> None:
         self._master, self._membership, self._sure, self._registries = master, membership, sure, registries
+        self._other = Journal()  # the last one of a worker that was not joined
 
     def Join(self, request: pb.JoinRequest) -> pb.JoinReply:
         worker = request.worker
         # Workers of version 1 write files without a generation.
         messages.negotiate(request.protocol, max(request.oldest, WORKER_PROTOCOL), f"worker {worker.id}")
         self._registries.check_join(request.registry)
+        journal = self._master.journal()
+        if not journal.follows(held := Journal(request.journal, request.epoch)):
+            self._refuse(worker.id, held, journal)
+            return pb.JoinReply(epoch=journal.epoch, journal=journal.id)
         labels = parse_labels(",".join(worker.labels))
         info = WorkerInfo(worker.id, worker.host, worker.port, worker.free_bytes, request.incarnation, labels)
         return pb.JoinReply(
@@ -50,7 +59,20 @@ class CommitService:
             epoch=self._master.epoch,
             beat_seconds=self._membership.beat_seconds,
             registries=self._registries.masters,
+            journal=journal.id,
         )
+
+    def _refuse(self, worker: str, held: Journal, own: Journal) -> None:
+        """Log a worker that is not joined; of those of one journal, which come again and again, the first."""
+        if held != self._other:
+            self._other = held
+            log.error(
+                "worker %s is not joined: its map outputs are of %s, and this master has %s; to do: start this master"
+                " with the --data-dir or --metadata of that journal (docs/registry.md)",
+                worker,
+                held,
+                own,
+            )
 
     def Beat(self, request: pb.BeatRequest) -> pb.BeatReply:
         who = request.identity

@@ -9,6 +9,7 @@ second: a refused operation has not happened, and cannot happen later.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.encoding import encode
 from shuffle_api.registry.events import AppRemoved, Event
 from shuffle_api.registry.operations import (
+    BeginJournal,
     ExpireApps,
     LoseMapOutput,
     Operation,
@@ -27,6 +29,7 @@ from shuffle_api.registry.operations import (
     RegisterWorker,
 )
 from shuffle_api.registry.state import Registry
+from shuffle_server.journals import Journal
 from shuffle_server.master.files import FlatDirectory, LocalDirectory
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.log import WAIT_SECONDS, Log, NoLog, OperationLog, Place
@@ -44,7 +47,7 @@ Listener = Callable[[Event], None]
 Outcome = tuple[Event, ...] | ShuffleError
 Check = Callable[[Registry, Operation], None]
 # These change the registry and bring about no event.
-_EVENTLESS = frozenset((RegisterApp, RegisterShuffle, RegisterWorker))
+_EVENTLESS = frozenset((BeginJournal, RegisterApp, RegisterShuffle, RegisterWorker))
 
 
 class Master:
@@ -189,6 +192,8 @@ class Master:
         try:
             if isinstance(operation, RegisterShuffle):
                 return bool(registry.spec(operation.spec.id.current()))
+            if isinstance(operation, BeginJournal):
+                return bool(registry.journal)
             if isinstance(operation, RegisterApp):
                 return registry.app(operation.app).instance == operation.instance
             if isinstance(operation, RegisterWorker):
@@ -303,6 +308,16 @@ class Master:
             return self._ahead.copy(), self._log.switch()
 
     # ------------------------------------------------------------------------------------ queries
+
+    def journal(self) -> Journal:
+        """Which journal this registry is kept in. The first question gives it an id, and raises what `apply` raises."""
+        with self._lock:
+            id = self._registry.journal
+        if not id:
+            self.apply(BeginJournal(secrets.token_hex(8)))
+            with self._lock:
+                id = self._registry.journal
+        return Journal(id, self.epoch)
 
     @property
     def registry(self) -> Registry:

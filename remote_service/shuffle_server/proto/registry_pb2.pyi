@@ -48,30 +48,36 @@ class CommitResult(_message.Message):
     def __init__(self, winner: _Optional[_Union[_flight_shuffle_pb2.MapOutput, _Mapping]] = ..., error: _Optional[_Union[_flight_shuffle_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "protocol", "oldest", "registry")
+    __slots__ = ("worker", "incarnation", "protocol", "oldest", "registry", "journal", "epoch")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     worker: _flight_shuffle_pb2.Worker
     incarnation: int
     protocol: int
     oldest: int
     registry: str
-    def __init__(self, worker: _Optional[_Union[_flight_shuffle_pb2.Worker, _Mapping]] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., registry: _Optional[str] = ...) -> None: ...
+    journal: str
+    epoch: int
+    def __init__(self, worker: _Optional[_Union[_flight_shuffle_pb2.Worker, _Mapping]] = ..., incarnation: _Optional[int] = ..., protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., registry: _Optional[str] = ..., journal: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class JoinReply(_message.Message):
-    __slots__ = ("epoch", "known", "beat_seconds", "registries")
+    __slots__ = ("epoch", "known", "beat_seconds", "registries", "journal")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     BEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     REGISTRIES_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     known: bool
     beat_seconds: float
     registries: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, epoch: _Optional[int] = ..., known: _Optional[bool] = ..., beat_seconds: _Optional[float] = ..., registries: _Optional[_Iterable[str]] = ...) -> None: ...
+    journal: str
+    def __init__(self, epoch: _Optional[int] = ..., known: _Optional[bool] = ..., beat_seconds: _Optional[float] = ..., registries: _Optional[_Iterable[str]] = ..., journal: _Optional[str] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
     __slots__ = ("identity", "free_bytes", "status", "shuffles")

@@ -20,7 +20,7 @@ MIN_ROOM = 4096  # a directory with less takes no new output
 log = logging.getLogger(__name__)
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-OWN = ("worker", "master", "lock", "worker-id", "belongs-to", "data-directories", "incarnation")
+OWN = ("worker", "master", "lock", "worker-id", "belongs-to", "data-directories", "incarnation", "journals")
 """What a server has in a data directory."""
 
 

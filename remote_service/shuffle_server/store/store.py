@@ -286,6 +286,10 @@ class Store:
             self._indexes.forget_all(shuffle)
         return writer
 
+    def later(self, task: Callable[[], object]) -> None:
+        """Have the first directory's thread do something soon; never waits for it."""
+        next(iter(self._directories)).caretaker.later(task)
+
     def close_idle(self) -> None:
         """Close the files that pulls have left open."""
         self._file_cache.prune()

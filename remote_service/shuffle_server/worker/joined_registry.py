@@ -13,6 +13,7 @@ from shuffle_api.errors import ShuffleError
 from shuffle_api.ids import ShuffleId, registry_of
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import WorkerInfo
+from shuffle_server.journals import Journal
 from shuffle_server.registry_names import shown, task_name
 from shuffle_server.store.format import Description
 from shuffle_server.worker.draining import Drain
@@ -44,6 +45,12 @@ class RegistryHoldings:
 
     def free_bytes(self) -> int:
         return self._data.store.free_bytes()
+
+    def journal(self) -> Journal:
+        return self._data.journals.of(self._registry)
+
+    def joined(self, journal: Journal, master: str) -> None:
+        self._data.journals.joined(self._registry, journal, master)
 
     def held_shuffles(self) -> list[ShuffleId]:
         return [id for id in self._data.held_shuffles() if registry_of(id.app) == self._registry]

@@ -21,6 +21,7 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.periodic import PeriodicTask
 from shuffle_api.values import WorkerInfo
+from shuffle_server.journals import Journal
 from shuffle_server.master.client import Identity
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
@@ -64,6 +65,17 @@ class Holdings(Protocol):
         ...
 
     def free_bytes(self) -> int: ...
+
+    def journal(self) -> Journal:
+        """Of the registry, in which the files here are recorded."""
+        ...
+
+    def joined(self, journal: Journal, master: str) -> None:
+        """The `master` has this journal.
+
+        :raises OtherJournal: the files here are of another one.
+        """
+        ...
 
     def held_shuffles(self) -> list[ShuffleId]:
         """The shuffles of which there may be files."""
@@ -274,17 +286,24 @@ class MasterSession:
             pass
 
     def _join(self) -> tuple[Identity, bool]:
-        """Who this worker is now, and whether the master counted on it until now."""
+        """Who this worker is now, and whether the master counted on it until now.
+
+        :raises OtherJournal: the outputs here are of another registry than the master's; nothing has changed.
+        """
         worker = messages.worker_message(self._holdings.info())
         worker.free_bytes, worker.draining = self._holdings.free_bytes(), self._draining
+        journal = self._holdings.journal()
         request = pb.JoinRequest(
             worker=worker,
             incarnation=self._incarnation,
             protocol=messages.PROTOCOL,
             oldest=messages.PROTOCOL,
             registry=self._name,
+            journal=journal.id,
+            epoch=journal.epoch,
         )
         reply: pb.JoinReply = self._client.call("Join", request)
+        self._holdings.joined(Journal(reply.journal, reply.epoch), f"at {self._client.address}")
         self._task.period = reply.beat_seconds
         self._contents.joined()
         self.registries = frozenset(reply.registries)
@@ -406,7 +425,9 @@ class MasterSession:
         try:
             self.rejoin(stale)
         except ShuffleError as error:
-            log.warning("could not join again: %s", error)
+            if str(error) != self._absence:
+                log.warning("could not join again: %s", error)
+            self._absence = str(error)
             self._task.closing.wait(self._task.period)
 
     def _send_heartbeat(self, identity: Identity) -> None:

@@ -18,6 +18,7 @@ from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_api.values import WorkerInfo, parse_labels
 from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
+from shuffle_server.journals import Journals
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.worker_state import relay_status
@@ -103,12 +104,12 @@ class WorkerRuntime:
         self._options, self._instruments = options, instruments
         roots = split_directories(options.data_dir)
         self.id = claim_identity(roots)
-        self._nonce_file = roots[0] / "worker" / "nonce"
         self.store = Store(
             *(each / "worker" for each in roots),
             options=_store_options(options),
             tier=ObjectStore(options.tier, self.id) if options.tier else None,
         )
+        self.journals = Journals(roots[0] / "journals", self.store.later)
         self.removals = Caretaker("removals")
         self.pool = BufferPool(options.memory)
         self.calls = calls_bound(options.app_max_calls)
@@ -133,7 +134,8 @@ class WorkerRuntime:
         self.worker.relayed = lambda: relay_status(self.relay.statistics(), self.channels.statistics())
         put = PutOptions(options.window, options.overload_timeout)
         try:
-            local_files = LocalFileHandler(self.worker, self.store, self._nonce_file)
+            nonce_file = split_directories(options.data_dir)[0] / "worker" / "nonce"
+            local_files = LocalFileHandler(self.worker, self.store, nonce_file)
             relay = RelayStreams(self.worker, self.relay)
             self.guard = ConnectionGuard(
                 Bounds(

@@ -16,6 +16,7 @@ from shuffle_api.registry.events import (
     WorkerLost,
 )
 from shuffle_api.registry.operations import (
+    BeginJournal,
     CommitMapOutput,
     ExpireApps,
     LoseMapOutput,
@@ -32,6 +33,7 @@ from shuffle_api.registry.state import Registry, RegistryFigures, ShuffleSummary
 __all__ = [
     "AppRecord",
     "AppRemoved",
+    "BeginJournal",
     "CommitMapOutput",
     "Event",
     "ExpireApps",

@@ -14,6 +14,13 @@ from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 
 
 @dataclass(frozen=True, slots=True)
+class BeginJournal:
+    """The journal of this registry gets its id, which is random: no other registry has it. The first one counts."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterApp:
     """An application run begins. `instance` is random per run and distinguishes a repeated call from another run
     with the same id; `name` is for people. Only workers with the label `only`, if there is one, get its map outputs.
@@ -98,7 +105,8 @@ class LoseWorker:
 
 
 Operation: TypeAlias = (
-    RegisterApp
+    BeginJournal
+    | RegisterApp
     | UnregisterApp
     | ExpireApps
     | RegisterShuffle

@@ -20,6 +20,7 @@ from shuffle_api.registry.events import (
 )
 from shuffle_api.registry.index import Index, RunShuffles
 from shuffle_api.registry.operations import (
+    BeginJournal,
     CommitMapOutput,
     ExpireApps,
     LoseMapOutput,
@@ -62,6 +63,7 @@ class Registry:
     """Applications, shuffles, map outputs and workers. Not thread-safe: the caller holds a lock or is alone."""
 
     def __init__(self) -> None:
+        self.journal = ""  # the id of its journal; empty until it has one
         self._apps = Apps()
         self._shuffles: dict[ShuffleId, ShuffleOutputs] = {}
         self._current: dict[ShuffleId, ShuffleId] = {}  # by `ShuffleId.current`: a number has one generation at a time
@@ -83,6 +85,7 @@ class Registry:
         A shuffle is shared until one of the two changes it: only tables of references are copied here.
         """
         copy = Registry()
+        copy.journal = self.journal
         copy._apps, copy._shuffles, copy._workers = self._apps.clone(), dict(self._shuffles), dict(self._workers)
         copy._current = dict(self._current)
         copy._counted = None if self._counted is None else self._counted.copy()
@@ -106,6 +109,10 @@ class Registry:
         :raises MapOutputLost: CommitMapOutput: this attempt had won and was lost.
         """
         return self._HANDLERS[type(operation)](self, operation)
+
+    def _begin_journal(self, op: BeginJournal) -> tuple[Event, ...]:
+        self.journal = self.journal or op.id
+        return ()
 
     def _register_app(self, op: RegisterApp) -> tuple[Event, ...]:
         self._apps.register(AppRecord(op.app, op.instance, op.name, op.only))
@@ -366,6 +373,8 @@ class Registry:
         """A short list of operations that makes an empty registry equal to this one: a snapshot, in the form of
         the log. The registry must not change while it is drawn."""
         apps, shuffles = self._apps, self._shuffles.values()
+        if self.journal:
+            yield BeginJournal(self.journal)
         yield from (record.operation for record in apps.expired.values())
         if apps.expired:
             yield ExpireApps(tuple(apps.expired))
@@ -409,6 +418,7 @@ class Registry:
         return outputs
 
     _HANDLERS: ClassVar[dict[type, Callable[[Registry, Any], tuple[Event, ...]]]] = {
+        BeginJournal: _begin_journal,
         RegisterApp: _register_app,
         UnregisterApp: _unregister_app,
         ExpireApps: _expire_apps,

@@ -13,7 +13,7 @@ from tests.faults.explore.schedule import APP_TIMEOUT_S, WORKER_TIMEOUT_S, Fault
 
 LONG = 0.5 * WORKER_TIMEOUT_S
 """A worker that is away for longer may be given up."""
-NOT_FLIPPED = ("lock", "worker-id", "belongs-to", "data-directories", "incarnation")
+NOT_FLIPPED = ("lock", "worker-id", "belongs-to", "data-directories", "incarnation", "journals")
 """A worker whose identity is damaged asks for an operator: its error names the file."""
 START_AGAIN_S = 0.5
 FOR_GOOD_S = 6.0

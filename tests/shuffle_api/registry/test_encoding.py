@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shuffle_api.errors import InvalidArgument
 from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId
 from shuffle_api.registry import (
+    BeginJournal,
     CommitMapOutput,
     ExpireApps,
     LoseMapOutput,
@@ -35,6 +36,7 @@ SPECS = st.builds(
 )
 OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     COMMITS,
+    st.builds(BeginJournal, TEXTS),
     st.builds(RegisterApp, APPS, TEXTS, TEXTS),
     st.builds(UnregisterApp, APPS),
     st.builds(ExpireApps, st.lists(APPS, max_size=3).map(tuple)),

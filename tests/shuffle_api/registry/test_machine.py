@@ -24,6 +24,7 @@ from shuffle_api.errors import (
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry import (
     AppRemoved,
+    BeginJournal,
     CommitMapOutput,
     Event,
     ExpireApps,
@@ -57,6 +58,7 @@ COMMITS = st.builds(CommitMapOutput, IDS, OUTPUTS)
 SETTING_UP = st.one_of(
     st.builds(RegisterApp, APPS, st.sampled_from(["run-1", "run-2"]), st.just("")),
     st.builds(RegisterShuffle, st.builds(ShuffleSpec, IDS, st.integers(1, 2), st.just(3))),
+    st.builds(BeginJournal, st.sampled_from("xy")),
     st.builds(RegisterWorker, st.builds(WorkerInfo, WORKERS, st.just("host"), st.integers(0, 1))),
 )
 LOSING = st.one_of(
