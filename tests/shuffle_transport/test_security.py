@@ -21,6 +21,8 @@ from shuffle_transport.security import (
 )
 from shuffle_transport.tokens import (
     LEEWAY_SECONDS,
+    ExpiredToken,
+    RevokedApp,
     app_token,
     check_token,
     cluster_token,
@@ -241,12 +243,18 @@ def test_a_token_is_taken_until_its_expiry_and_a_minute_more(whose: str) -> None
     for now in (0.0, NOW, NOW + LEEWAY_SECONDS):
         admitted(Admission((SECRET,), now=lambda now=now: now), token, *apps)  # type: ignore[misc]
     later = Admission((SECRET,), now=lambda: NOW + LEEWAY_SECONDS + 1)
-    with pytest.raises(
-        Unauthenticated, match=rf"the token of {name} expired at 2027-01-15T08:00:00Z.*--valid"
-    ) as error:
+    with pytest.raises(ExpiredToken, match=rf"the token of {name} expired at 2027-01-15T08:00:00Z.*--valid") as error:
         admitted(later, token, *apps)
     assert token not in str(error.value)
+    assert error.value.principal == admitted(Admission((SECRET,), now=lambda: 0.0), token, *apps)
     admitted(later, make(0), *apps)
+
+
+def test_a_revoked_application_is_refused_for_that_whether_its_token_is_over_or_not() -> None:
+    revoked = frozenset(("app-a",))
+    for admission in (Admission((SECRET,), revoked, lambda: NOW), Admission((SECRET,), revoked, lambda: 2 * NOW)):
+        with pytest.raises(RevokedApp):
+            admitted(admission, app_token(SECRET, "app-a", NOW), "app-a")
 
 
 @pytest.mark.parametrize("whose", MAKERS)

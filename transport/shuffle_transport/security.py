@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from shuffle_api.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from shuffle_api.ids import is_run, name_of
 from shuffle_transport.tokens import (
+    ExpiredToken,
     MissingToken,
     RevokedApp,
     app_token,
@@ -95,7 +96,7 @@ class Admission:
         Without an application the token must be the cluster's or a worker's; with one, that application's or the
         cluster's.
 
-        :raises MissingToken, ExpiredToken, RevokedApp: no token or several, one that is over, one that is revoked.
+        :raises MissingToken, RevokedApp, ExpiredToken: no token or several, one that is revoked, one that is over.
         :raises Unauthenticated: another one.
         """
         token, app = the_token(tokens, apps), apps[0] if apps else ""
@@ -103,12 +104,16 @@ class Admission:
         principal = self._maker_of(token, app, expires)
         if principal is None:
             raise wrong_token(app)
-        check_unexpired(expires, self.now(), str(principal))
         if app in self.revoked and principal.app == app:
             raise RevokedApp(
                 f"application {app!r} is revoked at this server",
                 remedy="its operator has listed it in --revoked-file; take it out there to let it in again",
             )
+        try:
+            check_unexpired(expires, self.now(), str(principal))
+        except ExpiredToken as error:
+            error.principal = principal
+            raise
         return principal
 
     def _maker_of(self, token: str, app: str, expires: int) -> Principal | None:

@@ -18,8 +18,12 @@ from __future__ import annotations
 import base64
 import hmac
 import time
+from typing import TYPE_CHECKING
 
 from shuffle_api.errors import InvalidArgument, Unauthenticated
+
+if TYPE_CHECKING:
+    from shuffle_transport.security import Principal
 
 LEEWAY_SECONDS = 60
 """A token is taken for so long after its expiry: the clocks of those who make and check tokens differ."""
@@ -34,7 +38,12 @@ class MissingToken(Unauthenticated):
 
 
 class ExpiredToken(Unauthenticated):
-    """The token of the request is over."""
+    """The token of the request is over.
+
+    :ivar principal: whom it was made for; None if it has not been verified.
+    """
+
+    principal: Principal | None = None
 
 
 class RevokedApp(Unauthenticated):

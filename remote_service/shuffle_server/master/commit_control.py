@@ -89,6 +89,10 @@ class CommitService:
             gone=map(messages.key_of, dict.fromkeys(gone)), draining=beat.draining, beat_seconds=beat.seconds
         )
 
+    def alive(self, request: pb.BeatRequest) -> None:
+        """A heartbeat that is refused, because its token is over."""
+        self._membership.alive(request.identity.worker, request.identity.incarnation)
+
     def Release(self, request: pb.ReleaseRequest) -> pb.ReleaseReply:
         who = request.identity
         check_epoch(who.epoch, self._master.epoch)

@@ -146,6 +146,10 @@ class ControlService:
         self.master.heartbeat(request.app, _checked_driver(request))
         return pb.HeartbeatReply(epoch=self.master.epoch, **self._listed(request))
 
+    def alive(self, request: pb.HeartbeatRequest) -> None:
+        """A heartbeat that is refused, because its token is over."""
+        self.master.alive(request.app)
+
     def UnregisterApp(self, request: pb.UnregisterAppRequest) -> pb.UnregisterAppReply:
         self.master.apply(UnregisterApp(request.app))
         return pb.UnregisterAppReply()

@@ -1,6 +1,7 @@
 """The door of the control endpoint: what every call passes, in this order, before it is answered.
 
-1. The token, from the headers alone. A call that is refused here needs no message.
+1. The token, from the headers alone. A call that is refused here needs no message, except a heartbeat whose token is
+   good, but for its expiry: it is refused in the end.
 2. The message. One that does not come within MESSAGE_SECONDS ends its call; meanwhile the call costs no thread. The
    number of such calls is bounded: the one that has waited longest makes room.
 3. Bounds: calls under way, by host and by application. Heartbeats and streams have bounds of their own.
@@ -36,6 +37,7 @@ from shuffle_server.observe.calls import CallObserver
 from shuffle_server.observe.log_context import add_log_fields, log_context
 from shuffle_transport import messages
 from shuffle_transport.security import ANYBODY, Authenticate, Principal
+from shuffle_transport.tokens import ExpiredToken
 
 MESSAGE_SECONDS = 5.0
 STRANGE_CALLS = 50  # between two ticks; a thousand a second keep heartbeats waiting in the network
@@ -76,7 +78,20 @@ def refusal(error: ShuffleError) -> tuple[grpc.StatusCode, str, tuple[tuple[str,
 class Visit:
     """A call on its way through the door."""
 
-    __slots__ = ("_ended", "_lock", "_over", "call", "door", "host", "method", "name", "peer", "principal", "since")
+    __slots__ = (
+        "_ended",
+        "_lock",
+        "_over",
+        "call",
+        "door",
+        "expired",
+        "host",
+        "method",
+        "name",
+        "peer",
+        "principal",
+        "since",
+    )
 
     def __init__(self, door: Door, call: Call, method: Method | None) -> None:
         self.door, self.call, self.method = door, call, method
@@ -84,6 +99,7 @@ class Visit:
         self.peer = call.peer()
         self.host = host_of(self.peer)
         self.principal = ANYBODY
+        self.expired: ExpiredToken | None = None  # why it is refused once its sign of life is taken
         self.since = time.monotonic()
         self._lock, self._over = threading.Lock(), False
         self._ended: list[Callable[[], object]] = []  # what is to be done when it is over
@@ -223,6 +239,36 @@ class Unary:
                 visit.door.observer.answered(self.name, time.monotonic() - visit.since)
 
 
+class SignsOfLife(Unary):
+    """Heartbeats. One with a token that is over is refused, but counts: whether it is over depends on a wall clock, and
+    what a silent peer loses must not.
+
+    :param alive: called with each request of a token that is over.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[Message],
+        pool: CallPool,
+        checks: Checks,
+        answer: Callable[[Any], Message],
+        alive: Callable[[Any], object],
+    ) -> None:
+        super().__init__(name, kind, pool, checks, answer, counted=False)
+        self._alive = alive
+
+    def _run(self, visit: Visit, data: bytes) -> None:
+        if visit.expired is None:
+            super()._run(visit, data)
+            return
+        try:
+            self._alive(self._checks.request(self.name, self.kind, data, visit.principal))
+            raise visit.expired
+        except ShuffleError as error:
+            visit.refuse(error)
+
+
 class CallAdmission:
     """Says whom a call comes from. Used by the wire's thread alone.
 
@@ -286,7 +332,12 @@ class Door:
         guarded("the door", partial(self._enter, visit), visit.refuse)
 
     def _enter(self, visit: Visit) -> None:
-        visit.principal = self._admission.principal(visit.call, visit.peer)
+        try:
+            visit.principal = self._admission.principal(visit.call, visit.peer)
+        except ExpiredToken as error:
+            if error.principal is None or not isinstance(visit.method, SignsOfLife):
+                raise
+            visit.principal, visit.expired = error.principal, error
         if visit.method is None:
             visit.call.finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             return

@@ -254,6 +254,12 @@ class Master:
         if refused is not None:
             raise refused
 
+    def alive(self, app: str) -> None:
+        """A sign of life of an application, which is not answered; nothing if it is not registered."""
+        with self._log.order:
+            if self._ahead.has_app(app):
+                self._liveness.heard(app)
+
     def idle(self, app: str) -> float:
         """Seconds since the last heartbeat of an application. To be called under `lock`."""
         return self._liveness.idle(app)

@@ -177,6 +177,16 @@ class Membership:
             self._history.reported(id, before, status)
         return answer
 
+    def alive(self, id: str, incarnation: int) -> None:
+        """A sign of life of a worker whose heartbeats are refused: it is the last choice, and is not lost.
+
+        Nothing if it has not joined, or a later incarnation of it has. It may have joined an older epoch of the master.
+        """
+        with self._lock:
+            record = self._records.get(id)
+            if record is not None and record.info.incarnation == incarnation:
+                record.refused = self._clock()
+
     def _retier(self, record: WorkerRecord, tier: Tier | None) -> None:
         former = record.tier
         if tier is not former:
@@ -206,7 +216,7 @@ class Membership:
                     record = self._records.get(id)
                     if record is None or not self._silent(record):
                         continue  # its heartbeat came while others were declared lost, which takes the disk's time
-                    seconds = self._clock() - record.seen
+                    seconds = self._clock() - record.alive
                 self._lose(id, f"silent for {seconds:.0f} s")
                 lost.append(id)
             return lost
@@ -225,7 +235,7 @@ class Membership:
                 elif self._is_suspect(record):
                     if record.tier is not None:
                         self._retier(record, Tier.SILENT)
-                    self._deadlines.add(id, record.seen + self._terms.timeout(record))
+                    self._deadlines.add(id, record.alive + self._terms.timeout(record))
                 else:
                     self._deadlines.add(id, self._terms.suspect_at(record))
             return silent
@@ -385,7 +395,7 @@ class Membership:
         return self._clock(), self._every_second()
 
     def _silent(self, record: WorkerRecord) -> bool:
-        return not record.local and self._clock() - record.seen > self._terms.timeout(record)
+        return not record.local and self._clock() - record.alive > self._terms.timeout(record)
 
     def _record(self, id: str) -> WorkerRecord:
         if id not in self._records:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import IntEnum
+from math import inf
 
 from shuffle_api.values import HOST, WorkerInfo
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
@@ -38,6 +39,12 @@ class WorkerRecord:
     draining: bool = False
     local: bool = False  # in the master's own process: alive as long as that is
     tier: Tier | None = None  # None: it takes nothing
+    refused: float = -inf  # when its last heartbeat came that was refused, on the clock of `seen`
+
+    @property
+    def alive(self) -> float:
+        """When its last sign of life came."""
+        return max(self.seen, self.refused)
 
     @property
     def load(self) -> int:

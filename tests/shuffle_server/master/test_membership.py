@@ -105,6 +105,27 @@ def test_a_master_that_stood_still_gives_up_who_stays_silent_and_nobody_else(
     assert membership.expire() == ["w"]
 
 
+def test_a_worker_whose_heartbeats_are_refused_is_the_last_choice_and_is_not_given_up(
+    membership: Membership, clock: SteppedClock
+) -> None:
+    for id in ("w", "v"):
+        membership.join(worker(id))
+    for _ in range(20):
+        clock.now += 15
+        membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
+        membership.alive("w", 1)
+        membership.alive("nobody", 1)
+        assert membership.expire() == []
+    assert order(membership) == ["v", "w"]
+    assert membership.seen_recently() == {"v"}  # no copy is deleted for what may be only there
+    for _ in range(5):
+        clock.now += 15
+        membership.heartbeat("v", 1, ROOM, pb.WorkerStatus())
+        membership.alive("w", 0)  # an earlier life of it
+        lost = membership.expire()
+    assert lost == ["w"]
+
+
 def test_a_worker_that_is_heard_of_while_others_are_given_up_is_kept(
     master: Master, membership: Membership, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
