@@ -19,6 +19,7 @@ from shuffle_api.caretaker import Caretaker
 from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.server import MasterServer
 from shuffle_server.store import calls as calls_module
 from shuffle_server.store.calls import DiskCalls
 from shuffle_server.store.object_store import ObjectStore
@@ -161,6 +162,32 @@ def test_while_the_journal_hangs_changes_end_in_time_and_what_needs_no_disk_is_a
             assert {each.result(DEADLINE) for each in under_way} <= {DeadlineExceeded, Overloaded}
         journal_hangs.go_on()
         eventually(lambda: register(50) is None, "it goes on")
+
+
+def test_a_worker_whose_first_directory_hangs_joins_again_after_it_was_given_up(
+    master: MasterServer, tmp_path: Path
+) -> None:
+    first, second, flag = tmp_path / "first", tmp_path / "second", tmp_path / "flag"
+    command = [sys.executable, "-m", "tests.hung_disk", str(first), str(flag), "worker", "--data-listen", "127.0.0.1:0"]
+    command += ["--master", master.control_address, "--data-dir", f"{first},{second}", "--disk-timeout", f"{LIMIT}"]
+    membership = master._control.membership
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        RemoteShuffle({"server": master.control_address, "timeout": DEADLINE, "retry": DEADLINE}) as plugin,
+    ):
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready ")
+            [worker] = membership.records()
+            flag.touch()
+            eventually(lambda: any(disk.out for disk in membership.record(worker.info.id).status.disks), "it is out")
+            membership.leave(worker.info.id, "a test")
+            eventually(lambda: len(membership.records()) == 1, "the worker joins again")
+            with plugin.master("app") as app:
+                handle = app.register_shuffle(4, 1)
+                assert write_map(plugin, handle, 0) == read_all(plugin, handle)
+        finally:
+            process.kill()
 
 
 # ------------------------------------------------------------------------------------------ the parts

@@ -123,6 +123,19 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         yield scene
 
 
+def test_a_later_life_has_a_greater_number_and_needs_no_disk_before_the_next_start(tmp_path: Path) -> None:
+    file, numbers = tmp_path / "incarnation", []
+    file.write_text("7")  # of a release that had a number for each start
+    for _ in range(3):
+        incarnations = Incarnations(file)
+        before = file.read_text()
+        numbers += [incarnations.next() for _ in range(3)]
+        assert file.read_text() == before
+        assert int(before) > numbers[-1]
+    assert numbers[0] == 8
+    assert numbers == sorted(set(numbers))
+
+
 def test_a_state_is_sent_when_it_has_changed_and_after_a_join(scene: Scene) -> None:
     assert [scene.beat().HasField("status") for _ in range(3)] == [True, False, False]
     scene.status.open_pushes = 2

@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 CALL_SECONDS = 10.0
 STALE_ATTEMPTS = 3
+INCARNATIONS = 1 << 32  # of one start: one a second for 136 years
 LOSSES_AT_ONCE = 1000
 SHUFFLES_AT_ONCE = 25  # in a heartbeat
 
@@ -91,28 +92,31 @@ class Holdings(Protocol):
 
 
 class Incarnations:
-    """How often a worker has begun anew, in a file; each number is given once, to whichever session. Thread-safe."""
+    """The numbers of a worker's lives, each above all earlier ones. Thread-safe.
+
+    A start reserves INCARNATIONS of them in the file, which holds the last that is reserved. So a worker that begins
+    anew while it runs needs no disk.
+
+    :raises StorageFailed: the file cannot be read or written.
+    """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._lock = file, threading.Lock()
+        try:
+            reserved = int(file.read_text()) if file.exists() else 0
+            replace_text(file, str(reserved + INCARNATIONS))
+        except ValueError as error:
+            remedy = "write into it a number above any that it held: if in doubt, the nanoseconds since 1970"
+            message = f"{file} holds no number: the last incarnation of this worker"
+            raise StorageFailed(message, remedy=remedy) from error
+        except OSError as error:
+            raise StorageFailed(f"{file}: {error.strerror}", remedy="check the disk") from error
+        self._lock, self._last = threading.Lock(), reserved
 
     def next(self) -> int:
-        """One more than the last time, durable before it is used.
-
-        :raises StorageFailed: it cannot be read or written.
-        """
-        path = self._file
+        """One that nobody has had, for whichever session."""
         with self._lock:
-            try:
-                number = (int(path.read_text()) if path.exists() else 0) + 1
-                replace_text(path, str(number))
-            except ValueError as error:
-                remedy = "write into it a number above any that it held: if in doubt, the seconds since 1970"
-                message = f"{path} holds no number: how often this worker has started"
-                raise StorageFailed(message, remedy=remedy) from error
-            except OSError as error:
-                raise StorageFailed(f"{path}: {error.strerror}", remedy="check the disk") from error
-        return number
+            self._last += 1
+            return self._last
 
 
 class LossReports:
