@@ -98,7 +98,7 @@ def private(path: Path, text: str) -> str:
 
 
 def test_tokens_that_are_over_by_a_wrong_wall_clock_cost_an_application_no_data(tmp_path: Path) -> None:
-    """Its heartbeats are refused, and are signs of life."""
+    """Its heartbeats are refused, and count."""
     cluster = Credentials(token=cluster_token(SECRET))
     token = private(tmp_path / "token", app_token(SECRET, "live", int(time.time()) + 3600))
     secret = private(tmp_path / "secret", SECRET.decode())

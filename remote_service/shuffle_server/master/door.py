@@ -99,7 +99,7 @@ class Visit:
         self.peer = call.peer()
         self.host = host_of(self.peer)
         self.principal = ANYBODY
-        self.expired: ExpiredToken | None = None  # why it is refused once its sign of life is taken
+        self.expired: ExpiredToken | None = None  # why it is refused once it has counted as a heartbeat
         self.since = time.monotonic()
         self._lock, self._over = threading.Lock(), False
         self._ended: list[Callable[[], object]] = []  # what is to be done when it is over
@@ -239,9 +239,9 @@ class Unary:
                 visit.door.observer.answered(self.name, time.monotonic() - visit.since)
 
 
-class SignsOfLife(Unary):
-    """Heartbeats. One with a token that is over is refused, but counts: whether it is over depends on a wall clock, and
-    what a silent peer loses must not.
+class Heartbeats(Unary):
+    """A method with heartbeats. One with a token that is over is refused, but counts: whether it is over depends on a
+    wall clock, and what a silent peer loses must not.
 
     :param alive: called with each request of a token that is over.
     """
@@ -335,7 +335,7 @@ class Door:
         try:
             visit.principal = self._admission.principal(visit.call, visit.peer)
         except ExpiredToken as error:
-            if error.principal is None or not isinstance(visit.method, SignsOfLife):
+            if error.principal is None or not isinstance(visit.method, Heartbeats):
                 raise
             visit.principal, visit.expired = error.principal, error
         if visit.method is None:

@@ -19,7 +19,7 @@ from shuffle_server.master.commit_streams import NAME as COMMITS
 from shuffle_server.master.commit_streams import CommitStreams
 from shuffle_server.master.committing import Committer
 from shuffle_server.master.control import ControlService
-from shuffle_server.master.door import CallAdmission, Checks, Door, Method, ServerStream, SignsOfLife, Unary
+from shuffle_server.master.door import CallAdmission, Checks, Door, Heartbeats, Method, ServerStream, Unary
 from shuffle_server.master.membership import Membership
 from shuffle_server.master.serving import ServedTime
 from shuffle_server.master.watching import Watchers
@@ -224,7 +224,7 @@ def methods(
             elif name == WATCH:
                 made = ServerStream(name, kind, pool, checks, service.watchers.answer)
             elif name in HEARTBEATS:
-                made = SignsOfLife(name, kind, pool, checks, getattr(implementation, name), implementation.alive)
+                made = Heartbeats(name, kind, pool, checks, getattr(implementation, name), implementation.alive)
             else:
                 made = Unary(name, kind, pool, checks, getattr(implementation, name), counted=pool is not pools.join)
             found[f"/{described.full_name}/{name}"] = made

@@ -255,7 +255,7 @@ class Master:
             raise refused
 
     def alive(self, app: str) -> None:
-        """A sign of life of an application, which is not answered; nothing if it is not registered."""
+        """A heartbeat that is refused by others, and counts; nothing if its application is not registered."""
         with self._log.order:
             if self._ahead.has_app(app):
                 self._liveness.heard(app)

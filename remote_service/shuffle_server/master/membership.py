@@ -178,7 +178,7 @@ class Membership:
         return answer
 
     def alive(self, id: str, incarnation: int) -> None:
-        """A sign of life of a worker whose heartbeats are refused: it is the last choice, and is not lost.
+        """A heartbeat that is refused by others: the worker is the last choice, and is not lost.
 
         Nothing if it has not joined, or a later incarnation of it has. It may have joined an older epoch of the master.
         """

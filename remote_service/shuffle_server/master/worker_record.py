@@ -43,7 +43,7 @@ class WorkerRecord:
 
     @property
     def alive(self) -> float:
-        """When its last sign of life came."""
+        """When its last heartbeat came, a refused one too."""
         return max(self.seen, self.refused)
 
     @property
