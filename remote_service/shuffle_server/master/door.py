@@ -240,8 +240,8 @@ class Unary:
 
 
 class Heartbeats(Unary):
-    """A method with heartbeats. One with a token that is over is refused, but counts: whether it is over depends on a
-    wall clock, and what a silent peer loses must not.
+    """A method with heartbeats. One with a token that is over is refused, but counts: by a wall clock a token is over,
+    and by a wall clock nobody may lose data.
 
     :param alive: called with each request of a token that is over.
     """
