@@ -21,6 +21,7 @@ from shuffle_server.master.master import Master
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, Server, WorkerServer
 from tests.shuffle_server.helpers import output_files, read_all, write_map
+from tests.shuffle_server.master.simulated import SimulatedDirectory
 
 
 class Scene:
@@ -175,6 +176,17 @@ def test_a_journal_has_one_id_for_ever_and_another_journal_another(tmp_path: Pat
     assert restored.journal().id == journal.id
     again.close()
     restored.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_id_that_a_worker_keeps_survives_the_machine_of_the_master(seed: int) -> None:
+    directory = SimulatedDirectory(seed=seed)
+    master = Master(directory, sync=False)
+    journal = master.journal()
+    after = Master(directory.after_power_cut())
+    assert after.journal() == Journal(journal.id, 2)
+    after.close()
+    master.close()
 
 
 def test_the_journals_of_several_registries_are_kept_apart_and_by_another_thread(tmp_path: Path) -> None:

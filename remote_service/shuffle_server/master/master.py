@@ -82,6 +82,7 @@ class Master:
         self._liveness = AppLiveness() if liveness is None else liveness
         self._listeners: list[Listener] = [self._happened]
         self._closing = threading.Event()
+        self._naming = threading.Lock()
         self._materializer: Materializer | None = None
         store = LocalDirectory(directory) if isinstance(directory, Path) else directory
         recovered = Recovered() if store is None else recover(store)
@@ -317,13 +318,11 @@ class Master:
 
     def journal(self) -> Journal:
         """Which journal this registry is kept in. The first question gives it an id, and raises what `apply` raises."""
-        with self._lock:
-            id = self._registry.journal
-        if not id:
-            self.apply(BeginJournal(secrets.token_hex(8)))
-            with self._lock:
-                id = self._registry.journal
-        return Journal(id, self.epoch)
+        with self._naming:
+            if not self._registry.journal:
+                self.apply(BeginJournal(secrets.token_hex(8)))
+                self.materialize()  # workers keep it, so it survives the machine whatever `sync` says
+        return Journal(self._registry.journal, self.epoch)
 
     @property
     def registry(self) -> Registry:

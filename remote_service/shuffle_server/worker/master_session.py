@@ -429,9 +429,7 @@ class MasterSession:
         try:
             self.rejoin(stale)
         except ShuffleError as error:
-            if str(error) != self._absence:
-                log.warning("could not join again: %s", error)
-            self._absence = str(error)
+            log.warning("could not join again: %s", error)
             self._task.closing.wait(self._task.period)
 
     def _send_heartbeat(self, identity: Identity) -> None:
