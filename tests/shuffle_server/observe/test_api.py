@@ -11,7 +11,9 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -65,6 +67,28 @@ def get(address: str, path: str, token: str = "") -> Any:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with urllib.request.urlopen(urllib.request.Request(f"http://{address}{path}", headers=headers), timeout=60) as got:
         return json.load(got)
+
+
+@pytest.mark.parametrize(("cost", "seconds"), [(0.001, 1.0), (0.2, 4.0)])
+def test_status_that_takes_long_is_made_less_often(
+    monkeypatch: pytest.MonkeyPatch, cost: float, seconds: float
+) -> None:
+    now, asked = 0.0, 0
+
+    def status(request: pb.StatusRequest) -> pb.StatusReply:
+        nonlocal asked
+        asked += 1
+        return pb.StatusReply()
+
+    clocks = SimpleNamespace(monotonic=lambda: now, thread_time=lambda: asked * cost)
+    monkeypatch.setattr("shuffle_server.observe.api.time", clocks)
+    answer = api_of(status).routes()["/api/v1/cluster"]
+    for made in (1, 2):
+        assert answer(Request("")).status == HTTPStatus.OK
+        now += 0.9 * seconds
+        answer(Request(""))
+        assert asked == made
+        now += 0.2 * seconds
 
 
 @pytest.fixture
