@@ -172,7 +172,7 @@ class Master:
         with self._lock:
             for operation in operations:
                 self._registry.apply(operation)
-                if isinstance(operation, RegisterApp):  # it could not send a heartbeat before it is told so
+                if isinstance(operation, RegisterApp):  # before the answer it could not send a heartbeat
                     self._liveness.heard(operation.app)
             self._lsn += len(operations)
 

@@ -4,7 +4,7 @@ A call to a dead disk, or to a file server that is gone, may never return, and t
 So the calls that requests make are counted: at most MOST_CALLS at once, the others wait until one ends. And the
 directory's own thread (`caretaker`) makes a call every few seconds. When that one does not return within the limit, or
 none of so many does, the directory hangs: calls are refused without being made, until those under way return. A
-directory that is only busy does not hang: what has waited for too long is Overloaded, which says nothing of its files.
+directory that is only busy does not hang: a call without a turn for too long is Overloaded, and no file is in doubt.
 A process that stands still counts none of that time.
 
 A directory that many want on the disk at the same time is synced once for all of them.
