@@ -232,11 +232,14 @@ class Unary:
             return  # its caller has given up
         with log_context(peer=visit.peer, method=self.name):
             try:
-                visit.call.finish(message=self.answer(data, visit.principal))
+                visit.call.finish(message=self._reply(visit, data))
             except ShuffleError as error:
                 visit.refuse(error)
             finally:
                 visit.door.observer.answered(self.name, time.monotonic() - visit.since)
+
+    def _reply(self, visit: Visit, data: bytes) -> bytes:
+        return self.answer(data, visit.principal)
 
 
 class Heartbeats(Unary):
@@ -258,15 +261,11 @@ class Heartbeats(Unary):
         super().__init__(name, kind, pool, checks, answer, counted=False)
         self._alive = alive
 
-    def _run(self, visit: Visit, data: bytes) -> None:
+    def _reply(self, visit: Visit, data: bytes) -> bytes:
         if visit.expired is None:
-            super()._run(visit, data)
-            return
-        try:
-            self._alive(self._checks.request(self.name, self.kind, data, visit.principal))
-            raise visit.expired
-        except ShuffleError as error:
-            visit.refuse(error)
+            return super()._reply(visit, data)
+        self._alive(self._checks.request(self.name, self.kind, data, visit.principal))
+        raise visit.expired
 
 
 class CallAdmission:
