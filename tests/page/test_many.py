@@ -25,13 +25,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyShuffles]:
         yield running
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with Browser(tmp_path / "profile") as shown:
-        looks.watch(shown)
-        yield shown
-
-
 def test_it_fits_a_phone_and_nothing_complains(cluster: ManyShuffles, browser: Browser) -> None:
     report = seen(cluster, browser, axe.SCRIPT if axe.SCRIPT.exists() else None, None)
     assert list(complaints({"first_paint_s": 0, "update_cpu_ms": 0} | report)) == []

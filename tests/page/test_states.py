@@ -24,13 +24,6 @@ FORM = "document.getElementById('login')?.hidden"
 """False where the form for the token is seen."""
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with Browser(tmp_path / "profile") as shown:
-        looks.watch(shown)
-        yield shown
-
-
 def give(browser: Browser, token: str) -> None:
     """Type it, and press the button."""
     browser.evaluate(
