@@ -35,6 +35,7 @@ CALLS = (
     "mkdir",
     "rmdir",
     "stat",
+    "lstat",
     "statvfs",
     "listdir",
     "scandir",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -387,9 +388,9 @@ def options_of(role: str) -> list[OptionRow]:
 
 
 def split_directories(text: str) -> list[Path]:
-    """The paths of a list `A,B,C`. Raises InvalidArgument when one is empty or named twice."""
+    """The paths of a list `A,B,C`; asks no disk. Raises InvalidArgument when one is empty or named twice."""
     paths = [Path(part.strip()) for part in text.split(",")]
-    if not all(part.strip() for part in text.split(",")) or len({path.resolve() for path in paths}) < len(paths):
+    if not all(part.strip() for part in text.split(",")) or len(set(map(os.path.abspath, paths))) < len(paths):
         raise InvalidArgument(
             f"--data-dir {text!r} names a directory twice, or an empty one",
             remedy="list different directories, commas between them",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import resource
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -20,9 +19,9 @@ from shuffle_server.observe.observation import Observation
 from shuffle_server.options import ServerOptions, control_listen, data_listen, split_directories
 from shuffle_server.registry_names import parse_registries
 from shuffle_server.security import load_security, warn_of_strangers
-from shuffle_server.store.directories import lock_directories
+from shuffle_server.store.directories import Claims
 from shuffle_server.worker.joined_registries import JoinedRegistries
-from shuffle_server.worker.recovery import recover_local
+from shuffle_server.worker.recovery import LocalRecovery
 from shuffle_server.worker.registry_view import LocalRegistryView
 from shuffle_server.worker.runtime import MaintenanceTasks, WorkerRuntime
 
@@ -55,11 +54,12 @@ class Server:
         listen, data = control_listen(options), data_listen(options)
         self._security = security = load_security(options)
         warn_of_strangers({listen.host, data.host}, security)
-        self._locks = lock_directories(split_directories(options.data_dir))
+        self._claims = Claims(split_directories(options.data_dir), options.disk_timeout)
         raise_file_limit()
         with ExitStack() as undo:  # what is to be closed if it cannot start
-            undo.callback(_unlock, self._locks)
+            undo.callback(self._claims.close)
             undo.callback(security.close)
+            self._claims.lock()
             check_free(listen, "--listen")
             check_free(data, "--data-listen")
             security.start()
@@ -67,15 +67,16 @@ class Server:
                 options.http_listen, authenticate=security.authenticate, https=security.https
             )
             undo.callback(self._observation.close)
-            self._data = WorkerRuntime(options, self._observation.instruments)
-            self._control = MasterRuntime(options, self._observation.instruments)
+            instruments = self._observation.instruments
+            self._data = WorkerRuntime(options, instruments, self._claims)
+            self._control = self._claims.journal(lambda around: MasterRuntime(options, instruments, around=around))
             master = self._control.master
             # Before it can be reached, so that what is on disk can be committed.
             self._control.membership.join(
                 WorkerInfo(self._data.id, announced_host(options.advertise, data), 0), local=True
             )
             self._data.journals.joined("", master.journal(), "in this process")
-            recover_local(self._data.store, master, self._data.id)
+            self._recovery = LocalRecovery(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
             self.worker = self._data.serve(LocalRegistryView(master, self._data.id), security, self._control.place)
             self._control.membership.join(self.worker.info, local=True)
@@ -84,6 +85,7 @@ class Server:
             self._maintenance = MaintenanceTasks(
                 min(self._control.look_seconds, self._data.look_seconds), self._control, self._data
             )
+            self._recovery.task.start()
             absent = partial(absent_from, master, self._data.id)
             sources = Sources(
                 self._control.sources(self.control_address), self._data.sources(absent), security.token_statistics
@@ -98,6 +100,7 @@ class Server:
     def stop(self) -> bool:
         self._observation.stopping()
         self.worker.stopping = True  # pushes under way are refused at their next message, new ones at once
+        self._recovery.task.close()
         self._control.stop()
         ended = self._data.stop()
         self._maintenance.stop()
@@ -105,7 +108,7 @@ class Server:
         self._data.close()
         self._control.close()
         self._security.close()
-        _unlock(self._locks)
+        self._claims.close()
         return ended
 
 
@@ -123,11 +126,12 @@ class MasterServer:
     ) -> None:
         self._security = security = load_security(options)
         warn_of_strangers({control_listen(options).host}, security)
-        self._locks = lock_directories(split_directories(options.data_dir))
+        self._claims = Claims(split_directories(options.data_dir), options.disk_timeout)
         raise_file_limit()
         with ExitStack() as undo:
-            undo.callback(_unlock, self._locks)
+            undo.callback(self._claims.close)
             undo.callback(security.close)
+            self._claims.lock()
             security.start()
             self._observation = Observation(options.http_listen, MASTER, security.authenticate, security.https)
             undo.callback(self._observation.close)
@@ -136,7 +140,8 @@ class MasterServer:
                 self._observation.stand_by(could_not_lead)
                 stands_by()
 
-            self._control = MasterRuntime(options, self._observation.instruments, stopping, stand_by)
+            make = partial(MasterRuntime, options, self._observation.instruments, stopping, stand_by)
+            self._control = self._claims.journal(make)
             self.control_address = self._control.serve(security)
             self._maintenance = MaintenanceTasks(self._control.look_seconds, self._control)
             sources = self._control.sources(self.control_address)
@@ -154,7 +159,7 @@ class MasterServer:
         self._observation.close()
         self._control.close()
         self._security.close()
-        _unlock(self._locks)
+        self._claims.close()
         return True
 
 
@@ -167,25 +172,24 @@ class WorkerServer:
         self._security, listen = load_security(options), data_listen(options)
         security = self._security
         warn_of_strangers({listen.host}, security)
-        roots = split_directories(options.data_dir)
-        root = roots[0]
-        self._locks = lock_directories(roots)
+        self._claims = Claims(split_directories(options.data_dir), options.disk_timeout)
+        first = self._claims.first
         raise_file_limit()
         with ExitStack() as undo:
-            undo.callback(_unlock, self._locks)
+            undo.callback(self._claims.close)
             undo.callback(security.close)
+            self._claims.lock()
             check_free(listen, "--data-listen")
             security.start()
             self._observation = Observation(options.http_listen, WORKER, https=security.https)
             undo.callback(self._observation.close)
-            self._data = WorkerRuntime(options, self._observation.instruments)
+            self._data = WorkerRuntime(options, self._observation.instruments, self._claims)
             store, credentials = self._data.store, security.for_worker(self._data.id)
             found = list(store.recover())
             self._when_left: Callable[[], object] = lambda: None
             masters = parse_registries(options.master, "--master")
-            self._registries = JoinedRegistries(
-                masters, self._data, root / "incarnation", credentials, lambda: self._when_left()
-            )
+            make = partial(JoinedRegistries, masters, self._data, first.root / "incarnation", credentials)
+            self._registries = first.do("the incarnation", lambda: make(lambda: self._when_left()))
             undo.callback(self._registries.close)
             self.worker = self._data.serve(self._registries, security, self._registries.place)
             undo.callback(self._data.stop)
@@ -224,7 +228,7 @@ class WorkerServer:
         self._registries.close()
         self._data.close()
         self._security.close()
-        _unlock(self._locks)
+        self._claims.close()
         return ended
 
 
@@ -246,11 +250,6 @@ class _Follower:
             isinstance(event, OutputMoved) and self._worker not in event.output.workers
         ):
             self._store.remove_output(event.shuffle, event.output.output)
-
-
-def _unlock(locks: Sequence[int]) -> None:
-    for fd in locks:
-        os.close(fd)
 
 
 def raise_file_limit() -> None:

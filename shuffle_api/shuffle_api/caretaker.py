@@ -10,14 +10,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TypeVar
 
 from shuffle_api.periodic import StreamThread, guarded
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Task = Callable[[], object]
+Around = Callable[[], AbstractContextManager[None]]
 
 
 class Caretaker:
@@ -29,7 +33,7 @@ class Caretaker:
     :param around: makes a context for each task.
     """
 
-    def __init__(self, name: str, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(self, name: str, around: Around = nullcontext) -> None:
         self._name, self._around = name, around
         self._changed = threading.Condition()
         self._tasks: deque[tuple[str, Task]] = deque()
@@ -68,6 +72,12 @@ class Caretaker:
                     self._begin()
                 return
         self._do(task)
+
+    def ask(self, task: Callable[[], T]) -> Future[T]:
+        """As `later`; what it returns, or the ShuffleError that it raises."""
+        answer: Future[T] = Future()
+        self.later(lambda: guarded(self._name, lambda: answer.set_result(task()), answer.set_exception))
+        return answer
 
     def wait(self, timeout: float) -> bool:
         """Whether all is done that was given until now, or is within so many seconds."""

@@ -243,6 +243,7 @@ def compacted_seeds(directory: Path) -> list[bytes]:
 
 def begin_compacted_file(directory: Path) -> Read:
     home, path = DataDirectory(directory / "data"), directory / "x.compacted"
+    home.begin()
 
     def read(data: bytes) -> None:
         path.write_bytes(data)

@@ -15,7 +15,8 @@ import pytest
 from shuffle_api.errors import InvalidArgument, MapOutputLost, ShuffleError, StorageFailed, StorageFull
 from shuffle_api.ids import MapAttempt
 from shuffle_server.options import split_directories
-from shuffle_server.store.directories import lock_directories, lock_directory
+from shuffle_server.store.calls import DISK_SECONDS
+from shuffle_server.store.directories import Claims, lock_directory
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.paths import StorePaths
 from shuffle_server.store.store import Store
@@ -252,8 +253,10 @@ def test_the_last_shuffle_of_an_application_goes_while_its_next_one_begins(
 
 def test_a_list_of_directories_is_claimed_whole_or_not_at_all(tmp_path: Path) -> None:
     held = lock_directory(tmp_path / "b")
+    claims = Claims([tmp_path / "a", tmp_path / "b"], DISK_SECONDS)
     with pytest.raises(StorageFailed, match="b is in use"):
-        lock_directories([tmp_path / "a", tmp_path / "b"])
+        claims.lock()
+    claims.close()
     with open(lock_directory(tmp_path / "a")), open(held):
         assert split_directories("a, b") == [Path("a"), Path("b")]
     for wrong in ("a,,b", "a,a", "a,./a"):

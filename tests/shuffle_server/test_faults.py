@@ -34,7 +34,7 @@ from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.scrub import Pace, check_all, check_one
 from shuffle_server.store.store import Store
-from shuffle_server.worker.recovery import _kept
+from shuffle_server.worker.recovery import _keep
 from shuffle_server.worker.runtime import MaintenanceTasks
 from shuffle_server.worker.worker import Worker
 from shuffle_transport import messages
@@ -248,7 +248,7 @@ def test_start_does_not_drop_what_the_registry_could_not_record(store: Store) ->
     commit(store)
     outputs = [MapOutput(OUTPUT, "w", Totals())]
     with pytest.raises(StorageFailed):
-        _kept(store, SPEC.id, outputs, [StorageFailed("the log")], "w")
+        _keep(store, SPEC.id, outputs, [StorageFailed("the log")])
     assert read(store) == b"payload"
 
 
@@ -274,6 +274,7 @@ def test_housekeeping_survives_an_unexpected_error() -> None:
 
 def test_shuffles_are_forgotten_while_others_are_published(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
+    directory.begin()
     *shuffles, late = [ShuffleId("app", number) for number in range(4)]
     for shuffle in shuffles:
         directory.make(shuffle)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,18 +41,26 @@ def eventually(seen: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-class HungServer:
-    """A server with the data directories `first` and `second`. Calls below `hung` hang between `hang` and `go_on`."""
+def command_of(root: Path, hung: str, role: str, *arguments: str, limit: float = LIMIT) -> list[str]:
+    """Starts a role with the data directories `first` and `second`; calls below `hung` hang while `flag` exists."""
+    command = [sys.executable, "-m", "tests.hung_disk", str(root / hung), str(root / "flag"), role, *arguments]
+    return [*command, "--data-dir", f"{root / 'first'},{root / 'second'}", "--disk-timeout", f"{limit}"]
 
-    def __init__(self, root: Path, hung: str) -> None:
+
+class HungServer:
+    """A server with the data directories `first` and `second`. Calls below `hung` hang between `hang` and `go_on`.
+
+    :param master: of the cluster that it joins as a worker.
+    """
+
+    def __init__(self, root: Path, hung: str, master: str = "", listen: str = "127.0.0.1:0") -> None:
         self.first, self.second, self._flag = root / "first", root / "second", root / "flag"
-        command = [sys.executable, "-m", "tests.hung_disk", str(root / hung), str(self._flag), "server"]
-        command += ["--listen", "127.0.0.1:0", "--data-dir", f"{self.first},{self.second}"]
-        command += ["--control-threads", "4", "--disk-timeout", f"{LIMIT}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        role = ("worker", "--master", master, "--data-listen", listen) if master else ("server", "--listen", listen)
+        more = () if master else ("--control-threads", "4")
+        self._process = subprocess.Popen(command_of(root, hung, *role, *more), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         names = dict(word.split("=") for word in self._process.stdout.readline().split()[1:])
-        self.control = names["control"]
+        self.control, self.listens = master or names["control"], names["data"] if master else names["control"]
         self._client = ControlClient(self.control, client="test", timeout=DEADLINE)
 
     def hang(self) -> None:
@@ -63,11 +71,25 @@ class HungServer:
 
     def out(self) -> list[str]:
         """Why its directories are out, of each."""
-        reply: pb.StatusReply = self._client.call("Status", pb.StatusRequest())
-        return [disk.out for disk in reply.states[0].disks]
+        give_up = time.monotonic() + DEADLINE
+        while not (states := self._states()):  # a worker has sent no heartbeat yet
+            assert time.monotonic() < give_up, "it sends one"
+            time.sleep(0.05)
+        return [disk.out for disk in states[0].disks]
 
-    def plugin(self, timeout: float = DEADLINE) -> RemoteShuffle:
-        return RemoteShuffle({"server": self.control, "hand_over": "off", "timeout": timeout, "retry": 0})
+    def _states(self) -> Sequence[pb.WorkerStatus]:
+        reply: pb.StatusReply = self._client.call("Status", pb.StatusRequest())
+        return reply.states
+
+    def plugin(self, timeout: float = DEADLINE, retry: float = 0) -> RemoteShuffle:
+        return RemoteShuffle({"server": self.control, "hand_over": "off", "timeout": timeout, "retry": retry})
+
+    def stop(self) -> int:
+        """By SIGTERM; the exit status."""
+        self._client.close()
+        self._process.terminate()
+        self._process.communicate(timeout=DEADLINE)
+        return self._process.returncode
 
     def close(self) -> None:
         self._client.close()

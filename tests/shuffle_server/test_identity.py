@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,20 @@ from shuffle_api.errors import StorageFailed
 from shuffle_api.ids import MapAttempt
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import Server
-from shuffle_server.store.directories import lock_directories
-from shuffle_server.store.identity import claim_identity
+from shuffle_server.store.calls import DISK_SECONDS
+from shuffle_server.store.directories import Claims
 from shuffle_server.store.store import Store
 from tests.shuffle_server.helpers import SPEC, output_files
+
+
+def claim_identity(roots: list[Path]) -> str:
+    """As a server does that starts; the worker's name."""
+    with closing(Claims(roots, DISK_SECONDS)) as claims:
+        claims.lock()
+        name = claims.identify()
+        for disk in claims.disks:
+            claims.claim(disk)
+        return name
 
 
 @pytest.fixture
@@ -44,7 +54,7 @@ def test_another_order_or_another_first_directory_is_refused(roots: list[Path]) 
         claim_identity([c, b])
     with pytest.raises(StorageFailed, match=f"{a} is the first one of worker {name}"):
         claim_identity([c, a])
-    assert list(c.iterdir()) == []
+    assert [path.name for path in c.iterdir()] == ["lock"]  # refused before anything was written
 
 
 def test_directory_of_another_worker_is_refused(roots: list[Path]) -> None:
@@ -79,8 +89,6 @@ def test_disk_that_is_not_mounted_is_missed_until_a_start_leaves_it_out(roots: l
 
 def test_server_with_its_directories_in_another_order_deletes_nothing(tmp_path: Path) -> None:
     roots = [tmp_path / "a", tmp_path / "b"]
-    for fd in lock_directories(roots):
-        os.close(fd)
     claim_identity(roots)
     for root in roots:
         store = Store(root / "worker")

@@ -18,6 +18,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
+from shuffle_server.store.directories import Claims
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
@@ -336,7 +337,8 @@ def test_an_object_that_cannot_be_deleted_keeps_no_other(
 def test_the_mover_survives_what_nobody_thought_of(
     mount: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments())
+    claims = Claims([tmp_path], DEADLINE)
+    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), tier=f"file://{mount}"), Instruments(), claims)
     rounds = threading.Semaphore(0)
 
     def fail(*_: object) -> int:
@@ -349,6 +351,7 @@ def test_the_mover_survives_what_nobody_thought_of(
     assert all(rounds.acquire(timeout=DEADLINE) for _ in range(3))
     assert part._tasks.evictions.close(DEADLINE)
     part.close()
+    claims.close()
 
 
 def test_readers_and_the_mover_at_the_same_time(tier: ObjectStore, tmp_path: Path) -> None:

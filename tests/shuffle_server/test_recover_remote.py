@@ -21,6 +21,7 @@ class Scene:
 
     def __init__(self, *outcomes: ShuffleError | None) -> None:
         self.identity, self.catalog = Identity(1, "w", 1), self
+        self.recovery, self.complete = self, True
         self.outcomes, self.deleted, self.lost = outcomes, list[MapAttempt](), list[MapAttempt]()
 
     def start(self) -> None:

@@ -16,6 +16,7 @@ from shuffle_api.errors import DeadlineExceeded, ShuffleError
 from shuffle_api.ids import MapAttempt
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.options import ServerOptions
+from shuffle_server.store.directories import Claims
 from shuffle_server.worker.incoming import put_messages
 from shuffle_server.worker.push_handler import PushHandler, PutOptions
 from shuffle_server.worker.relay.relay import Relay, RelaySink
@@ -33,12 +34,14 @@ WINDOW = 8 << 20
 
 
 def test_housekeeping_fails_a_relay_whose_writer_is_silent_and_has_no_reader(tmp_path: Path) -> None:
-    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), relay_timeout=TIMEOUT), Instruments())
+    claims = Claims([tmp_path], DEADLINE)
+    part = WorkerRuntime(ServerOptions(data_dir=str(tmp_path), relay_timeout=TIMEOUT), Instruments(), claims)
     sender = Sender()
     part.relay.shuffle(SPEC).open_writer(MapAttempt(0, 0), sender, time.monotonic() - TIMEOUT - 1)
     part.maintain()
     assert [type(error) for error in sender.errors] == [DeadlineExceeded]
     part.close()
+    claims.close()
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -10,11 +10,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import click
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
+from shuffle_api.periodic import StreamThread
 from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_options, not_default, options_of
@@ -22,7 +24,8 @@ from shuffle_transport.command_line import Command, as_written, option_of, optio
 from shuffle_transport.option_sources import strongest
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-LEFT = 0  # what a worker that has left its master puts where the numbers of signals come
+LEFT = 0  # what this process puts where the numbers of signals come: it has started, or left its master
+START_SECONDS = 5.0  # in which a start that a signal stops may end in order
 
 ROLES = {
     "server": (
@@ -33,6 +36,8 @@ ROLES = {
     "worker": ("run a worker of a master elsewhere", "Run a worker, which joins a master."),
 }
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SOCKET = "NOTIFY_SOCKET"
 STATE_READY, STATE_STOPPING = "READY=1", "STOPPING=1"
@@ -89,22 +94,22 @@ class _Signals:
         self._stopping = False
 
     def stopping(self) -> bool:
-        """Whether this process is to stop; does not wait."""
-        while not self._stopping and select.select([self._reading], [], [], 0)[0]:
-            self._stopping = self._next() not in (signal.SIGHUP, LEFT)
+        """Whether this process is to stop: `wait` has got a signal."""
         return self._stopping
 
     def wait(self) -> int:
         """Wait for a signal that stops this process, or LEFT; which it is."""
         while not self._stopping:
             number = self._next()
-            if number != signal.SIGHUP:
-                return number
+            if number == LEFT:
+                return LEFT
+            self._stopping = number != signal.SIGHUP
         return signal.SIGTERM
 
     def wait_seconds(self, seconds: float) -> None:
         """Wait so long, or until the next byte."""
-        select.select([self._reading], [], [], seconds)
+        if select.select([self._reading], [], [], seconds)[0]:
+            self._next()
 
     def left(self) -> None:
         os.write(self._writing, bytes([LEFT]))
@@ -142,7 +147,7 @@ def _serve(role: str, **_: Any) -> int:
         "worker": functools.partial(WorkerServer, stopping=signals.stopping),
     }
     try:
-        server = roles[role](options)
+        server = _started(functools.partial(roles[role], options), signals)
     except ShuffleError as error:
         if isinstance(error, ShuttingDown) and signals.stopping():
             return 0
@@ -167,6 +172,19 @@ def _serve(role: str, **_: Any) -> int:
     # Everything that must be closed is. Threads of cut streams and uploads may still be inside Arrow and gRPC, and at
     # the usual end of a process those free what such threads use.
     os._exit(0 if announced else 1)
+
+
+def _started(make: Callable[[], T], signals: _Signals) -> T:
+    """What `make` returns or raises, in a thread of its own: this one ends the process at a signal, also while a call
+    to a disk, a database or a name server does not return."""
+    made: Future[T] = Future()
+    made.add_done_callback(lambda _: signals.left())
+    StreamThread("start", lambda: made.set_result(make()), made.set_exception).start()
+    if signals.wait() != LEFT:
+        signals.wait_seconds(START_SECONDS)  # until it has ended in order, or another signal comes
+        if not made.done():
+            os._exit(0)  # as after a power cut: every file is whole, or as it was
+    return made.result()
 
 
 def _log_start(role: str, ready: Sequence[tuple[str, str]], options: ServerOptions) -> None:

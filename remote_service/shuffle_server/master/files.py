@@ -6,12 +6,17 @@ synced. Every call may raise OSError.
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from shuffle_server.data_sync import sync_data
 from shuffle_transport.files import make_private
+
+Around = Callable[[], AbstractContextManager[None]]
 
 
 class AppendFile(Protocol):
@@ -59,55 +64,94 @@ class FlatDirectory(Protocol):
 class LocalFile:
     """An AppendFile of the operating system."""
 
-    def __init__(self, path: Path, flags: int) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+    def __init__(self, path: Path, flags: int, around: Around = nullcontext) -> None:
+        self._around = around
+        with around():
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(self._fd, rest) :]
+            with self._around():
+                rest = rest[os.write(self._fd, rest) :]
 
     def sync(self) -> None:
-        sync_data(self._fd)
+        with self._around():
+            sync_data(self._fd)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with self._around():
+            os.ftruncate(self._fd, size)
 
     def close(self) -> None:
         os.close(self._fd)
 
 
-class LocalDirectory:
-    """A Directory of the operating system; made if it is missing."""
+class _ReadFile(io.RawIOBase):
+    """A file whose reads are each made inside `around`."""
 
-    def __init__(self, path: Path) -> None:
-        make_private(path)
-        self.path = path
+    def __init__(self, file: io.FileIO, around: Around) -> None:
+        self._file, self._around = file, around
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        with self._around():
+            return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class LocalDirectory:
+    """A Directory of the operating system; made if it is missing.
+
+    :param around: made for each call to the file system.
+    """
+
+    def __init__(self, path: Path, around: Around = nullcontext) -> None:
+        self.path, self._around = path, around
+        with around():
+            make_private(path)
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self.path))
+        with self._around():
+            return sorted(os.listdir(self.path))
 
     def open(self, name: str) -> BinaryIO:
-        return open(self.path / name, "rb", buffering=1 << 20)
+        with self._around():
+            file = open(self.path / name, "rb", buffering=0)  # noqa: SIM115 - the reader closes it
+        return io.BufferedReader(_ReadFile(file, self._around), 1 << 20)
 
     def create(self, name: str) -> AppendFile:
-        return LocalFile(self.path / name, os.O_CREAT | os.O_TRUNC)
+        return LocalFile(self.path / name, os.O_CREAT | os.O_TRUNC, self._around)
 
     def append(self, name: str) -> AppendFile:
-        return LocalFile(self.path / name, 0)
+        return LocalFile(self.path / name, 0, self._around)
 
     def rename(self, old: str, new: str) -> None:
-        os.replace(self.path / old, self.path / new)
+        with self._around():
+            os.replace(self.path / old, self.path / new)
 
     def remove(self, name: str) -> None:
-        os.unlink(self.path / name)
+        with self._around():
+            os.unlink(self.path / name)
 
     def sync(self) -> None:
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with self._around():
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def describe(self, name: str) -> str:
         return str(self.path / name)

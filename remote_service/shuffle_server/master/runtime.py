@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from functools import partial
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from shuffle_server.connection_guard import ConnectionStatistics
 from shuffle_server.master.cluster import Cluster, LocalWorker
 from shuffle_server.master.control import ControlOptions, ControlService
 from shuffle_server.master.endpoint import ControlServer, Limits, start_control
+from shuffle_server.master.files import Around
 from shuffle_server.master.history import History
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Master
@@ -51,7 +53,7 @@ class MasterRuntime:
     """A registry from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
     :param stopping: asked while it stands by for another master (`--metadata`).
-    :param standing_by: see `open_storage`.
+    :param standing_by, around: see `open_storage`.
     :raises StorageFailed: the registry's files are damaged.
     :raises ShuttingDown: `stopping` said so.
     """
@@ -64,13 +66,14 @@ class MasterRuntime:
         instruments: Instruments,
         stopping: Callable[[], bool] = lambda: False,
         standing_by: StandingBy = lambda why: None,
+        around: Around = nullcontext,
     ) -> None:
         self._options, self._instruments = options, instruments
         self._served = ServedTime()
         self._registries = Registries(
             options.registry, parse_registries(options.masters, "--masters") if options.masters else {}
         )
-        self._storage = open_storage(options, stopping, standing_by)
+        self._storage = open_storage(options, stopping, standing_by, around)
         try:
             self.master = Master(
                 self._storage.directory,

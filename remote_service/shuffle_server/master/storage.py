@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shuffle_api.periodic import PeriodicTask
-from shuffle_server.master.files import FlatDirectory, LocalDirectory
+from shuffle_server.master.files import Around, FlatDirectory, LocalDirectory
 from shuffle_server.master.postgres.directory import PostgresDirectory
 from shuffle_server.master.postgres.session import PostgresSession
 from shuffle_server.observe.figures import Writable, files_bytes
@@ -39,9 +39,12 @@ class Storage:
     standbys: Callable[[], Sequence[str]] = tuple
 
 
-def open_storage(options: ServerOptions, stopping: Callable[[], bool], standing_by: StandingBy) -> Storage:
+def open_storage(
+    options: ServerOptions, stopping: Callable[[], bool], standing_by: StandingBy, around: Around
+) -> Storage:
     """Where `options` say that it lies. In a database this stands by until no other master leads.
 
+    :param around: see `LocalDirectory`.
     :param standing_by: called when another one does, with a question: why this one could not take over now.
     :raises InvalidArgument, StorageFailed: it cannot be used.
     :raises ShuttingDown: `stopping` said so while this stood by.
@@ -50,7 +53,7 @@ def open_storage(options: ServerOptions, stopping: Callable[[], bool], standing_
         return _in_database(options.metadata, stopping, standing_by)
     path = split_directories(options.data_dir)[0] / "master"
     looks = WriteProbe(path).look
-    return Storage(LocalDirectory(path), None, lambda: True, looks, partial(files_bytes, path), lambda: None)
+    return Storage(LocalDirectory(path, around), None, lambda: True, looks, partial(files_bytes, path), lambda: None)
 
 
 def _in_database(url: str, stopping: Callable[[], bool], standing_by: StandingBy) -> Storage:

@@ -76,12 +76,15 @@ class Catalog:
         return held is not None
 
     def put(self, shuffle: ShuffleId, held: CatalogEntry) -> bool:
-        """Enter what recovery found; False when it is there. Whoever knows better drops one of two attempts."""
+        """Enter what recovery found; False when it is there. Whoever knows better drops one of two attempts.
+
+        Behind another attempt that is held: when a directory is back that hung at the start, that one is the newer.
+        """
         with self._changed:
             if self.holds(shuffle, held.output):
                 return False
             maps = self._shuffles.setdefault(shuffle, {})
-            maps[held.output.map] = replace(held, before=maps.get(held.output.map))
+            maps[held.output.map] = _behind(maps.get(held.output.map), held)
             return True
 
     def change(
@@ -180,3 +183,7 @@ class Catalog:
     def drop_app(self, app: str) -> int:
         """Forget an application's shuffles; their payload."""
         return sum(self.drop_shuffle(shuffle) for shuffle in self.shuffles() if shuffle.app == app)
+
+
+def _behind(held: CatalogEntry | None, found: CatalogEntry) -> CatalogEntry:
+    return found if held is None else replace(held, before=_behind(held.before, found))

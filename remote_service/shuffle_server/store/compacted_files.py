@@ -166,10 +166,11 @@ class CompactedFiles:
             self._pending.add(description, home, fresh=fresh)
 
     def recovered(self, description: Description, held: CatalogEntry) -> None:
-        """An output was found at the start."""
+        """An output was found by recovery."""
         if held.place is None:
             self.committed(description, held.home, fresh=False)
-        else:
+            return
+        with self._lock:
             self._compacted.add(description.shuffle_id)
             self._decided.setdefault(description.shuffle_id, Counter())[COMPACTED] += 1
 

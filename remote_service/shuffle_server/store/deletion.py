@@ -81,7 +81,8 @@ class Deletion:
         self._compaction.forget(shuffles)
         if self._tiering is not None:
             self._tiering.removed()
-        delete(directory)
+        if directory.recovered:  # else recovery finds what lies there, and the registry does not know it
+            delete(directory)
 
     def sweep(self, directory: DataDirectory, written: Callable[[], set[str]]) -> None:
         """What was removed, or declared lost, while a directory was out. `written`: the files that are staged."""

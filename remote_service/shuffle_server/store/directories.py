@@ -9,15 +9,25 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TypeVar
 
+from shuffle_api.caretaker import Around
 from shuffle_api.errors import StorageFailed, StorageFull
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.disk_thread import DiskThread, ask_all
+from shuffle_server.store.identity import WorkerIdentity, read_marks
 from shuffle_transport.files import make_private
 
 MIN_ROOM = 4096  # a directory with less takes no new output
+CLOSE_SECONDS = 2.0  # for which the thread of a directory is waited for
+
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 OWN = ("worker", "master", "lock", "worker-id", "belongs-to", "data-directories", "incarnation", "journals")
@@ -49,17 +59,80 @@ class Directories:
         raise StorageFull(names, remedy="free space or add a data directory; committed data is unharmed")
 
 
-def lock_directories(roots: Sequence[Path]) -> list[int]:
-    """Claim all of them, or none. Raises StorageFailed naming the one that cannot be."""
-    claimed: list[int] = []
-    try:
-        for root in roots:
-            claimed.append(lock_directory(root))
-    except StorageFailed:
-        for fd in claimed:
+class Claims:
+    """The data directories of a server that starts: each is claimed in its thread, as soon as it answers. Thread-safe.
+
+    Without the first one there is no start: it has the worker's name, and the registry's journal. A further one that
+    hangs is claimed when it is back. Call `close` at the end.
+
+    :param limit: seconds after which a call to a file system hangs.
+    """
+
+    def __init__(self, roots: Sequence[Path], limit: float) -> None:
+        self.disks = [DiskThread(root, limit) for root in roots]
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._locks: dict[Path, int] = {}
+        self._closed = False
+        self._identity: WorkerIdentity | None = None
+
+    @property
+    def first(self) -> DiskThread:
+        return self.disks[0]
+
+    def lock(self) -> None:
+        """Lock all that answer. Raises StorageFailed: another one cannot be locked, or the first one hangs."""
+        for disk in self.disks:
+            disk.caretaker.start()
+        ask_all(self.disks, "its lock", self._lock_one)
+
+    def identify(self) -> str:
+        """The worker's name. Raises StorageFailed: a directory is not this worker's, or the first one hangs."""
+        found = ask_all(self.disks, "whose it is", lambda disk: read_marks(disk.root))
+        marks = {disk.root: each for disk, each in found.items()}
+        first, *further = (disk.root for disk in self.disks)
+        self._identity = self.first.do("the worker's name", lambda: WorkerIdentity(first, further, marks))
+        return self._identity.worker
+
+    def claim(self, disk: DiskThread) -> None:
+        """See to it that a directory is this process's, and this worker's. In its thread. Raises StorageFailed."""
+        self._lock_one(disk)
+        assert self._identity is not None
+        if disk is not self.first:
+            self._identity.claim(disk.root)
+
+    def journal(self, make: Callable[[Around], T]) -> T:
+        """What `make` returns, which makes each call to the disk of the first directory inside of what it gets.
+
+        :raises StorageFailed: one of them hangs.
+        """
+        disk = DiskThread(self.first.root, self._limit, nullcontext)  # it computes as well, or waits for a database
+        disk.caretaker.start()
+        try:
+            return disk.do("the registry's journal", lambda: make(disk.calls.own))
+        finally:
+            disk.stop(0.0)
+
+    def close(self) -> None:
+        """Give the directories up. The lock of one that hangs goes with the process."""
+        ended = [disk.root for disk in self.disks if disk.stop(CLOSE_SECONDS)]
+        with self._lock:
+            self._closed = True
+            locks = [self._locks.pop(root) for root in ended if root in self._locks]
+        for fd in locks:
             os.close(fd)
-        raise
-    return claimed
+
+    def _lock_one(self, disk: DiskThread) -> None:
+        with self._lock:
+            if disk.root in self._locks:
+                return
+        fd = lock_directory(disk.root)
+        with self._lock:
+            if not self._closed:
+                self._locks[disk.root] = fd
+                return
+        os.close(fd)
+        raise StorageFailed(f"data directory {disk.root} has answered too late: the server has stopped")
 
 
 def lock_directory(root: Path) -> int:
@@ -78,7 +151,7 @@ def lock_directory(root: Path) -> int:
         os.close(fd)
         raise StorageFailed(
             f"data directory {root} is in use by another server",
-            remedy="stop that server or give --data-dir another directory",
+            remedy="stop that server or give --data-dir another directory, and none twice",
         ) from None
     try:
         tighten(root)

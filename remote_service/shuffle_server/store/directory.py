@@ -20,8 +20,9 @@ from shuffle_api.errors import StorageFailed, StorageFull, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.data_sync import sync_data
 from shuffle_server.store import trash
-from shuffle_server.store.calls import DISK_SECONDS, DiskCalls, SharedSync
+from shuffle_server.store.calls import DiskCalls, SharedSync
 from shuffle_server.store.device import MEMORY, Device
+from shuffle_server.store.disk_thread import DiskThread
 from shuffle_server.store.failures import BUSY, FAILING, FULL, gone, in_doubt
 from shuffle_server.store.file_pool import FilePool
 from shuffle_server.store.paths import StorePaths, shuffle_of
@@ -44,32 +45,25 @@ class SharedFile(Protocol):
 
 
 class DataDirectory:
-    """Map outputs below one directory, which this process alone writes. Thread-safe.
+    """Map outputs below one directory, which this process alone writes, from `begin` on. Thread-safe.
 
     Requests use it inside `calls.request()`; work that no request waits for is given to its `caretaker`.
+
+    :ivar recovered: the catalog has its outputs. Until then it is out, and nothing in it is touched.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        recycle: int = 0,
-        floor: float = 0.0,
-        disk_timeout: float = DISK_SECONDS,
-        device: Device = MEMORY,
-    ) -> None:
+    def __init__(self, root: Path, *, recycle: int = 0, floor: float = 0.0, disk: DiskThread | None = None) -> None:
         """
         :param recycle: bytes of removed outputs whose files are kept for the next ones.
         :param floor: the part of the file system, 0 to 1, that stays free.
-        :param disk_timeout: seconds after which a call to the file system hangs.
-        :param device: the disk below it.
+        :param disk: its thread; None: one that is not started.
         """
         self.paths = StorePaths(root.absolute())  # clients on this host receive them
-        self.calls = DiskCalls(root, disk_timeout)
-        self.caretaker = Caretaker(f"disk {root}", self.calls.own)
+        self.disk = disk or DiskThread(root)
         self.numbers = itertools.count()  # for the names of partial files
         self.file_pool = FilePool(self.paths.file_pool, recycle, self.unlink)
-        self.device = device
+        self.device = MEMORY
+        self.recovered = False
         self.compacted = WeakSet[SharedFile]()
         """The compacted files that lie here."""
         self._out = ""
@@ -80,6 +74,15 @@ class DataDirectory:
         self._writers = 0
         self._synced: set[ShuffleId] = set()  # shuffles whose directory is on the disk
         self._shared_sync = SharedSync(sync_directory)
+        self._space = DiskSpace(str(self.root), 0, 0, 0)
+
+    def begin(self, device: Device = MEMORY) -> None:
+        """Make what is missing, and see what room there is.
+
+        :param device: the disk below it.
+        """
+        self._out, self.device = "", device
+        self.file_pool.begin()
         try:
             make_private(self.paths.apps)
         except OSError as error:
@@ -91,8 +94,21 @@ class DataDirectory:
         self._space = disk_space(self.root)
 
     @property
+    def calls(self) -> DiskCalls:
+        return self.disk.calls
+
+    @property
+    def caretaker(self) -> Caretaker:
+        return self.disk.caretaker
+
+    @property
     def out(self) -> str:
         """Why nothing new is put here, empty while it is in use. Committed outputs are read here unless it hangs."""
+        return self.failed or ("" if self.recovered else "what lies there is not known yet")
+
+    @property
+    def failed(self) -> str:
+        """As `out`, empty also while it is being recovered."""
         return self._out or self.calls.hang
 
     @property
@@ -301,8 +317,11 @@ class DataDirectory:
                 remedy="check this disk; to give its outputs up, leave it out of --data-dir",
             ) from error
 
-        walk = os.walk(self.paths.apps, onerror=fail)
-        return sorted(Path(base, name) for base, _, names in walk for name in names)
+        found: list[Path] = []
+        for base, _, names in os.walk(self.paths.apps, onerror=fail):
+            found += (Path(base, name) for name in names)
+            self.calls.alive()
+        return sorted(found)
 
     def shuffles(self) -> list[ShuffleId]:
         """The shuffles that have a directory here."""
@@ -316,7 +335,12 @@ class DataDirectory:
                 self.trash(str(folder))
 
     def _folders(self) -> dict[Path, ShuffleId | None]:
-        return {p: shuffle_of(p.parent.name, p.name) for p in sorted(self.paths.apps.glob("*/*")) if p.is_dir()}
+        found: dict[Path, ShuffleId | None] = {}
+        for path in sorted(self.paths.apps.glob("*/*")):
+            if path.is_dir():
+                found[path] = shuffle_of(path.parent.name, path.name)
+            self.calls.alive()
+        return found
 
     # ------------------------------------------------------------------ state
 
@@ -374,6 +398,10 @@ class DataDirectory:
             shuffle=shuffle,
             output=output,
         )
+
+    def refuse(self, why: str) -> None:
+        """It cannot be recovered now."""
+        self._out = why
 
     def _notice(self, error: OSError) -> None:
         if error.errno in FAILING or isinstance(error, FileNotFoundError):

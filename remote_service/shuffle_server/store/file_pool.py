@@ -47,7 +47,10 @@ class FilePool:
         self._files: dict[tuple[str, bool], list[_PooledFile]] = {}  # by application, and whether they are small
         self._bytes = self._small = 0
         self._names = itertools.count()
-        shutil.rmtree(root, ignore_errors=True)
+
+    def begin(self) -> None:
+        """Delete what a process before this one has left."""
+        shutil.rmtree(self._root, ignore_errors=True)
 
     @property
     def bytes(self) -> int:

@@ -3,20 +3,117 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from shuffle_api.errors import Overloaded, StorageFailed
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_server.store.catalog import Catalog, CatalogEntry
 from shuffle_server.store.compacted_file import CompactedFile, CompactedPlace, open_compacted
 from shuffle_server.store.directory import DataDirectory
-from shuffle_server.store.failures import busy
+from shuffle_server.store.disk_thread import ask_all
+from shuffle_server.store.failures import busy, lost
 from shuffle_server.store.format import Description, TornFile
 from shuffle_server.store.output_file import load
 from shuffle_server.store.paths import COMMITTED, COMPACTED, PARTIAL, attempt_of, shuffle_of
-from shuffle_server.store.tiering import recover_stubs
+from shuffle_server.store.tiering import Tiering, recover_stubs
 
 log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Puts into the catalog what the directories of one store hold, of each in its thread, as soon as it answers.
+    Thread-safe.
+
+    :param prepare: makes a directory usable. Raises StorageFailed: it is not this worker's.
+    :param entered: called with each output that is in the catalog from then on.
+    :ivar complete: no directory is left to be recovered.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[DataDirectory],
+        catalog: Catalog,
+        prepare: Callable[[DataDirectory], object],
+        entered: Callable[[Description, CatalogEntry], object],
+        tiering: Tiering | None,
+        *,
+        sync: bool,
+    ) -> None:
+        self._directories, self._catalog, self._tiering, self._sync = directories, catalog, tiering, sync
+        self._prepare, self._entered = prepare, entered
+        self._lock = threading.Lock()
+        self._found: list[Description] = []
+        self.complete = all(directory.recovered for directory in directories)
+
+    def run(self) -> list[Description]:
+        """All outputs in the directories that answer. Those that hang are recovered when they are back.
+
+        :raises StorageFailed: a directory cannot be used, or the first one hangs.
+        :raises Overloaded: the process lacks descriptors or memory.
+        """
+        by_disk = {directory.disk: directory for directory in self._directories}
+        ask_all(list(by_disk), "what it holds", lambda disk: self._recover(by_disk[disk]))
+        return self.take(lambda _: True)
+
+    def again(self, directory: DataDirectory) -> None:
+        """Recover one that could not be at the start. In its thread."""
+        with suppress(StorageFailed, Overloaded, OSError):  # it is out
+            self._recover(directory)
+
+    def take(self, wanted: Callable[[Description], bool]) -> list[Description]:
+        """The outputs that have been found since they were taken, those that are `wanted`."""
+        with self._lock:
+            taken = [each for each in self._found if wanted(each)]
+            self._found = [each for each in self._found if not wanted(each)]
+        return taken
+
+    def _recover(self, directory: DataDirectory) -> None:
+        found, was = [], directory.failed
+        try:
+            self._prepare(directory)
+            directory.empty_trash()
+            outputs = recover_directory(directory, self._catalog, sync=self._sync, tiered=self._tiering is not None)
+            for description, held in outputs:
+                if self._catalog.put(description.shuffle_id, held):
+                    self._entered(description, held)
+                found.append(description)
+                directory.calls.alive()
+        except (StorageFailed, Overloaded, OSError) as error:
+            if not isinstance(error, Overloaded):  # which says nothing of what lies there
+                directory.refuse(str(error))
+            if str(error) != was:
+                log.error("data directory %s cannot be recovered now: %s", directory.root, error)
+            raise
+        with self._lock:
+            self._found += found
+            directory.recovered = True
+            self.complete = all(each.recovered for each in self._directories)
+            if self.complete and self._tiering is not None:
+                self._tiering.recovered()
+        log.info("data directory %s holds %d map outputs", directory.root, len(found))
+
+    def check(self, shuffle: ShuffleId, output: MapAttempt) -> None:
+        """An output that is not in the catalog may be in a directory that is not recovered: then it is as lost, or as
+        little, as if that had failed now.
+
+        :raises MapOutputLost: such a directory cannot be read.
+        :raises Overloaded: one is being recovered.
+        """
+        waiting = [each for each in self._directories if not each.recovered]
+        if not waiting or self._catalog.holds(shuffle, output):
+            return
+        if all(each.failed for each in waiting):
+            reasons = "; ".join(f"{each.root}: {each.failed}" for each in waiting)
+            raise lost(shuffle, output, f"it is not here, unless in a directory that is out ({reasons})")
+        raise Overloaded(
+            f"{output} of {shuffle} may be in a data directory that is being recovered",
+            remedy="try again in a moment",
+            shuffle=shuffle,
+            output=output,
+        )
 
 
 def recover_directory(
@@ -51,8 +148,10 @@ def recover_files(directory: DataDirectory, *, sync: bool) -> Iterator[tuple[Des
     for path in files:
         if path.suffix == PARTIAL:
             directory.unlink(path)
+            directory.calls.alive()
     compacted: set[tuple[ShuffleId, MapAttempt]] = set()
     for path in files:
+        directory.calls.alive()
         shuffle = shuffle_of(path.parent.parent.name, path.parent.name)
         if path.suffix == COMPACTED and shuffle is not None:
             for description, place in _compacted(directory, path, shuffle):
@@ -61,6 +160,7 @@ def recover_files(directory: DataDirectory, *, sync: bool) -> Iterator[tuple[Des
                     directory.sync_recovered(shuffle)
                 yield description, place
     for path in files:
+        directory.calls.alive()
         shuffle = shuffle_of(path.parent.parent.name, path.parent.name)
         if path.suffix == COMMITTED and shuffle is not None:
             if (shuffle, attempt_of(path.name)) in compacted:

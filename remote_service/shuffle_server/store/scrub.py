@@ -70,6 +70,10 @@ def check_one(store: Store, shuffle: ShuffleId, output: MapAttempt) -> str:
     for _ in range(MOVES):
         held = store.catalog.find(shuffle, output.map)
         if held is None:
+            try:
+                store.recovery.check(shuffle, output)
+            except MapOutputLost as error:
+                return error.message
             return "it is not here"
         if held.output != output:
             return f"the worker holds attempt {held.output.attempt} of this map"

@@ -18,8 +18,9 @@ from shuffle_server.store.compacted_files import CompactedFiles
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionModel
 from shuffle_server.store.deletion import Deletion
-from shuffle_server.store.directories import Directories
+from shuffle_server.store.directories import Claims, Directories
 from shuffle_server.store.directory import DataDirectory
+from shuffle_server.store.disk_thread import DiskThread
 from shuffle_server.store.failures import gone, lost
 from shuffle_server.store.file_cache import CachedFiles, FileCache, OpenOutput
 from shuffle_server.store.format import Description
@@ -29,7 +30,7 @@ from shuffle_server.store.options import DEFAULTS, StoreOptions
 from shuffle_server.store.output_file import OutputFile
 from shuffle_server.store.quota import AppQuota
 from shuffle_server.store.ranges import OutputRange
-from shuffle_server.store.recovery import recover_directory
+from shuffle_server.store.recovery import Recovery
 from shuffle_server.store.statistics import StoreStatistics
 from shuffle_server.store.tiering import Tiering
 
@@ -51,19 +52,22 @@ class Store:
         *roots: Path,
         options: StoreOptions = DEFAULTS,
         tier: ObjectStore | None = None,
+        claims: Claims | None = None,
     ) -> None:
         """
         :param tier: where cold outputs go, None: nowhere.
+        :param claims: of the directories, which are used as soon as they are recovered; None: they are used at once.
         """
         self._sync = sync = options.sync
-        directory = partial(
-            DataDirectory,
-            recycle=options.recycle // len(roots),
-            floor=options.floor,
-            disk_timeout=options.disk_timeout,
-        )
+        disks = claims.disks if claims else [DiskThread(root, options.disk_timeout) for root in roots]
+        make = partial(DataDirectory, recycle=options.recycle // len(roots), floor=options.floor)
+        directories = [make(root, disk=disk) for root, disk in zip(roots, disks, strict=True)]
         compaction = options.compaction
-        self._directories = Directories([directory(root, device=compaction.device_of(root)) for root in roots])
+        if claims is None:
+            for directory in directories:
+                directory.begin(compaction.device_of(directory.root))
+                directory.recovered = True
+        self._directories = Directories(directories)
         self.catalog = Catalog()
         self._quota = AppQuota(options.app_max_bytes, options.app_max_attempts)
         self._tiering = (
@@ -81,6 +85,17 @@ class Store:
             sync=sync,
         )
         self._deletion = Deletion(self.catalog, self._directories, self._file_cache, self.compaction, self._tiering)
+
+        def prepare(directory: DataDirectory) -> None:
+            if claims is not None:
+                claims.claim(directory.disk)
+            directory.begin(compaction.device_of(directory.root))
+
+        def entered(description: Description, held: CatalogEntry) -> None:
+            self._quota.enter(description.app, held.bytes)
+            self.compaction.recovered(description, held)
+
+        self.recovery = Recovery(directories, self.catalog, prepare, entered, self._tiering, sync=sync)
         self._lock = threading.Lock()
         self._writers: dict[tuple[ShuffleId, MapAttempt], AttemptWriter] = {}
 
@@ -212,6 +227,8 @@ class Store:
 
     def _open(self, shuffle: ShuffleId, output: MapAttempt) -> tuple[CatalogEntry, OutputFile, int]:
         self._used[shuffle] = time.monotonic()
+        if not self.recovery.complete:
+            self.recovery.check(shuffle, output)
         return open_committed(self.catalog, self._indexes, self._here, shuffle, output)
 
     def _here(self, shuffle: ShuffleId, held: CatalogEntry) -> None:
@@ -312,6 +329,9 @@ class Store:
                 directory.caretaker.wait(give_up - time.monotonic())
 
     def _tidy(self, directory: DataDirectory, staged_seconds: float) -> None:
+        if not directory.recovered:
+            self.recovery.again(directory)
+            return
         self.look(directory)
         self._drop_idle(directory, staged_seconds)
         self.empty_trash(directory)
@@ -327,28 +347,16 @@ class Store:
     def recover(self) -> Iterator[Description]:
         """The committed outputs on disk, checked; what a crash left half-written is deleted. For the start only.
 
+        What is found later is with `recovery`.
         The caller may remove a yielded output when another attempt, in another directory, is the map's.
         Raises StorageFailed, Overloaded: unchecked outputs must not pass for lost.
         """
-        self.empty_trash()
-        tiered = self._tiering is not None
-        for directory in self._directories:
-            for description, held in recover_directory(directory, self.catalog, sync=self._sync, tiered=tiered):
-                if self.catalog.put(description.shuffle_id, held):
-                    self._quota.enter(description.app, held.bytes)
-                    self.compaction.recovered(description, held)
-                yield description
-        if self._tiering is not None:
-            self._tiering.recovered()
-
-    def shuffles(self) -> list[ShuffleId]:
-        """The shuffles that have a directory."""
-        return sorted({shuffle for directory in self._directories for shuffle in directory.shuffles()})
+        yield from self.recovery.run()
 
     def look(self, *directories: DataDirectory) -> None:
         """Try directories, all if none is named: those that fail are taken out, those that work again are back."""
         for directory in directories or self._directories:
-            if directory.look():
+            if directory.recovered and directory.look():
                 try:
                     self._deletion.sweep(directory, self._written)
                 except OSError as error:
@@ -388,10 +396,11 @@ class Store:
         for directory in self._directories:
             directory.caretaker.later(partial(self._close, directory))
         for directory in self._directories:
-            directory.caretaker.stop(give_up - time.monotonic())
+            directory.disk.stop(give_up - time.monotonic())
 
     def _close(self, directory: DataDirectory) -> None:
-        directory.file_pool.drop()
         self._file_cache.close()
         self.compaction.close()
-        directory.empty_trash()
+        if directory.recovered:
+            directory.file_pool.drop()
+            directory.empty_trash()

@@ -91,7 +91,7 @@ class JoinedRegistry:
         self.view = RemoteRegistryView(address, self.session, data.store.catalog, credentials)
         self.joined = False
         self.failure: ShuffleError | None = None
-        self._found: Sequence[Description] = ()
+        self._found: list[Description] = []
         self._joining = PeriodicTask(task_name("join", name), self._join, AGAIN_SECONDS, at_once=True)
 
     def serve(self, when_drained: Callable[[], None]) -> None:
@@ -102,25 +102,34 @@ class JoinedRegistry:
         self.session.when_drained(when_drained)
 
     def begin(self, found: Sequence[Description]) -> None:
-        """Join in a thread of its own, as soon as the master is there; `found` of it is on the disks."""
-        self._found = found
+        """Join in a thread of its own, as soon as the master is there; `found` of it is on the disks. What is found
+        later is announced as well."""
+        self._found += found
         self._joining.start()
 
     def _join(self) -> float | None:
+        whole = self._data.store.recovery.complete
+        self._found += self._data.store.recovery.take(lambda each: registry_of(each.shuffle_id.app) == self.name)
+        if self.joined and not self._found and not whole:
+            return None
         try:
-            self.session.join(0.0)
+            if not self.joined:
+                self.session.join(0.0)
             self.failure = None
             self.session.as_joined(lambda _: self._recover())
         except ShuffleError as error:
             if str(error) != str(self.failure):
-                log.warning("%s is not joined: %s", shown(self.name), error)
+                what = "does not know yet what was found" if self.joined else "is not joined"
+                log.warning("%s %s: %s", shown(self.name), what, error)
             self.failure = error
         else:
-            self._found = ()
-            self.session.start()
-            self.maintenance.start()
-            self.joined = True
-            self._joining.close()
+            self._found.clear()
+            if not self.joined:
+                self.session.start()
+                self.maintenance.start()
+                self.joined = True
+            if whole:
+                self._joining.close()
         self._changed()
         return REFUSED_SECONDS if self.is_refused else None
 

@@ -1,13 +1,19 @@
-"""The start of a worker: registry and disk are made to agree."""
+"""The start of a worker: registry and disk are made to agree.
+
+A data directory that hangs at the start is recovered when it is back. Until then nobody can say which outputs are
+missing, and none is lost but those that are asked for meanwhile.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from shuffle_api.errors import ShuffleError, StaleEpoch, StorageFailed, StorageFull
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.periodic import PeriodicTask
 from shuffle_api.registry.operations import CommitMapOutput
 from shuffle_api.values import MapOutput
 from shuffle_server.master.commit_control import commit_all
@@ -21,40 +27,81 @@ from shuffle_server.worker.remote_registry_view import RemoteRegistryView
 log = logging.getLogger(__name__)
 
 MISSING = "not on disk when the worker started"
+LOOK_SECONDS = 0.5  # between two looks whether a directory is back that hung at the start
 
 
-def recover_local(store: Store, master: Master, worker: str) -> None:
-    """To a master in the same process: complete outputs on disk are committed, missing ones are lost."""
-    registry = master.registry
-    known = {spec.id for spec in registry.shuffles()}
-    for shuffle in store.shuffles():
-        if shuffle not in known:
-            store.remove_shuffle(shuffle)
-    held = _by_shuffle(store.recover(), worker)
-    kept = set()
-    for shuffle, outputs in held.items():
-        outcomes = commit_all(master, [CommitMapOutput(shuffle, output) for output in outputs])
-        stand = [output if outcome is None else outcome for output, outcome in zip(outputs, outcomes, strict=True)]
-        kept |= _kept(store, shuffle, outputs, stand, worker)
-    missing = [(id, output) for id, output in registry.held_by(worker) if (id, output.output) not in kept]
-    for shuffle, output in missing:
-        master.lose(shuffle, output.output, MISSING, worker)
-    log.info("recovered %d map outputs, %d lost", len(kept), len(missing))
+class LocalRecovery:
+    """To a master in the same process: complete outputs on disk are committed, missing ones are lost.
+
+    By the constructor, and by `task` once it is started, for what is found after that.
+    """
+
+    def __init__(self, store: Store, master: Master, worker: str) -> None:
+        """Raises what `Store.recover` raises, and StorageFailed, StorageFull: the registry cannot record it."""
+        self._store, self._master, self._worker = store, master, worker
+        self._found = list(store.recover())
+        self.task = PeriodicTask("recovery", self._announce, LOOK_SECONDS)
+        self._announce()
+
+    def _announce(self) -> None:
+        whole = self._store.recovery.complete
+        self._found += self._store.recovery.take(lambda _: True)
+        if not self._found and not whole:
+            return
+        self._drop_ended()
+        held = [each for each in self._found if self._store.catalog.holds(each.shuffle_id, each.output)]
+        kept = 0
+        for shuffle, outputs in _by_shuffle(held, self._worker).items():
+            outcomes = commit_all(self._master, [CommitMapOutput(shuffle, output) for output in outputs])
+            stand = [output if outcome is None else outcome for output, outcome in zip(outputs, outcomes, strict=True)]
+            kept += _keep(self._store, shuffle, outputs, stand)
+        self._found.clear()
+        _report_missing(self._store, self._held(), partial(self._master.lose, worker=self._worker), kept)
+        if whole:
+            self.task.closing.set()
+
+    def _drop_ended(self) -> None:
+        """Remove what is here of shuffles that are over."""
+        here = self._store.catalog.shuffles()
+        with self._master.lock:  # afterwards: the registry knows a shuffle before anything of it is written
+            known = set(self._master.registry.shuffle_ids())
+        for shuffle in here:
+            if shuffle not in known:
+                self._store.remove_shuffle(shuffle)
+
+    def _held(self) -> list[tuple[ShuffleId, MapAttempt]]:
+        with self._master.lock:
+            return [(id, output.output) for id, output in self._master.registry.held_by(self._worker)]
 
 
 def recover_remote(
     store: Store, session: MasterSession, registry_view: RemoteRegistryView, found: Iterable[Description]
 ) -> None:
     """To the master that `session` has joined; `found` is what the disk held. Raises what a call raises."""
-    worker = session.identity.worker
-    kept = set()
-    for shuffle, outputs in _by_shuffle(found, worker).items():
-        kept |= _kept(store, shuffle, outputs, registry_view.commit_all(shuffle, outputs), worker)
-    missing = [(id, output) for id, output in session.held() if not store.catalog.holds(id, output)]
-    for shuffle, output in missing:
-        session.lose(shuffle, output, MISSING)
+    kept = 0
+    for shuffle, outputs in _by_shuffle(found, session.identity.worker).items():
+        kept += _keep(store, shuffle, outputs, registry_view.commit_all(shuffle, outputs))
+    _report_missing(store, session.held(), session.lose, kept)
     session.report_losses()
-    log.info("recovered %d map outputs, %d lost", len(kept), len(missing))
+
+
+def _report_missing(
+    store: Store,
+    held: Iterable[tuple[ShuffleId, MapAttempt]],
+    lose: Callable[[ShuffleId, MapAttempt, str], object],
+    kept: int,
+) -> None:
+    """Lose what the registry believes to be here and is not, unless it may be in a directory that is not recovered.
+
+    :param kept: outputs that are.
+    """
+    missing = [(shuffle, output) for shuffle, output in held if not store.catalog.holds(shuffle, output)]
+    if not store.recovery.complete:
+        log.info("recovered %d map outputs; %d may be in a data directory that hangs", kept, len(missing))
+        return
+    for shuffle, output in missing:
+        lose(shuffle, output, MISSING)
+    log.info("recovered %d map outputs, %d lost", kept, len(missing))
 
 
 def _by_shuffle(found: Iterable[Description], worker: str) -> dict[ShuffleId, list[MapOutput]]:
@@ -64,14 +111,14 @@ def _by_shuffle(found: Iterable[Description], worker: str) -> dict[ShuffleId, li
     return held
 
 
-def _kept(
-    store: Store, shuffle: ShuffleId, outputs: list[MapOutput], outcomes: list[MapOutput | ShuffleError], worker: str
-) -> set[tuple[ShuffleId, object]]:
-    """The outputs that the registry has recorded; the others are deleted."""
-    kept: set[tuple[ShuffleId, object]] = set()
+def _keep(
+    store: Store, shuffle: ShuffleId, outputs: list[MapOutput], outcomes: Sequence[MapOutput | ShuffleError]
+) -> int:
+    """How many outputs the registry has recorded; the others are deleted."""
+    kept = 0
     for output, outcome in zip(outputs, outcomes, strict=True):
         if isinstance(outcome, MapOutput) and outcome.output == output.output:
-            kept.add((shuffle, output.output))
+            kept += 1
             continue
         if isinstance(outcome, (StaleEpoch, StorageFailed, StorageFull)):
             raise outcome  # the registry failed, or does not have this worker: it says nothing of the output

@@ -22,11 +22,11 @@ from shuffle_server.journals import Journals
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.worker_state import relay_status
-from shuffle_server.options import ServerOptions, data_listen, split_directories
+from shuffle_server.options import ServerOptions, data_listen
 from shuffle_server.security import ServerSecurity
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import parse_device
-from shuffle_server.store.identity import claim_identity
+from shuffle_server.store.directories import Claims
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.store import Store
@@ -95,21 +95,23 @@ class StoreTasks:
 class WorkerRuntime:
     """A store from its constructor on; serves from `serve` to `stop`; `close` at the end.
 
-    :raises StorageFailed: the data directory cannot be used.
+    :param claims: of the data directories, which are locked.
+    :raises StorageFailed: a data directory cannot be used.
     """
 
     role: ClassVar[str] = "worker"
 
-    def __init__(self, options: ServerOptions, instruments: Instruments) -> None:
-        self._options, self._instruments = options, instruments
-        roots = split_directories(options.data_dir)
-        self.id = claim_identity(roots)
+    def __init__(self, options: ServerOptions, instruments: Instruments, claims: Claims) -> None:
+        self._options, self._instruments, self._claims = options, instruments, claims
+        self.id = claims.identify()
         self.store = Store(
-            *(each / "worker" for each in roots),
+            *(disk.root / "worker" for disk in claims.disks),
             options=_store_options(options),
             tier=ObjectStore(options.tier, self.id) if options.tier else None,
+            claims=claims,
         )
-        self.journals = Journals(roots[0] / "journals", self.store.later)
+        first = claims.first
+        self.journals = first.do("the journals", lambda: Journals(first.root / "journals", self.store.later))
         self.removals = Caretaker("removals")
         self.pool = BufferPool(options.memory)
         self.calls = calls_bound(options.app_max_calls)
@@ -134,8 +136,9 @@ class WorkerRuntime:
         self.worker.relayed = lambda: relay_status(self.relay.statistics(), self.channels.statistics())
         put = PutOptions(options.window, options.overload_timeout)
         try:
-            nonce_file = split_directories(options.data_dir)[0] / "worker" / "nonce"
-            local_files = LocalFileHandler(self.worker, self.store, nonce_file)
+            first = self._claims.first
+            nonce_file = first.root / "worker" / "nonce"
+            local_files = first.do("the nonce", lambda: LocalFileHandler(self.worker, self.store, nonce_file))
             relay = RelayStreams(self.worker, self.relay)
             self.guard = ConnectionGuard(
                 Bounds(
