@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bench.harness.files import files_below
 from shuffle_api.caretaker import Caretaker
 from shuffle_api.errors import DeadlineExceeded, MapOutputLost, Overloaded, ShuffleError, StorageFailed
 from shuffle_api.ids import MapAttempt
@@ -39,6 +40,10 @@ def eventually(seen: Callable[[], bool], what: str) -> None:
     while not seen():
         assert time.monotonic() < give_up, what
         time.sleep(0.05)
+
+
+def outputs_in(directory: Path) -> list[Path]:
+    return [path for path in files_below(directory) if path.suffix == ".out"]
 
 
 def command_of(root: Path, hung: str, role: str, *arguments: str, limit: float = LIMIT) -> list[str]:
@@ -138,15 +143,14 @@ def test_removal_and_the_next_run_wait_for_no_disk_that_hangs(data_hangs: HungSe
                 again.register_shuffle(1, 1)
                 assert live.map_outputs(seen) == []
         data_hangs.go_on()
-        folder = data_hangs.second / "worker" / "apps"
-        eventually(lambda: not list(folder.rglob("*.out")), "the files are deleted later")
+        eventually(lambda: not outputs_in(data_hangs.second), "the files are deleted later")
 
 
 def test_outputs_of_a_directory_that_hangs_are_lost_and_written_again_elsewhere(data_hangs: HungServer) -> None:
     with data_hangs.plugin() as plugin, plugin.master("app") as master:
         handle = master.register_shuffle(1, 8)
         written = {map_id: write_map(plugin, handle, map_id) for map_id in range(8)}
-        lost = {int(path.name.partition(".")[0]) for path in data_hangs.second.rglob("*.out")}
+        lost = {int(path.name.partition(".")[0]) for path in outputs_in(data_hangs.second)}
         assert lost == set(range(8))
         data_hangs.hang()
         eventually(lambda: bool(data_hangs.out()[1]), "it is taken out")

@@ -24,7 +24,7 @@ from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.store import Store
 from tests.hung_disk import hang_below
 from tests.shuffle_server.helpers import SPEC, batch, block, mounted_tmpfs, read_all, write_map
-from tests.shuffle_server.test_hung_disk import DEADLINE, LIMIT, HungServer, command_of, eventually
+from tests.shuffle_server.test_hung_disk import DEADLINE, LIMIT, HungServer, command_of, eventually, outputs_in
 
 Restart = Callable[[], HungServer]
 
@@ -67,7 +67,7 @@ def test_a_start_goes_on_without_a_further_directory_that_hangs_and_its_outputs_
     with plugin.master("live") as master:
         handle = master.register_shuffle(4, 8)
         written = sorted(record for map_id in range(8) for record in write_map(plugin, handle, map_id))
-        assert len(list(server.second.rglob("*.out"))) == 8
+        assert len(outputs_in(server.second)) == 8
         server.hang()
         server = restarting()
         first, second = server.out()
@@ -99,7 +99,7 @@ def test_outputs_that_were_asked_for_meanwhile_are_written_again_and_the_former_
             written[map_id] = write_map(plugin, handle, map_id, attempt=1)
         server.go_on()
         eventually(lambda: not any(server.out()), "it is back")
-        eventually(lambda: len(list(server.second.rglob("*.out"))) == 2, "the lost ones are deleted")
+        eventually(lambda: len(outputs_in(server.second)) == 2, "the lost ones are deleted")
         assert read_all(plugin, handle) == sorted(record for records in written.values() for record in records)
 
 
