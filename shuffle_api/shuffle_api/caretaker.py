@@ -10,16 +10,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar
 
 from shuffle_api.periodic import StreamThread, guarded
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Task = Callable[[], object]
 Around = Callable[[], AbstractContextManager[None]]
 
@@ -72,12 +69,6 @@ class Caretaker:
                     self._begin()
                 return
         self._do(task)
-
-    def ask(self, task: Callable[[], T]) -> Future[T]:
-        """As `later`; what it returns, or the ShuffleError that it raises."""
-        answer: Future[T] = Future()
-        self.later(lambda: guarded(self._name, lambda: answer.set_result(task()), answer.set_exception))
-        return answer
 
     def wait(self, timeout: float) -> bool:
         """Whether all is done that was given until now, or is within so many seconds."""

@@ -10,13 +10,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import click
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, ShuttingDown
-from shuffle_api.periodic import StreamThread
+from shuffle_api.periodic import aside
 from shuffle_server.announced import opened_at
 from shuffle_server.expansion import bound_in_program, keep_apart
 from shuffle_server.options import ALIASES, ServerOptions, check_options, not_default, options_of
@@ -177,9 +176,8 @@ def _serve(role: str, **_: Any) -> int:
 def _started(make: Callable[[], T], signals: _Signals) -> T:
     """What `make` returns or raises, in a thread of its own: this one ends the process at a signal, also while a call
     to a disk, a database or a name server does not return."""
-    made: Future[T] = Future()
+    made = aside("start", make)
     made.add_done_callback(lambda _: signals.left())
-    StreamThread("start", lambda: made.set_result(make()), made.set_exception).start()
     if signals.wait() != LEFT:
         signals.wait_seconds(START_SECONDS)  # until it has ended in order, or another signal comes
         if not made.done():

@@ -13,6 +13,7 @@ from typing import TypeVar
 from shuffle_api.caretaker import Around, Caretaker
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import StorageFailed
+from shuffle_api.periodic import aside
 from shuffle_server.store.calls import DISK_SECONDS, DiskCalls
 
 LOOK_SECONDS = 0.2  # between two looks, at most, whether a call hangs that is waited for
@@ -41,7 +42,11 @@ class DiskThread:
         :raises StorageFailed: a call in it hangs.
         :raises ShuffleError: what it raises.
         """
-        return self.result(what, self.caretaker.ask(task))
+        return self.result(what, self.ask(task))
+
+    def ask(self, task: Callable[[], T]) -> Future[T]:
+        """What `task` will return, or raise."""
+        return aside(f"disk {self.root}", task, self.caretaker.later)
 
     def result(self, what: str, answer: Future[T]) -> T:
         """What the thread has answered. Raises as `do`."""
@@ -76,7 +81,7 @@ def ask_all(disks: Sequence[DiskThread], what: str, task: Callable[[DiskThread],
     :raises StorageFailed: that one hangs.
     :raises ShuffleError: what `task` raises.
     """
-    asked = [(disk, bool(disk.calls.hang), disk.caretaker.ask(partial(task, disk))) for disk in disks]
+    asked = [(disk, bool(disk.calls.hang), disk.ask(partial(task, disk))) for disk in disks]
     found = {}
     for disk, known, answer in asked:
         if disk is disks[0] or not (hang := disk.wait(what, answer)):
