@@ -78,7 +78,9 @@ class Server:
             self._data.journals.joined("", master.journal(), "in this process")
             self._recovery = LocalRecovery(self._data.store, master, self._data.id)
             master.subscribe(_Follower(self._data))
-            self.worker = self._data.serve(LocalRegistryView(master, self._data.id), security, self._control.place)
+            self.worker = self._data.serve(
+                LocalRegistryView(master, self._data.id), security, self._control.place, self._claims.first
+            )
             self._control.membership.join(self.worker.info, local=True)
             self.control_address = self._control.serve(security, self.worker)
             self.data_address = self.worker.info.address
@@ -191,7 +193,7 @@ class WorkerServer:
             make = partial(JoinedRegistries, masters, self._data, first.root / "incarnation", credentials)
             self._registries = first.do("the incarnation", lambda: make(lambda: self._when_left()))
             undo.callback(self._registries.close)
-            self.worker = self._data.serve(self._registries, security, self._registries.place)
+            self.worker = self._data.serve(self._registries, security, self._registries.place, first)
             undo.callback(self._data.stop)
             self._registries.serve()
             undo.callback(self._registries.end)

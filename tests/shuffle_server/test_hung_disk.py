@@ -167,7 +167,7 @@ def test_outputs_of_a_directory_that_hangs_are_lost_and_written_again_elsewhere(
 def test_while_the_journal_hangs_changes_end_in_time_and_what_needs_no_disk_is_answered(
     journal_hangs: HungServer,
 ) -> None:
-    with journal_hangs.plugin() as plugin, plugin.master("live") as live:
+    with journal_hangs.plugin(timeout=10) as plugin, plugin.master("live") as live:
         seen = live.register_shuffle(1, 1)
         journal_hangs.hang()
 

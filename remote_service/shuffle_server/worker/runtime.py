@@ -27,6 +27,7 @@ from shuffle_server.security import ServerSecurity
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import parse_device
 from shuffle_server.store.directories import Claims
+from shuffle_server.store.disk_thread import DiskThread
 from shuffle_server.store.object_store import ObjectStore
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.store import Store
@@ -102,7 +103,7 @@ class WorkerRuntime:
     role: ClassVar[str] = "worker"
 
     def __init__(self, options: ServerOptions, instruments: Instruments, claims: Claims) -> None:
-        self._options, self._instruments, self._claims = options, instruments, claims
+        self._options, self._instruments = options, instruments
         self.id = claims.identify()
         self.store = Store(
             *(disk.root / "worker" for disk in claims.disks),
@@ -121,10 +122,11 @@ class WorkerRuntime:
         )
         self._tasks = StoreTasks(self.store, self.pool, options.tier_after)
 
-    def serve(self, registry_view: RegistryView, security: ServerSecurity, place: Place) -> Worker:
+    def serve(self, registry_view: RegistryView, security: ServerSecurity, place: Place, first: DiskThread) -> Worker:
         """Listen. Raises InvalidArgument when it cannot.
 
         :param place: where copies of map outputs go.
+        :param first: the first data directory, for the nonce of clients on this host.
         """
         options = self._options
         listen = data_listen(options)
@@ -136,7 +138,6 @@ class WorkerRuntime:
         self.worker.relayed = lambda: relay_status(self.relay.statistics(), self.channels.statistics())
         put = PutOptions(options.window, options.overload_timeout)
         try:
-            first = self._claims.first
             nonce_file = first.root / "worker" / "nonce"
             local_files = first.do("the nonce", lambda: LocalFileHandler(self.worker, self.store, nonce_file))
             relay = RelayStreams(self.worker, self.relay)
