@@ -2,7 +2,7 @@
 
 The registry of a master that starts on an empty directory, because a disk is not mounted, has no output; that of a
 master which starts on an old copy lacks the last ones. A worker that joins either deletes what jobs still read. So a
-worker keeps the id of the journal that it has joined, and its last epoch, and joins no other one.
+worker keeps the id of the journal that it has joined, and its last epoch, and joins no other one while it has outputs.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ class Journals:
         with self._lock:
             return self._known.get(registry, Journal())
 
-    def joined(self, registry: str, journal: Journal, master: str) -> None:
+    def joined(self, registry: str, journal: Journal, held: Journal, master: str) -> None:
         """The `master` of the registry has this journal, which is kept from now on.
 
-        :raises OtherJournal: another one was joined.
+        :param held: that of the outputs here.
+        :raises OtherJournal: it is another one.
         """
+        if not journal.follows(held):
+            raise OtherJournal(
+                f"the master {master} has {journal}, and the map outputs of this worker are of {held}",
+                remedy="start the master with the --data-dir or --metadata that it had; to give these outputs up"
+                f" instead, stop this worker, remove {self._file}, and start it again",
+            )
         with self._lock:
-            known = self._known.get(registry, Journal())
-            if not journal.follows(known):
-                raise OtherJournal(
-                    f"the master {master} has {journal}, and the map outputs of this worker are of {known}",
-                    remedy="start the master with the --data-dir or --metadata that it had; to give these outputs up"
-                    f" instead, stop this worker, remove {self._file}, and start it again",
-                )
-            if not journal.id or journal == known:
+            if not journal.id or journal == self._known.get(registry):
                 return
             self._known[registry] = journal
         self._later(self._write)

@@ -75,8 +75,9 @@ class Server:
             self._control.membership.join(
                 WorkerInfo(self._data.id, announced_host(options.advertise, data), 0), local=True
             )
-            self._data.journals.joined("", master.journal(), "in this process")
             self._recovery = LocalRecovery(self._data.store, master, self._data.id)
+            self._data.journals.joined("", master.journal(), self._data.journal_of(""), "in this process")
+            self._recovery.announce()
             master.subscribe(_Follower(self._data))
             self.worker = self._data.serve(
                 LocalRegistryView(master, self._data.id), security, self._control.place, self._claims.first

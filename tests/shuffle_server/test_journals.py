@@ -129,13 +129,37 @@ def test_a_worker_joins_another_cluster_once_its_file_is_removed(scene: Scene) -
     scene.restart_master("other")
     scene.kept.unlink()
     scene.worker = scene.start_worker()
-    assert scene.files() == []
+    wait_until(lambda: not scene.files(), "what is of the other cluster is deleted")
     with scene.plugin.master("next") as job:
         handle = job.register_shuffle(4, 1)
         written = write_map(scene.plugin, handle, 0)
         assert read_all(scene.plugin, handle) == written
     wait_until(scene.kept.exists, "the journal is kept")
     assert scene.kept.read_text().split()[0] == scene.master._control.master.journal().id
+
+
+def test_a_worker_without_outputs_joins_a_master_with_another_journal(scene: Scene) -> None:
+    scene.job.close()
+    wait_until(lambda: not scene.worker._data.held_shuffles(), "the outputs are deleted")
+    scene.restart_master("empty")
+    scene.await_joined()
+    with scene.plugin.master("next") as job:
+        handle = job.register_shuffle(4, 1)
+        written = write_map(scene.plugin, handle, 0)
+        assert read_all(scene.plugin, handle) == written
+
+
+def test_a_server_without_outputs_starts_without_its_journal(tmp_path: Path) -> None:
+    options = ServerOptions(data_dir=str(tmp_path), listen="127.0.0.1:0")
+    for _ in range(2):
+        server = Server(options)
+        with RemoteShuffle({"server": server.control_address, "retry": 0}) as plugin, plugin.master("job") as job:
+            handle = job.register_shuffle(4, 1)
+            written = write_map(plugin, handle, 0)
+            assert read_all(plugin, handle) == written
+        wait_until(lambda: not server._data.held_shuffles(), "the outputs are deleted")
+        server.stop()
+        shutil.rmtree(tmp_path / "master")
 
 
 def test_a_server_whose_own_journal_is_missing_does_not_start(tmp_path: Path) -> None:
@@ -192,9 +216,10 @@ def test_the_id_that_a_worker_keeps_survives_the_machine_of_the_master(seed: int
 def test_the_journals_of_several_registries_are_kept_apart_and_by_another_thread(tmp_path: Path) -> None:
     later: list[object] = []
     journals = Journals(tmp_path / "journals", later.append)
-    journals.joined("", Journal("id-1", 4), "at h1")
-    journals.joined("b", Journal("id-2", 1), "at h2")
-    journals.joined("b", Journal("", 7), "at h2")  # of an earlier release, which has none
+    journals.joined("", Journal("id-1", 4), Journal(), "at h1")
+    journals.joined("b", Journal("id-3", 9), Journal(), "at h2")
+    journals.joined("b", Journal("id-2", 1), Journal(), "at h2")
+    journals.joined("b", Journal("", 7), Journal("id-2", 1), "at h2")  # of an earlier release, which has none
     assert not (tmp_path / "journals").exists()
     for task in later:
         assert callable(task)
@@ -203,8 +228,8 @@ def test_the_journals_of_several_registries_are_kept_apart_and_by_another_thread
         assert (kept.of(""), kept.of("b"), kept.of("c")) == (Journal("id-1", 4), Journal("id-2", 1), Journal())
         for other in (Journal("id-1", 4), Journal("id-2", 0)):
             with pytest.raises(OtherJournal, match="the map outputs of this worker are of journal id-2 in epoch 1"):
-                kept.joined("b", other, "at h2")
-        kept.joined("b", Journal("id-2", 1), "at h2")
+                kept.joined("b", other, kept.of("b"), "at h2")
+        kept.joined("b", Journal("id-2", 1), kept.of("b"), "at h2")
 
 
 @pytest.mark.parametrize("text", ["id-1", "id-1 x b", "a b c d e"])

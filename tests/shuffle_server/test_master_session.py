@@ -48,7 +48,7 @@ class Holdings:
     def journal(self) -> Journal:
         return Journal()
 
-    def joined(self, journal: Journal, master: str) -> None: ...
+    def joined(self, journal: Journal, held: Journal, master: str) -> None: ...
 
     def drop_outputs(self) -> None:
         self.dropped += 1

@@ -47,10 +47,10 @@ class RegistryHoldings:
         return self._data.store.free_bytes()
 
     def journal(self) -> Journal:
-        return self._data.journals.of(self._registry)
+        return self._data.journal_of(self._registry)
 
-    def joined(self, journal: Journal, master: str) -> None:
-        self._data.journals.joined(self._registry, journal, master)
+    def joined(self, journal: Journal, held: Journal, master: str) -> None:
+        self._data.journals.joined(self._registry, journal, held, master)
 
     def held_shuffles(self) -> list[ShuffleId]:
         return [id for id in self._data.held_shuffles() if registry_of(id.app) == self._registry]

@@ -68,13 +68,13 @@ class Holdings(Protocol):
     def free_bytes(self) -> int: ...
 
     def journal(self) -> Journal:
-        """Of the registry, in which the files here are recorded."""
+        """In which the outputs here are recorded; one without an id if there are none."""
         ...
 
-    def joined(self, journal: Journal, master: str) -> None:
-        """The `master` has this journal.
+    def joined(self, journal: Journal, held: Journal, master: str) -> None:
+        """The `master` has this journal, and `held` is that of the outputs here.
 
-        :raises OtherJournal: the files here are of another one.
+        :raises OtherJournal: it is another one.
         """
         ...
 
@@ -296,18 +296,18 @@ class MasterSession:
         """
         worker = messages.worker_message(self._holdings.info())
         worker.free_bytes, worker.draining = self._holdings.free_bytes(), self._draining
-        journal = self._holdings.journal()
+        held = self._holdings.journal()
         request = pb.JoinRequest(
             worker=worker,
             incarnation=self._incarnation,
             protocol=messages.PROTOCOL,
             oldest=messages.PROTOCOL,
             registry=self._name,
-            journal=journal.id,
-            epoch=journal.epoch,
+            journal=held.id,
+            epoch=held.epoch,
         )
         reply: pb.JoinReply = self._client.call("Join", request)
-        self._holdings.joined(Journal(reply.journal, reply.epoch), f"at {self._client.address}")
+        self._holdings.joined(Journal(reply.journal, reply.epoch), held, f"at {self._client.address}")
         self._task.period = reply.beat_seconds
         self._contents.joined()
         self.registries = frozenset(reply.registries)

@@ -33,17 +33,17 @@ LOOK_SECONDS = 0.5  # between two looks whether a directory is back that hung at
 class LocalRecovery:
     """To a master in the same process: complete outputs on disk are committed, missing ones are lost.
 
-    By the constructor, and by `task` once it is started, for what is found after that.
+    By `announce`, and by `task` once it is started, for what is found after that.
     """
 
     def __init__(self, store: Store, master: Master, worker: str) -> None:
-        """Raises what `Store.recover` raises, and StorageFailed, StorageFull: the registry cannot record it."""
+        """Raises what `Store.recover` raises."""
         self._store, self._master, self._worker = store, master, worker
         self._found = list(store.recover())
-        self.task = PeriodicTask("recovery", self._announce, LOOK_SECONDS)
-        self._announce()
+        self.task = PeriodicTask("recovery", self.announce, LOOK_SECONDS)
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
+        """Commit what was found. Raises StorageFailed, StorageFull: the registry cannot record it."""
         whole = self._store.recovery.complete
         self._found += self._store.recovery.take(lambda _: True)
         if not self._found and not whole:

@@ -13,12 +13,12 @@ import pyarrow as pa
 from shuffle_api.caretaker import Caretaker
 from shuffle_api.clock import LOOKS_PER_TIMEOUT
 from shuffle_api.errors import InvalidArgument, ShuffleError
-from shuffle_api.ids import ShuffleId
+from shuffle_api.ids import ShuffleId, registry_of
 from shuffle_api.periodic import PeriodicTask, StreamThread
 from shuffle_api.values import WorkerInfo, parse_labels
 from shuffle_server.announced import announced_host
 from shuffle_server.connection_guard import Bounds, ConnectionGuard
-from shuffle_server.journals import Journals
+from shuffle_server.journals import Journal, Journals
 from shuffle_server.observe.figures import WorkerSources
 from shuffle_server.observe.instruments import Instruments
 from shuffle_server.observe.worker_state import relay_status
@@ -173,6 +173,13 @@ class WorkerRuntime:
     def held_shuffles(self) -> list[ShuffleId]:
         """The shuffles of which there may be files, or streams."""
         return self.store.catalog.shuffles()
+
+    def journal_of(self, registry: str) -> Journal:
+        """In which the outputs of a registry here are recorded; one without an id if there are none."""
+        held = (each for each in self.held_shuffles() if registry_of(each.app) == registry)
+        if self.store.recovery.complete and next(held, None) is None:
+            return Journal()
+        return self.journals.of(registry)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         """It is over: its streams end, its files go."""

@@ -49,26 +49,43 @@ def _restart(scene: Scene, fault: Fault) -> None:
 
 def back(scene: Scene, server: Server) -> None:
     """Start it, again and again as a supervisor does while it ends. One whose registry's files were damaged gets an
-    empty one, as its error asks for.
+    empty one, as its error asks for; workers with outputs of the former one give these up.
 
     :raises DidNotStart, Hung: it does not come back.
     """
     give_up = time.monotonic() + READY_S
+    anew = False
     while True:
         server.launch()
         if scene.schedule.topology == "standby" and server in scene.masters:
             return  # the other one leads
         try:
             server.await_ready()
+            if anew:
+                _give_up_outputs(scene, server)
             return
         except DidNotStart as failed:
             scene.may_lose |= server.name.startswith("worker")  # it may be given up before it is back
             registry = server.directories[0] / "master"
             if scene.may_end_run and str(registry) in str(failed):
                 registry.rename(registry.with_name(f"damaged-{time.monotonic_ns()}"))
+                anew = True
+            elif scene.may_end_run and str(journals := server.directories[0] / "journals") in str(failed):
+                journals.unlink()
             elif time.monotonic() > give_up:
                 raise
         time.sleep(START_AGAIN_S)
+
+
+def _give_up_outputs(scene: Scene, master: Server) -> None:
+    """Of another journal than the master's, as the errors of the workers ask for."""
+    for worker in scene.workers:
+        if worker is master:
+            continue
+        with worker.lock:
+            worker.kill()
+            (worker.directories[0] / "journals").unlink(missing_ok=True)
+            back(scene, worker)
 
 
 def _stop(scene: Scene, fault: Fault) -> None:
