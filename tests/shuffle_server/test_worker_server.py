@@ -10,9 +10,11 @@ import pytest
 
 from bench.harness.cluster import wait_until
 from bench.harness.files import files_below
-from shuffle_api.errors import DeadlineExceeded, ShuttingDown, StorageFailed, UnknownShuffle
-from shuffle_api.ids import MapAttempt
+from shuffle_api.errors import DeadlineExceeded, MapOutputLost, ShuttingDown, StorageFailed, UnknownShuffle
+from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.values import MapOutput
 from shuffle_plugins.remote import RemoteShuffle
+from shuffle_server.master.client import Identity
 from shuffle_server.options import ServerOptions
 from shuffle_server.server import MasterServer, WorkerServer
 from shuffle_server.store.format import Description
@@ -119,6 +121,33 @@ def test_what_is_being_written_goes_on_at_a_worker_that_was_given_up(
             assert writer.commit() is not None
         expected = [*write_map(plugin, handle, 0, attempt=1), (0, before), (0, b"after")]
         assert read_all(plugin, handle) == sorted(expected)
+
+
+def test_a_commit_is_not_repeated_by_a_worker_that_has_dropped_its_output(
+    master: MasterServer, worker: WorkerServer, plugin: RemoteShuffle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given up before the commit arrived. Recorded under its next incarnation, the output would be promised to
+    others until its loss is reported."""
+    view = worker._registries.all[0].view
+    commit, recorded = view._registry.commit, list[MapOutput]()
+
+    def commit_late(shuffle: ShuffleId, output: MapOutput, identity: Identity) -> MapOutput:
+        if identity.incarnation == incarnation:
+            master._control.membership.leave(output.worker, "a test")
+        winner = commit(shuffle, output, identity)
+        recorded.append(output)
+        return winner
+
+    with plugin.master("job") as job:
+        handle = job.register_shuffle(4, 1)
+        incarnation = view._session.identity.incarnation
+        monkeypatch.setattr(view._registry, "commit", commit_late)
+        with pytest.raises(MapOutputLost, match="was dropped when it was committed"):
+            write_map(plugin, handle, 0)
+        assert recorded == []
+        expected = write_map(plugin, handle, 0, attempt=1)
+        assert read_all(plugin, handle) == expected
+        assert [each.output for each in recorded] == [MapAttempt(0, 1)]
 
 
 def test_a_worker_that_was_given_up_drops_what_it_held_though_the_answer_to_its_join_was_lost(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from shuffle_api.errors import ProtocolMismatch, ShuffleError
 from shuffle_api.ids import ShuffleId
@@ -36,13 +37,15 @@ class Identity:
         return pb.Identity(epoch=self.epoch, worker=self.worker, incarnation=self.incarnation)
 
 
+ANYBODY = Identity()
+
+
 class RegistryClient:
     """Commits at the master at `address` (HOST:PORT). Thread-safe; close it at the end.
 
     While a request is under way the commits that come are gathered, and go out together with the next one: so a worker
     with many tasks needs no more requests than one with few.
 
-    :param identity: who commits; the master refuses whom it does not know by StaleEpoch.
     :param timeout: seconds for the answer to one request; a commit waits for two of them at most.
     :param retry: seconds for which a request waits for a master that is away.
     """
@@ -51,7 +54,6 @@ class RegistryClient:
         self,
         address: str,
         *,
-        identity: Callable[[], Identity] = Identity,
         timeout: float = 30.0,
         retry: float = 0.0,
         credentials: Credentials = NO_CREDENTIALS,
@@ -65,31 +67,33 @@ class RegistryClient:
             stub=rpc.ShuffleRegistryStub,
         )
         self._stream = CommitStream(self._client, timeout)
-        self._identity = identity
-        self._batcher: Batcher[CommitMapOutput, MapOutput | ShuffleError] = Batcher(
+        self._batcher: Batcher[tuple[Identity, CommitMapOutput], MapOutput | ShuffleError] = Batcher(
             self._send, timeout=2 * (timeout + retry), what="the commit at the master", linger=LINGER_SECONDS
         )
 
-    def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
+    def commit(self, shuffle: ShuffleId, output: MapOutput, identity: Identity = ANYBODY) -> MapOutput:
         """Record a commit, durably; the output that won the map, this one or one that was there before.
 
         A commit may be repeated when it is not known whether it has reached the master.
 
+        :param identity: who commits.
         :raises MapOutputLost: this very attempt was lost before.
-        :raises StaleEpoch: this identity is unknown to the master, or out of date.
+        :raises StaleEpoch: the identity is unknown to the master, or out of date.
         :raises ShuffleError: what else `Registry.apply` raises; ServerUnreachable, DeadlineExceeded.
         """
-        outcome = self._batcher.wait(self._batcher.add(CommitMapOutput(shuffle, output)))
+        outcome = self._batcher.wait(self._batcher.add((identity, CommitMapOutput(shuffle, output))))
         if isinstance(outcome, ShuffleError):
             raise outcome
         return outcome
 
-    def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
+    def commit_all(
+        self, shuffle: ShuffleId, outputs: Sequence[MapOutput], identity: Identity = ANYBODY
+    ) -> list[MapOutput | ShuffleError]:
         """Record many commits, as a worker does that tells what it holds; what `commit` gives or raises for each.
 
         :raises ServerUnreachable, DeadlineExceeded: some of them may have been recorded; they may be repeated.
         """
-        tickets = [self._batcher.add(CommitMapOutput(shuffle, output)) for output in outputs]
+        tickets = [self._batcher.add((identity, CommitMapOutput(shuffle, output))) for output in outputs]
         return [self._batcher.wait(ticket) for ticket in tickets]
 
     def close(self) -> None:
@@ -97,14 +101,16 @@ class RegistryClient:
         self._stream.close()
         self._client.close()
 
-    def _send(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
+    def _send(self, asked: list[tuple[Identity, CommitMapOutput]]) -> list[MapOutput | ShuffleError]:
         outcomes: list[MapOutput | ShuffleError] = []
-        for first in range(0, len(commits), MOST_COMMITS):
-            outcomes += self._request(commits[first : first + MOST_COMMITS])
+        for identity, each in groupby(asked, lambda one: one[0]):
+            commits = [commit for _, commit in each]
+            for first in range(0, len(commits), MOST_COMMITS):
+                outcomes += self._request(identity, commits[first : first + MOST_COMMITS])
         return outcomes
 
-    def _request(self, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
-        request = pb.CommitRequest(identity=self._identity().message(), commits=map(_message, commits))
+    def _request(self, identity: Identity, commits: list[CommitMapOutput]) -> list[MapOutput | ShuffleError]:
+        request = pb.CommitRequest(identity=identity.message(), commits=map(_message, commits))
         reply = self._stream.ask(request)
         if len(reply.results) != len(commits):
             raise ProtocolMismatch(

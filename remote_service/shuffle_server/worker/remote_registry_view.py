@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from shuffle_api.errors import ShuffleError
+from shuffle_api.errors import MapOutputLost, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import MapOutput, ShuffleSpec, WorkerInfo
 from shuffle_server.master.client import Identity, RegistryClient
@@ -35,9 +35,7 @@ class RemoteRegistryView:
         self._control = ControlClient(
             address, client="flight-shuffle-worker", retry=RETRY_SECONDS, credentials=credentials
         )
-        self._registry = RegistryClient(
-            address, identity=lambda: session.identity, retry=RETRY_SECONDS, credentials=credentials
-        )
+        self._registry = RegistryClient(address, retry=RETRY_SECONDS, credentials=credentials)
         self._lock = threading.Lock()
         self._specs: dict[ShuffleId, ShuffleSpec] = {}
         self._holders: dict[str, WorkerInfo] = {}
@@ -73,13 +71,27 @@ class RemoteRegistryView:
 
     def commit(self, shuffle: ShuffleId, output: MapOutput) -> MapOutput:
         self._session.check_taking()
-        winner = self._session.as_joined(lambda _: self._registry.commit(shuffle, output), RETRY_SECONDS)
+
+        def ask(identity: Identity) -> MapOutput:
+            # A worker that was given up drops its outputs before it has its next identity. So what this one still holds
+            # is there, or this identity is refused.
+            if not self._held.holds(shuffle, output.output):
+                raise MapOutputLost(
+                    f"{output.output} was dropped when it was committed: the worker had been given up",
+                    remedy="write this map again as a new attempt",
+                    worker=output.worker,
+                    shuffle=shuffle,
+                    output=output.output,
+                )
+            return self._registry.commit(shuffle, output, identity)
+
+        winner = self._session.as_joined(ask, RETRY_SECONDS)
         self._session.settle()
         return winner
 
     def commit_all(self, shuffle: ShuffleId, outputs: Sequence[MapOutput]) -> list[MapOutput | ShuffleError]:
         """What became of each of many: its output, that of the attempt that had won its map, or why it is refused."""
-        return self._registry.commit_all(shuffle, outputs)
+        return self._registry.commit_all(shuffle, outputs, self._session.identity)
 
     def lose(self, shuffle: ShuffleId, output: MapAttempt, reason: str) -> None:
         self._session.lose(shuffle, output, reason)

@@ -140,11 +140,10 @@ def test_garbage_is_refused_and_the_master_goes_on(scene: Scene, client: Registr
 def test_a_client_of_another_epoch_is_fenced() -> None:
     with closing(Scene()) as scene:
         epoch = scene.master.epoch
-        with closing(RegistryClient(scene.address, identity=lambda: Identity(epoch), timeout=TIMEOUT)) as client:
-            client.commit(SHUFFLE, commit(0).output)
-        with closing(RegistryClient(scene.address, identity=lambda: Identity(epoch + 1), timeout=TIMEOUT)) as client:
+        with closing(RegistryClient(scene.address, timeout=TIMEOUT)) as client:
+            client.commit(SHUFFLE, commit(0).output, Identity(epoch))
             with pytest.raises(StaleEpoch, match="is for epoch 2 of the master, this is epoch 1"):
-                client.commit(SHUFFLE, commit(1).output)
+                client.commit(SHUFFLE, commit(1).output, Identity(epoch + 1))
         assert [each.output.map for each in scene.durable()] == [0]
 
 

@@ -64,12 +64,12 @@ def test_a_client_opens_another_stream_when_the_master_has_been_away(scene: Scen
 
 
 def test_a_stream_that_is_refused_is_followed_by_another(scene: Scene) -> None:
-    epochs = iter([scene.master.epoch, 77, scene.master.epoch])
-    with closing(RegistryClient(scene.address, identity=lambda: Identity(next(epochs)), timeout=TIMEOUT)) as client:
-        client.commit(SHUFFLE, commit(0).output)
+    epoch = scene.master.epoch
+    with client_of(scene) as client:
+        client.commit(SHUFFLE, commit(0).output, Identity(epoch))
         with pytest.raises(StaleEpoch):
-            client.commit(SHUFFLE, commit(1).output)
-        client.commit(SHUFFLE, commit(2).output)
+            client.commit(SHUFFLE, commit(1).output, Identity(77))
+        client.commit(SHUFFLE, commit(2).output, Identity(epoch))
     assert [each.output.map for each in scene.durable()] == [0, 2]
 
 
