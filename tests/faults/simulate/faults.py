@@ -46,7 +46,7 @@ class Faults:
         """Everything works from now on; `for_good`: whatever the schedule says."""
         self._over = self._over or for_good
         Here.network.cut.clear()
-        Here.network.trouble = 0.0
+        Here.network.trouble = Here.network.late = 0.0
         for node in self._cluster.nodes.values():
             for disk in node.disks:
                 disk.state, disk.fuse = "", None

@@ -6,9 +6,9 @@ takes up when its caller has given up (it stood still, or the request came late)
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from shuffle_transport.blocks import BlockBatch, table_rows
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 from shuffle_transport.security import Principal
 from tests.faults.simulate.locks import Here
+from tests.faults.simulate.schedule import LATEST
 from tests.faults.simulate.scheduler import Crash, Process
 
 Answer = TypeVar("Answer")
@@ -44,8 +45,10 @@ class Late(Exception):
 class Network:
     """Who listens where, who is cut off from whom, and how unreliable calls are."""
 
-    random: random.Random
+    random: Random
     trouble: float = 0.0  # how likely a call goes wrong
+    lateness: Random = field(default_factory=lambda: Random(0))
+    late: float = 0.0  # how likely a request is under way for up to LATEST seconds
     listening: dict[str, tuple[Process, Any]] = field(default_factory=dict)
     cut: set[str] = field(default_factory=set)  # names of processes that reach nobody
     port: int = 20_000
@@ -83,6 +86,8 @@ class Network:
             raise Unreachable
         process, server = found
         fate = self.random.random() / self.trouble if self.trouble else 1.0
+        if self.late and self.lateness.random() < self.late:
+            return self._apart(process, lambda: run(server), wait, self.lateness.uniform(0, LATEST))
         if process.paused or fate < 0.25:
             return self._apart(process, lambda: run(server), wait, self.random.uniform(0, 4) if fate < 0.25 else 0.0)
         if fate < 0.5:

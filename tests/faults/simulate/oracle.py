@@ -58,6 +58,9 @@ class Oracle:
         self.workers: dict[str, Node] = {}  # by the id that the registry has for them
         self.excused: dict[str, str] = {}  # nodes and applications that may lose what they have, and why
         self._seen: dict[str, float] = {}  # when the last heartbeat was received
+        self._incarnations: dict[str, int] = {}  # that have joined last
+        self._pardoned: dict[str, int] = {}  # workers that have begun anew, and when: what was there before may be lost
+        self._committed: dict[tuple[ShuffleId, MapAttempt, str], int] = {}  # when; all in steps of the scheduler
         self._stands: list[tuple[float, float]] = []  # when the master stood still
         self._since = 0.0
         self.acked: dict[ShuffleId, dict[int, MapAttempt]] = {}  # of shuffles that are in use
@@ -103,8 +106,16 @@ class Oracle:
             self.seen(request.identity.worker, shape.worker_timeout)
         elif method == "Join":
             self.seen(request.worker.id, shape.worker_timeout)
+            self._joined(request.worker.id, request.incarnation)
         elif method in ("Heartbeat", "RegisterApp"):
             self.seen(request.app, shape.app_timeout)
+
+    def _joined(self, worker: str, incarnation: int) -> None:
+        """Why an earlier life of the worker may lose what it has is no excuse for the present one."""
+        if incarnation > self._incarnations.get(worker, 0):
+            self._incarnations[worker] = incarnation
+            if self.excused.pop(worker, None) is not None:
+                self._pardoned[worker] = Here.scheduler.steps
 
     def excuse(self, node: Node, why: str) -> None:
         """What lies at this node may get lost."""
@@ -114,10 +125,12 @@ class Oracle:
         """The answer to a worker's join was lost: a commit that is under way when it joins again may get lost."""
         self.excused.setdefault(worker, "a join was not answered")
 
-    def _excused(self, worker: str) -> bool:
+    def _excused(self, worker: str, committed: int) -> bool:
+        """Whether a worker may lose what was committed there at that step."""
         self._note(worker, self._cluster.shape.worker_timeout)
         node = self.workers.get(worker)
-        return worker in self.excused or node is None or node.name in self.excused
+        pardoned = committed <= self._pardoned.get(worker, -1)
+        return pardoned or worker in self.excused or node is None or node.name in self.excused
 
     # ------------------------------------------------------------------ what was promised
 
@@ -158,7 +171,9 @@ class Oracle:
             self._check_loss(event)
 
     def _check_loss(self, event: LostOutput) -> None:
-        if not any(self._excused(worker) for worker in event.output.workers):
+        shuffle, output = event.shuffle, event.output
+        committed = {worker: self._committed.get((shuffle, output.output, worker), 0) for worker in output.workers}
+        if not any(self._excused(worker, step) for worker, step in committed.items()):
             self.blame(f"{event.shuffle} {event.output.output} was lost without need: {event.reason}")
 
     def corrupt(self, worker: str, error: Exception) -> None:
@@ -175,6 +190,9 @@ class Oracle:
 
     def applied(self, operation: Operation, events: tuple[Event, ...]) -> None:
         """The registry has made a change."""
+        if isinstance(operation, CommitMapOutput):
+            key = operation.shuffle, operation.output.output, operation.output.worker
+            self._committed.setdefault(key, Here.scheduler.steps)
         for event in events:
             if not is_asked_for(operation, event):
                 self.blame(f"{operation} brings about {event}")

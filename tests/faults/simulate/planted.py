@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import shuffle_server.master.commit_control
+import shuffle_server.master.membership
 import shuffle_server.master.recovery
 import tests.faults.simulate.client
 from shuffle_api.clock import ServingClock
@@ -21,6 +22,7 @@ from shuffle_api.values import MapOutput
 from shuffle_server.master.files import LocalDirectory, LocalFile
 from shuffle_server.master.log import OperationLog, Place, _Switch
 from shuffle_server.master.master import Master
+from shuffle_server.master.worker_checks import joined_worker
 from shuffle_server.store.attempt_writer import AttemptWriter
 from shuffle_server.store.catalog import Catalog
 from shuffle_server.worker.attempt_sink import AttemptSink
@@ -117,6 +119,15 @@ def _unregister_name(self: Registry, operation: UnregisterApp) -> tuple[Event, .
     return tuple(events)
 
 
+def _any_incarnation(master: Master, id: str, incarnation: int) -> None:
+    joined_worker(master.registry, id)
+
+
+def _forget_incarnation() -> None:
+    for module in (shuffle_server.master.commit_control, shuffle_server.master.membership):
+        module.check_present = _any_incarnation  # type: ignore[attr-defined]
+
+
 # ------------------------------------------------------------------ the worker's rules
 
 
@@ -196,6 +207,9 @@ PLANTS: dict[str, Plant] = {
     "lose-any-attempt": Plant("the loss of an old attempt drops the new one", _set(ShuffleOutputs, lose=_lose_any)),
     "forget-generation": Plant(
         "a late request is taken for the shuffle that has its number now", _set(Registry, _find=_find_current)
+    ),
+    "forget-incarnation": Plant(
+        "a request of an earlier life of a worker is carried out in the present one's name", _forget_incarnation
     ),
     "forget-instance": Plant(
         "the end of a run ends all runs of its name",

@@ -18,7 +18,7 @@ from tests.faults.simulate.job import Run
 from tests.faults.simulate.locks import Here
 from tests.faults.simulate.network import Network
 from tests.faults.simulate.oracle import Oracle
-from tests.faults.simulate.schedule import FAULTS_UNTIL, Schedule
+from tests.faults.simulate.schedule import FAULTS_UNTIL, LATEST, Schedule
 from tests.faults.simulate.scheduler import Process, Scheduler, Task
 
 LONGEST = 150.0
@@ -73,7 +73,13 @@ def simulate(schedule: Schedule, *, keep: bool = False, folder: str = "/dev/shm"
     scheduler = Here.scheduler = Scheduler(schedule.seed, schedule.shape.switching)
     Here.random = random.Random(f"bytes/{schedule.seed}")
     random.seed(f"jitter/{schedule.seed}")
-    Here.network = Network(random.Random(f"network/{schedule.seed}"), schedule.shape.trouble, trace=trace)
+    Here.network = Network(
+        random.Random(f"network/{schedule.seed}"),
+        schedule.shape.trouble,
+        random.Random(f"lateness/{schedule.seed}"),
+        schedule.shape.late,
+        trace=trace,
+    )
     disks = Disks(root)
     gc.disable()
     try:
@@ -122,7 +128,7 @@ def _run(schedule: Schedule, scheduler: Scheduler, disks: Disks, trace: Callable
         while not all(run.over for run in runs):
             scheduler.sleep(0.5)
         faults.heal(for_good=True)
-        scheduler.sleep(3.0)
+        scheduler.sleep(3.0 + (LATEST if schedule.shape.late else 0.0))
         if oracle.left():  # of a driver that crashed, or by a request that was carried out after its driver had ended
             scheduler.sleep(2 * schedule.shape.app_timeout + 4.0)
         oracle.nothing_left()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FAULTS_UNTIL = 30.0  # seconds; after that everything works again
+LATEST = 12.0  # seconds for which a request may be under way, whatever becomes of its sender
 DISK_TIMEOUT = 3.0
 KINDS = (
     *("kill", "kill", "kill", "power", "down", "stop", "drain"),
@@ -26,6 +27,7 @@ class Shape:
     snapshot_every: int
     switching: float  # how likely another thread goes on at a step
     trouble: float  # how likely a call goes wrong, until the faults are over
+    late: float = 0.0  # how likely a request is under way for up to LATEST seconds, until then
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,22 @@ def make(seed: int) -> Schedule:
     nodes = ["server"] if not workers else ["master", *(f"worker{at}" for at in range(workers))]
     jobs = tuple(_job(rng, workers) for _ in range(rng.choice((1, 2, 2, 3))))
     faults = sorted((_fault(rng, shape, nodes) for _ in range(rng.choice((0, 1, 2, 3, 4, 6)))), key=lambda f: f.at)
-    return Schedule(seed, shape, jobs, tuple(faults))
+    return _with_relapses(Schedule(seed, shape, jobs, tuple(faults)), nodes[1:])
+
+
+def _with_relapses(schedule: Schedule, workers: list[str]) -> Schedule:
+    """Some of the schedules with workers: requests come late, and workers that were away for longer than their timeout
+    are killed soon after they are back."""
+    rng = random.Random(f"late/{schedule.seed}")
+    if not workers or rng.random() < 0.8:
+        return schedule
+    faults = list(schedule.faults)
+    for _ in range(rng.choice((1, 2))):
+        node, at, seconds = rng.choice(workers), rng.uniform(2.0, 12.0), rng.uniform(6.5, 9.0)
+        faults.append(Fault(at, rng.choice(("pause", "suspend", "cut")), node, seconds))
+        faults.append(Fault(at + seconds + rng.uniform(0.5, 5.0), "kill", node, number=rng.randrange(0, 60)))
+    shape = replace(schedule.shape, late=rng.choice((0.1, 0.3)))
+    return replace(schedule, shape=shape, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def _job(rng: random.Random, workers: int) -> Job:
