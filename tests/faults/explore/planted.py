@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,8 @@ from shuffle_api import clock
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_plugins.pipelined import entries
 from shuffle_server.master.files import LocalFile
+from shuffle_server.master.postgres import session
+from shuffle_server.master.postgres.session import PostgresSession
 from shuffle_server.store import recovery
 from shuffle_transport import flight_client
 from shuffle_transport.channels import receiver
@@ -111,6 +113,24 @@ def own_standstill_counts() -> None:
     _put(clock.ServingClock, "__call__", lambda self: time.monotonic())
 
 
+def forget_epoch() -> None:
+    """A master whose session with the database has ended goes on over a new one, whatever the term is by then."""
+
+    def together(self: PostgresSession, *statements: tuple[str, Sequence[object]]) -> list[tuple[Any, ...]]:
+        try:
+            return call(self, *statements)
+        except OSError:
+            if self._term is None or not self._connection.closed:
+                raise
+        self._connection = self._connection.connect(self._connection.info.dsn, autocommit=True)
+        return call(self, *statements)
+
+    call = PostgresSession.together
+    _put(PostgresSession, "together", together)
+    _put(PostgresSession, "_end", lambda self, why: None)
+    _put(session, "RENEW", "UPDATE flight_shuffle_lease SET renewal = renewal + 1 WHERE term >= %s")
+
+
 def forget_an_output() -> None:
     """A worker that starts overlooks one of its outputs."""
     recover = recovery.recover_files
@@ -135,7 +155,7 @@ def last_commit_wins() -> None:
     _put(ShuffleOutputs, "commit", overwrite)
 
 
-def _put(owner: type | ModuleType, name: str, function: Callable[..., Any] | property) -> None:
+def _put(owner: type | ModuleType, name: str, function: Callable[..., Any] | property | str) -> None:
     """What the owner has of that name becomes `function`. Raises AttributeError where it has nothing of that name."""
     getattr(owner, name)
     setattr(owner, name, function)
@@ -151,6 +171,7 @@ BUGS: dict[str, Callable[[], None]] = {
         wall_clock_in_expiry,
         own_standstill_counts,
         forget_an_output,
+        forget_epoch,
         last_commit_wins,
     )
 }

@@ -129,6 +129,13 @@ def _stops_of_masters(chance: random.Random) -> Schedule:
     return _batch(chance, chance.choice(("server", "cluster")), stop, idle=3)
 
 
+def _deposed_leaders(chance: random.Random) -> Schedule:
+    """The one that leads stands still until the other one leads, which is killed later."""
+    first, then = sorted(_moments(chance, 2))
+    stop = Fault("stop", "committed", first, amount=LONG_STOP_S + chance.choice((0.0, 1.0, 2.0)))
+    return _batch(chance, "standby", stop, Fault("kill", "committed", then, 1.0, victim=1), idle=8)
+
+
 def _racing_attempts(chance: random.Random) -> Schedule:
     stops = [Fault("stop task", "commit", n, amount=0.5) for n in _moments(chance, 3)]
     return _batch(chance, "cluster", *stops, idle=2)
@@ -142,5 +149,6 @@ _DRAWN: dict[str, Draw] = {
     "wall-clock-in-expiry": _clocks_of_masters,
     "own-standstill-counts": _stops_of_masters,
     "forget-an-output": _kills_after_commits,
+    "forget-epoch": _deposed_leaders,
     "last-commit-wins": _racing_attempts,
 }

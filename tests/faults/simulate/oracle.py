@@ -59,7 +59,7 @@ class Oracle:
         self.excused: dict[str, str] = {}  # nodes and applications that may lose what they have, and why
         self._seen: dict[str, float] = {}  # when the last heartbeat was received
         self._incarnations: dict[str, int] = {}  # that have joined last
-        self._pardoned: dict[str, int] = {}  # workers that have begun anew, and when: what was there before may be lost
+        self._pardoned: dict[str, int] = {}  # workers that have begun anew, and when: earlier outputs may be lost
         self._committed: dict[tuple[ShuffleId, MapAttempt, str], int] = {}  # when; all in steps of the scheduler
         self._stands: list[tuple[float, float]] = []  # when the master stood still
         self._since = 0.0
